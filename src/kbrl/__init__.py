@@ -1,0 +1,49 @@
+"""kbrl: kernel-based reinforcement learning.
+
+The public names, in the order in which data flow through the library.  Importing kbrl does no work: a name's
+module is loaded when the name is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kbrl.checks import KbrlWarning as KbrlWarning
+    from kbrl.checks import NotFittedError as NotFittedError
+    from kbrl.data.transitions import Transitions as Transitions
+    from kbrl.data.transitions import join as join
+    from kbrl.learners.estimator import clone as clone
+    from kbrl.learners.kbrl import KBRL as KBRL
+    from kbrl.learners.kbsf import KBSF as KBSF
+    from kbrl.model.finite_mdp import FiniteMDP as FiniteMDP
+    from kbrl.model.kernels import Kernel as Kernel
+    from kbrl.planning import Solution as Solution
+    from kbrl.planning import solve as solve
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Transitions": "kbrl.data.transitions",
+    "join": "kbrl.data.transitions",
+    "Kernel": "kbrl.model.kernels",
+    "FiniteMDP": "kbrl.model.finite_mdp",
+    "Solution": "kbrl.planning",
+    "solve": "kbrl.planning",
+    "KBRL": "kbrl.learners.kbrl",
+    "KBSF": "kbrl.learners.kbsf",
+    "clone": "kbrl.learners.estimator",
+    "NotFittedError": "kbrl.checks",
+    "KbrlWarning": "kbrl.checks",
+}
+
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'kbrl' has no attribute {name!r}; its names are {', '.join(_HOMES)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,144 @@
+"""Checks of user input, and the wording of errors.
+
+Input is checked once, where it enters; everything behind that trusts it.  An error names the thing,
+the rule, the value received and a way out.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats
+
+# Squares of larger numbers overflow, and with them every distance.
+LARGEST_COORDINATE = 1e150
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A learner was asked for what it has not learnt yet."""
+
+
+class KbrlWarning(UserWarning):
+    """Something was done differently from what was asked, and the model is still valid."""
+
+
+def as_rows(values: Any, name: str, *, n_dims: int | None = None) -> Floats:
+    """Return finite numbers of shape (n, d), one state a row, or say what is wrong with them."""
+    array = as_floats(values, name)
+    if array.ndim != 2:
+        raise ValueError(
+            f"{name} must have two dimensions, one row a state, but its shape is {array.shape}. "
+            f"Pass [[x, y], ...]; a single state is [[x, y]]."
+        )
+    if len(array) == 0:
+        raise ValueError(f"{name} must have at least one row, but it is empty: shape {array.shape}.")
+    if array.shape[1] == 0:
+        raise ValueError(f"{name} must have at least one column, but its shape is {array.shape}.")
+    if n_dims is not None and array.shape[1] != n_dims:
+        raise ValueError(
+            f"{name} must have {n_dims} columns, one a state variable, but its shape is {array.shape}. "
+            f"Pass the same variables, in the same order, as in the data."
+        )
+    check_finite(array, name)
+    return array
+
+
+def as_floats(values: Any, name: str) -> Floats:
+    """Return an array of doubles; complex numbers, strings and ragged lists are refused."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "OSU":  # strings such as "1.5" would be parsed in silence
+            array = _parse_numbers(array)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"their type is {array.dtype}")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be real numbers, but {error}. Convert or drop what is not a number.") from None
+
+
+def _parse_numbers(array: Array) -> Array:
+    for index, value in np.ndenumerate(array):
+        if not isinstance(value, (bool, int, float, np.number, np.bool_)):
+            place = index[0] if array.ndim else 0
+            raise TypeError(f"row {place} holds {value!r}")
+    return array.astype(np.float64)
+
+
+def check_finite(array: Floats, name: str) -> None:
+    """Refuse NaN and infinities, naming how many rows have them, the first one and its value."""
+    bad = ~np.isfinite(array)
+    if bad.any():
+        refuse_rows(bad, array, name, "be finite", "Drop or repair these rows before learning.")
+
+
+def refuse_rows(bad: Booleans, values: Array, name: str, rule: str, way_out: str) -> None:
+    """Raise the error for rows that break a rule; ``bad`` marks the entries at fault."""
+    rows = bad.reshape(len(bad), -1).any(axis=1)
+    first = int(np.argmax(rows))
+    value = values[first].tolist() if isinstance(values[first], np.ndarray) else values[first]
+    value = value.item() if isinstance(value, np.generic) else value
+    raise ValueError(
+        f"{name} must {rule}, but {int(rows.sum())} of {len(rows)} rows are not; "
+        f"the first is row {first}: {value!r}. {way_out}"
+    )
+
+
+def check_lengths(lengths: dict[str, int]) -> None:
+    """Refuse fields of unequal length, naming each of them."""
+    if len(set(lengths.values())) > 1:
+        listing = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise ValueError(f"All fields must have one row a transition, but {listing}. Cut or fill the odd ones out.")
+
+
+def positive(value: Any, name: str) -> float:
+    """Return a finite number above zero."""
+    number = _real(value, name)
+    if not (np.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be a finite number above 0, but it is {value!r}. Try 0.1 or 1.")
+    return number
+
+
+def in_unit_interval(value: Any, name: str, *, closed: bool = False) -> float:
+    """Return a number in [0, 1), or in [0, 1] if closed."""
+    number = _real(value, name)
+    if not (0 <= number < 1 or (closed and number == 1)):
+        interval = "[0, 1]" if closed else "[0, 1)"
+        raise ValueError(f"{name} must lie in {interval}, but it is {value!r}.")
+    return number
+
+
+def whole(value: Any, name: str, *, at_least: int = 1) -> int:
+    """Return a whole number not below a minimum."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number, but it is {value!r}.")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, but it is {value!r}.")
+    return int(value)
+
+
+def one_of(value: Any, choices: Iterable[str], name: str) -> str:
+    """Return the value if it is one of the choices."""
+    choices = list(choices)
+    if not (isinstance(value, str) and value in choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, but it is {value!r}.")
+    return value
+
+
+def as_generator(random_state: Any) -> np.random.Generator:
+    """Return a random generator from a seed, a generator, or None for fresh randomness."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if random_state is None:
+        return np.random.default_rng()
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool) and random_state >= 0:
+        return np.random.default_rng(random_state)
+    raise TypeError(
+        f"random_state must be None, a whole number not below 0 or a numpy.random.Generator, but it is {random_state!r}."
+    )
+
+
+def _real(value: Any, name: str) -> float:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, but it is {value!r}.")
+    return float(value)

@@ -1,0 +1,221 @@
+"""The record of what was observed: (state, action, reward, next state, end?) rows.
+
+This is the paper's set of sample transitions, S^a for every action a at once.  It is checked where it is
+made and cannot be changed afterwards, so that everything behind it may trust it.
+
+Actions may carry any labels.  Inside, they are indices into ``action_labels``; answers give the labels back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.checks import as_floats, as_rows, check_finite, check_lengths, refuse_rows
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Transitions:
+    """Sample transitions, one array a field.
+
+    ``action_labels`` lists the possible actions where not all of them occur in the data, or where their order
+    matters; by default it is the sorted labels that occur.
+    """
+
+    states: Floats  # (n, n_dims)
+    action_indices: Integers  # (n,) into action_labels
+    rewards: Floats  # (n,)
+    next_states: Floats  # (n, n_dims)
+    terminals: Booleans  # (n,): the episode really ended here; a time limit is no end
+    episodes: Array | None  # (n,) identifiers, or None
+    action_labels: Array  # (n_actions,)
+
+    def __init__(
+        self,
+        states: Any,
+        actions: Any,
+        rewards: Any,
+        next_states: Any,
+        terminals: Any = None,
+        episodes: Any = None,
+        *,
+        action_labels: Sequence[Any] | Array | None = None,
+    ) -> None:
+        states = as_rows(states, "states")
+        next_states = as_rows(next_states, "next_states", n_dims=states.shape[1])
+        actions = _as_labels(actions, "actions")
+        rewards = _as_column(as_floats(rewards, "rewards"), "rewards")
+        terminals = np.zeros(len(states), dtype=bool) if terminals is None else _as_flags(terminals)
+        lengths = {"states": len(states), "actions": len(actions), "rewards": len(rewards)}
+        lengths |= {"next_states": len(next_states), "terminals": len(terminals)}
+        if episodes is not None:
+            episodes = _as_labels(episodes, "episodes")
+            lengths["episodes"] = len(episodes)
+        check_lengths(lengths)
+        check_finite(rewards, "rewards")
+        labels, indices = _index_labels(actions, action_labels)
+        self._set(states.copy(), indices, rewards.copy(), next_states.copy(), terminals.copy(), episodes, labels)
+
+    def _set(
+        self,
+        states: Floats,
+        action_indices: Integers,
+        rewards: Floats,
+        next_states: Floats,
+        terminals: Booleans,
+        episodes: Array | None,
+        action_labels: Array,
+    ) -> None:
+        fields = {"states": states, "action_indices": action_indices, "rewards": rewards, "next_states": next_states}
+        fields |= {"terminals": terminals, "episodes": episodes, "action_labels": action_labels}
+        for name, value in fields.items():
+            if value is not None:
+                value = value.view()
+                value.flags.writeable = False
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def _trusted(cls, *fields: Any) -> Transitions:
+        """Wrap arrays that are known to be good, in the order of the fields, without a check or a copy."""
+        self = cls.__new__(cls)
+        self._set(*fields)
+        return self
+
+    @property
+    def actions(self) -> Array:
+        """The labels of the actions taken, (n,)."""
+        return self.action_labels[self.action_indices]
+
+    @property
+    def n_dims(self) -> int:
+        """The number of state variables."""
+        return self.states.shape[1]
+
+    @property
+    def n_actions(self) -> int:
+        """The number of possible actions, tried or not."""
+        return len(self.action_labels)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __repr__(self) -> str:
+        labels = ", ".join(map(str, self.action_labels[:6])) + (", ..." if self.n_actions > 6 else "")
+        return (
+            f"Transitions({len(self)} rows, {self.n_dims} state variables, {self.n_actions} actions: {labels}; "
+            f"{int(self.terminals.sum())} terminal)"
+        )
+
+    def __getitem__(self, rows: slice | Integers | Booleans | list[int] | list[bool]) -> Transitions:
+        """Return some of the rows, at least one; the set of possible actions stays the same."""
+        if isinstance(rows, (int, np.integer)):
+            raise TypeError(f"Transitions are sliced by a range or an array of rows, not by {rows!r}; use log[i:i + 1].")
+        picked = [None if f is None else f[rows] for f in self._row_fields()]
+        if len(picked[0]) == 0:  # type: ignore[arg-type]
+            raise ValueError(f"Transitions must have at least one row, but {rows!r} selects none of {len(self)}.")
+        return self._trusted(*picked, self.action_labels)
+
+    def __add__(self, other: Transitions) -> Transitions:
+        return join([self, other])
+
+    def by_action(self) -> list[Integers]:
+        """Return, for each action, the rows in which it was taken, in their order."""
+        order = np.argsort(self.action_indices, kind="stable")
+        counts = np.bincount(self.action_indices, minlength=self.n_actions)
+        return np.split(order, np.cumsum(counts)[:-1])
+
+    def chunks(self, n_rows: int) -> Iterator[Transitions]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        for start in range(0, len(self), n_rows):
+            yield self[start : start + n_rows]
+
+    def _row_fields(self) -> tuple[Array | None, ...]:
+        return (self.states, self.action_indices, self.rewards, self.next_states, self.terminals, self.episodes)
+
+
+def join(logs: Sequence[Transitions]) -> Transitions:
+    """Put logs one after the other; their sets of actions are united in order of appearance."""
+    if not logs:
+        raise ValueError("join needs at least one log, but it got none.")
+    if len({log.n_dims for log in logs}) > 1:
+        raise ValueError(f"Logs to join must have the same state variables, but they have {[g.n_dims for g in logs]}.")
+    labels = _unite([log.action_labels for log in logs])
+    indices = [_positions(labels, log.action_labels)[log.action_indices] for log in logs]
+    has_episodes = all(log.episodes is not None for log in logs)
+    return Transitions._trusted(
+        np.concatenate([log.states for log in logs]),
+        np.concatenate(indices),
+        np.concatenate([log.rewards for log in logs]),
+        np.concatenate([log.next_states for log in logs]),
+        np.concatenate([log.terminals for log in logs]),
+        np.concatenate([log.episodes for log in logs]) if has_episodes else None,  # type: ignore[misc]
+        labels,
+    )
+
+
+def _as_column(array: Array, name: str) -> Array:
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, one entry a transition, but its shape is {array.shape}.")
+    return array
+
+
+def _as_labels(values: Any, name: str) -> Array:
+    array = _as_column(np.array(values), name)
+    if array.dtype.kind == "f":
+        check_finite(array, name)
+    if array.dtype.kind == "O":
+        missing = np.array([value is None or value != value for value in array])
+        if missing.any():
+            refuse_rows(missing, array, name, "be labels", "Drop these rows or give the missing label a name.")
+        if len({type(value) for value in array}) > 1:
+            raise TypeError(
+                f"{name} must be labels of one kind, but they mix {sorted({type(v).__name__ for v in array})}. "
+                f"Convert them all to strings or all to whole numbers."
+            )
+    elif array.dtype.kind not in "biufSUM":
+        raise TypeError(f"{name} must be numbers or strings, but their type is {array.dtype}.")
+    return array
+
+
+def _as_flags(values: Any) -> Booleans:
+    array = _as_column(np.asarray(values), "terminals")
+    if array.dtype.kind == "b":
+        return array
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"terminals must be true or false, but their type is {array.dtype}.")
+    bad = (array != 0) & (array != 1)
+    if bad.any():
+        refuse_rows(bad, array, "terminals", "be true or false", "Pass booleans, or 0 and 1.")
+    return array.astype(bool)
+
+
+def _index_labels(actions: Array, action_labels: Sequence[Any] | Array | None) -> tuple[Array, Integers]:
+    if action_labels is None:
+        labels, indices = np.unique(actions, return_inverse=True)
+        return labels, indices.astype(np.intp)
+    labels = _as_labels(action_labels, "action_labels")
+    if len(np.unique(labels)) != len(labels):
+        raise ValueError(f"action_labels must differ from each other, but they are {labels.tolist()}.")
+    unknown = ~np.isin(actions, labels)
+    if unknown.any():
+        refuse_rows(unknown, actions, "actions", f"be among the action_labels {labels.tolist()}", "Add the label.")
+    return labels, _positions(labels, actions)
+
+
+def _positions(labels: Array, values: Array) -> Integers:
+    """Return the place of each value in the labels; all of them occur there."""
+    order = np.argsort(labels, kind="stable")
+    return order[np.searchsorted(labels, values, sorter=order)].astype(np.intp)
+
+
+def _unite(label_sets: list[Array]) -> Array:
+    united = label_sets[0]
+    for labels in label_sets[1:]:
+        if (united.dtype.kind in "SU") != (labels.dtype.kind in "SU"):
+            raise TypeError(f"Actions of logs to join must be of one kind, but they are {united[:3]} and {labels[:3]}.")
+        united = np.concatenate([united, labels[~np.isin(labels, united)]])
+    return united

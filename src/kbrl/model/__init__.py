@@ -1,0 +1,1 @@
+"""Stage 2: a small MDP from what was observed."""

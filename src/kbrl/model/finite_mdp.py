@@ -1,0 +1,120 @@
+"""A Markov decision process with finitely many states and actions.
+
+Dense and sparse transition probabilities share all code: seen with the actions stacked, they are one
+two-dimensional matrix, (n_actions * n_states, n_states), which multiplies a vector of values.
+
+A row may sum to less than one: what is missing is the probability that the episode ends there.
+Paper: section 2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from kbrl.arrays import Booleans, Floats
+from kbrl.checks import as_floats, in_unit_interval
+
+# How far a row of probabilities may sum beyond one, or an entry be below zero, by rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class FiniteMDP:
+    """Transition probabilities, expected rewards and the discount.
+
+    ``probabilities`` are (n_actions, n_states, n_states), or CSR with the actions stacked, (n_actions * n_states,
+    n_states).  ``available`` says which action can be taken where (by default all): an action that was never
+    tried is not worth zero, it is not there.
+    """
+
+    stacked: Any  # (n_actions * n_states, n_states): a NumPy array or a CSR array
+    rewards: Floats  # (n_actions, n_states)
+    discount: float
+    available: Booleans  # (n_actions, n_states)
+
+    def __init__(self, probabilities: Any, rewards: Any, discount: float, available: Any = None) -> None:
+        rewards = as_floats(rewards, "rewards")
+        if rewards.ndim != 2 or rewards.size == 0:
+            raise ValueError(f"rewards must have the shape (n_actions, n_states), but it is {rewards.shape}.")
+        stacked = _stack(probabilities, rewards.shape)
+        available = np.ones(rewards.shape, dtype=bool) if available is None else np.asarray(available, dtype=bool)
+        if available.shape != rewards.shape:
+            raise ValueError(f"available must have the rewards' shape {rewards.shape}, but it is {available.shape}.")
+        _check_probabilities(stacked)
+        if not np.isfinite(rewards[available]).all():
+            raise ValueError("rewards must be finite wherever an action is available, but some are not.")
+        self._set(stacked, rewards, in_unit_interval(discount, "discount"), available)
+
+    def _set(self, stacked: Any, rewards: Floats, discount: float, available: Booleans) -> None:
+        object.__setattr__(self, "stacked", stacked)
+        object.__setattr__(self, "rewards", rewards)
+        object.__setattr__(self, "discount", discount)
+        object.__setattr__(self, "available", available)
+
+    @classmethod
+    def _trusted(cls, stacked: Any, rewards: Floats, discount: float, available: Booleans) -> FiniteMDP:
+        """Wrap arrays that are known to be good, without a check."""
+        self = cls.__new__(cls)
+        self._set(stacked, rewards, discount, available)
+        return self
+
+    @property
+    def n_actions(self) -> int:
+        """The number of actions, available or not."""
+        return self.rewards.shape[0]
+
+    @property
+    def n_states(self) -> int:
+        """The number of states."""
+        return self.rewards.shape[1]
+
+    @property
+    def probabilities(self) -> Any:
+        """(n_actions, n_states, n_states) if dense; stacked CSR, (n_actions * n_states, n_states), if sparse."""
+        if sparse.issparse(self.stacked):
+            return self.stacked
+        return self.stacked.reshape(self.n_actions, self.n_states, self.n_states)
+
+    @property
+    def end_probabilities(self) -> Floats:
+        """The probability that the episode ends with this step, (n_actions, n_states)."""
+        kept = np.asarray(self.stacked.sum(axis=1)).reshape(self.rewards.shape)
+        return np.where(self.available, np.clip(1.0 - kept, 0.0, 1.0), 0.0)
+
+    def __repr__(self) -> str:
+        form = "sparse" if sparse.issparse(self.stacked) else "dense"
+        return f"FiniteMDP({self.n_states} states, {self.n_actions} actions, discount {self.discount:g}, {form})"
+
+
+def _stack(probabilities: Any, shape: tuple[int, int]) -> Any:
+    n_actions, n_states = shape
+    if sparse.issparse(probabilities):
+        stacked = sparse.csr_array(probabilities, dtype=np.float64)
+    else:
+        dense = as_floats(probabilities, "probabilities")
+        if dense.shape != (n_actions, n_states, n_states):
+            raise ValueError(
+                f"probabilities must have the shape (n_actions, n_states, n_states) = {(n_actions, n_states, n_states)} "
+                f"to go with the rewards, but it is {dense.shape}."
+            )
+        stacked = np.ascontiguousarray(dense).reshape(n_actions * n_states, n_states)
+    if stacked.shape != (n_actions * n_states, n_states):
+        raise ValueError(
+            f"Sparse probabilities must have the shape (n_actions * n_states, n_states) = "
+            f"{(n_actions * n_states, n_states)} to go with the rewards, but it is {stacked.shape}."
+        )
+    return stacked
+
+
+def _check_probabilities(stacked: Any) -> None:
+    entries = stacked.data if sparse.issparse(stacked) else stacked
+    if not np.isfinite(entries).all() or (entries.size and entries.min() < -ROUNDING):
+        raise ValueError("probabilities must be finite and not below 0, but some are not.")
+    sums = np.asarray(stacked.sum(axis=1)).ravel()
+    if sums.max() > 1 + ROUNDING:
+        row = int(np.argmax(sums))
+        raise ValueError(f"Each row of probabilities must sum to at most 1, but row {row} sums to {sums[row]!r}.")

@@ -98,8 +98,8 @@ def _stack(probabilities: Any, shape: tuple[int, int]) -> Any:
         dense = as_floats(probabilities, "probabilities")
         if dense.shape != (n_actions, n_states, n_states):
             raise ValueError(
-                f"probabilities must have the shape (n_actions, n_states, n_states) = {(n_actions, n_states, n_states)} "
-                f"to go with the rewards, but it is {dense.shape}."
+                f"probabilities must have the shape (n_actions, n_states, n_states) = "
+                f"{(n_actions, n_states, n_states)} to go with the rewards, but it is {dense.shape}."
             )
         stacked = np.ascontiguousarray(dense).reshape(n_actions * n_states, n_states)
     if stacked.shape != (n_actions * n_states, n_states):

@@ -1,0 +1,1 @@
+"""The front door: learners with scikit-learn's habits."""

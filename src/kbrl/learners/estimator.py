@@ -1,0 +1,113 @@
+"""What all learners share: scikit-learn's habits, and how they answer.
+
+Parameters are stored untouched at construction and checked by ``fit``; what was learnt ends in an underscore.
+A learner answers through its Q function: ``q_values``, ``predict`` and ``act``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kbrl.arrays import Array, Floats
+from kbrl.checks import NotFittedError, as_rows, whole
+from kbrl.data.transitions import Transitions
+from kbrl.model.basis import scaled
+
+L = TypeVar("L", bound="Learner")
+
+
+class Learner:
+    """A learner: ``get_params``, ``set_params``, and answers from what ``fit`` has learnt."""
+
+    action_labels_: Array  # (n_actions,), in the order of the columns of q_values
+    scale_: Floats  # (n_dims,), what each state variable is divided by
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters with which the learner was made."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self: L, **params: Any) -> L:
+        """Change parameters; they count from the next ``fit`` on."""
+        unknown = sorted(set(params) - set(self._parameter_names()))
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no parameter {', '.join(unknown)}; "
+                f"it has {', '.join(self._parameter_names())}."
+            )
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if not _same(v, defaults[k].default)]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of state variables of the data."""
+        self._check_fitted()
+        return len(self.scale_)
+
+    def q_values(self, states: Any) -> Floats:
+        """Return the value of each action in each state, (n_states, n_actions); -inf for one never tried."""
+        return self._q_function()(self._scaled(states))
+
+    def values(self, states: Any) -> Floats:
+        """Return the value of each state, (n_states,): that of its best action."""
+        return self.q_values(states).max(axis=1)
+
+    def predict(self, states: Any) -> Array:
+        """Return the label of the best action for each state, (n_states,)."""
+        return self.action_labels_[np.argmax(self.q_values(states), axis=1)]
+
+    def act(self, state: Any) -> Any:
+        """Return the label of the best action for one state, (n_dims,)."""
+        return self.predict([state])[0]
+
+    def _q_function(self) -> Callable[[Floats], Floats]:
+        raise NotFittedError(f"{type(self).__name__} does not say how it values actions.")
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "scale_"):
+            name = type(self).__name__
+            raise NotFittedError(f"This {name} has not learnt anything yet. Call fit with transitions first.")
+
+    def _scaled(self, states: Any) -> Floats:
+        self._check_fitted()
+        return scaled(as_rows(states, "states", n_dims=len(self.scale_)), self.scale_)
+
+
+def clone(learner: L) -> L:
+    """Return a learner with the same parameters that has learnt nothing."""
+    return type(learner)(**learner.get_params())
+
+
+def as_log(log: Any) -> Transitions:
+    """Refuse anything but Transitions."""
+    if not isinstance(log, Transitions):
+        raise TypeError(
+            f"A learner learns from Transitions, but it got {type(log).__name__}. "
+            f"Make them by Transitions(states, actions, rewards, next_states, terminals)."
+        )
+    return log
+
+
+def number_of_jobs(n_jobs: Any) -> int:
+    """Return a number of threads; None stands for one a core."""
+    if n_jobs is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return whole(n_jobs, "n_jobs")
+
+
+def _same(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and np.array_equal(value, default))

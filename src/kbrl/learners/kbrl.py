@@ -1,0 +1,129 @@
+"""KBRL: kernel-based reinforcement learning, the method that KBSF compresses.
+
+Every sample transition becomes a state of a finite MDP: consistent, but memory grows with n^2.
+Paper: section 2.2 (Ormoneit and Sen 2002).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from kbrl.arrays import Floats, Integers
+from kbrl.checks import in_unit_interval, one_of, whole
+from kbrl.data.scaling import state_scale
+from kbrl.data.transitions import Transitions
+from kbrl.learners.estimator import Learner, as_log
+from kbrl.learners.kbsf import TERMINALS
+from kbrl.model.basis import scaled
+from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.model.kernels import Kernel, Profile, blocks, check_profile, check_width
+from kbrl.planning import Solution, solve
+from kbrl.policy.q_functions import SampleQ
+
+
+class KBRL(Learner):
+    """Kernel-based reinforcement learning.
+
+    sample_width: the kernel's width tau, in units of ``scaling``; ``sample_neighbors`` truncates it to that many nearest
+        samples.  scaling, terminals, profile: as for KBSF.
+
+    The model has one state a transition: 8000 transitions take about 0.8 GB unless ``sample_neighbors`` is set.
+    """
+
+    mdp_: FiniteMDP  # one state a next state, in the order of the transitions
+    solution_: Solution
+
+    def __init__(
+        self,
+        sample_width: float = 0.1,
+        sample_neighbors: int | None = None,
+        discount: float = 0.99,
+        scaling: Any = "std",
+        *,
+        profile: Profile = "exponential",
+        terminals: str = "absorb",
+        solver: str = "auto",
+        tolerance: float = 1e-8,
+    ) -> None:
+        self.sample_width = sample_width
+        self.sample_neighbors = sample_neighbors
+        self.discount = discount
+        self.scaling = scaling
+        self.profile = profile
+        self.terminals = terminals
+        self.solver = solver
+        self.tolerance = tolerance
+
+    def fit(self, log: Transitions) -> KBRL:
+        """Learn from transitions: build the MDP of their next states and solve it."""
+        self._check_parameters()
+        log = as_log(log)
+        kernel = Kernel(self.sample_width, self.profile, self.sample_neighbors)
+        scale = state_scale(log.states, self.scaling)
+        states, next_states = scaled(log.states, scale), scaled(log.next_states, scale)
+        ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
+        by_action = log.by_action()
+        samples = SampleQ.of(kernel, states, log.rewards, by_action)
+        self.mdp_ = _sample_mdp(samples, next_states, ends, by_action, float(self.discount))
+        self.solution_ = solve(self.mdp_, self.solver, tolerance=self.tolerance)
+        worths = log.rewards + self.discount * np.where(ends, 0.0, self.solution_.values)
+        self._samples = SampleQ(samples.samples, [worths[rows] for rows in by_action])
+        self.scale_ = scale
+        self.action_labels_ = log.action_labels
+        return self
+
+    def _q_function(self) -> Callable[[Floats], Floats]:
+        self._check_fitted()
+        return self._samples
+
+    def _check_parameters(self) -> None:
+        in_unit_interval(self.discount, "discount")
+        one_of(self.terminals, TERMINALS, "terminals")
+        check_profile(self.profile)
+        check_width(self.sample_width, "sample_width")
+        if self.sample_neighbors is not None:
+            whole(self.sample_neighbors, "sample_neighbors")
+
+
+def _sample_mdp(
+    samples: SampleQ, next_states: Floats, ends: Any, by_action: list[Integers], discount: float
+) -> FiniteMDP:
+    """Return KBRL's MDP: P^a(s'_j | s) = kappa_a(s, s_j), which is zero for the transitions of other actions.
+
+    The columns of transitions that end an episode are left out: nothing follows them.
+    """
+    n = len(next_states)
+    rewards = np.zeros((len(by_action), n))
+    rows_of_actions = []
+    for action, (at, rows) in enumerate(zip(samples.samples, by_action)):
+        if at is None:
+            rows_of_actions.append(sparse.csr_array((n, n)))
+            continue
+        kept = ~ends[rows]
+        parts = []
+        for block in blocks(n):
+            weights = at.weights(next_states[block])
+            rewards[action, block] = weights @ samples.worths[action]
+            parts.append(_place(weights, rows, kept, n))
+        rows_of_actions.append(sparse.vstack(parts, format="csr"))
+    available = np.array([[at is not None] * n for at in samples.samples])
+    return FiniteMDP._trusted(sparse.vstack(rows_of_actions, format="csr"), rewards, discount, available)
+
+
+def _place(weights: Any, rows: Integers, kept: Any, n_columns: int) -> sparse.csr_array:
+    """Put the weights of one action's transitions into the columns of their next states."""
+    kept_rows = rows[kept].astype(np.int32)
+    if sparse.issparse(weights):
+        weights = weights[:, np.flatnonzero(kept)]
+        columns = kept_rows[weights.indices]
+        return sparse.csr_array((weights.data, columns, weights.indptr), (weights.shape[0], n_columns))
+    values = weights[:, kept]
+    row_starts = np.arange(0, values.size + 1, max(len(kept_rows), 1))[: len(values) + 1]
+    if not len(kept_rows):
+        row_starts = np.zeros(len(values) + 1, dtype=np.int64)
+    columns = np.tile(kept_rows, len(values))
+    return sparse.csr_array((values.ravel(), columns, row_starts), (len(values), n_columns))

@@ -1,0 +1,128 @@
+"""What the statistics of KBSF refer to: the representative states and the two kernels.
+
+Statistics that refer to the same basis add up; others do not.  All states here are already scaled.
+Paper: section 4, and equation (kveton) of section 7 for hard aggregation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.checks import LARGEST_COORDINATE
+from kbrl.data.transitions import Transitions
+from kbrl.model.kernels import Kernel, KernelAt
+
+
+class Samples(NamedTuple):
+    """The transitions of one action, in scaled coordinates."""
+
+    states: Floats  # (n, n_dims)
+    rewards: Floats  # (n,)
+    next_states: Floats  # (n, n_dims)
+    terminals: Booleans  # (n,)
+
+    def part(self, rows: slice | Integers) -> Samples:
+        """Return some of the rows."""
+        return Samples(self.states[rows], self.rewards[rows], self.next_states[rows], self.terminals[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Representative states, scale of the state variables, and the kernels k_tau and k_tau-bar.
+
+    ``hard`` is Kveton and Theocharous' variant: every state stands for its nearest representative state.
+    """
+
+    reps: Floats  # (n_reps, n_dims), scaled
+    scale: Floats  # (n_dims,)
+    sample_kernel: Kernel
+    rep_kernel: Kernel
+    n_actions: int
+    hard: bool = False
+
+    @property
+    def n_reps(self) -> int:
+        """The number of representative states."""
+        return len(self.reps)
+
+    @cached_property
+    def samples_at_reps(self) -> KernelAt:
+        """k_tau(., representative state), the kernel of K."""
+        return self.sample_kernel.at(self.reps)
+
+    @cached_property
+    def rep_weights(self) -> KernelAt:
+        """kappa-bar, the kernel of D."""
+        kernel = replace(self.rep_kernel, neighbors=1) if self.hard else self.rep_kernel
+        return kernel.at(self.reps)
+
+    def to_reps(self, next_states: Floats, terminals: Booleans) -> Any:
+        """Return D for these transitions, (n, n_reps); the rows of terminal ones are zero: they lead nowhere."""
+        weights = self.rep_weights.weights(next_states)
+        if not terminals.any():
+            return weights
+        if sparse.issparse(weights):
+            return sparse.csr_array(sparse.diags_array((~terminals).astype(float)) @ weights)
+        weights[terminals] = 0.0
+        return weights
+
+    def by_action(self, log: Transitions) -> list[Samples]:
+        """Scale the states and part the transitions by action."""
+        states, next_states = scaled(log.states, self.scale), scaled(log.next_states, self.scale)
+        if self.hard:
+            states = self.reps[self.rep_weights.nearest(states)]
+        everything = Samples(states, log.rewards, next_states, log.terminals)
+        return [everything.part(rows) for rows in log.by_action()]
+
+    def check_same(self, other: Basis) -> None:
+        """Refuse to add statistics that refer to something else."""
+        same = {
+            "representative states": np.array_equal(self.reps, other.reps),
+            "scaling": np.array_equal(self.scale, other.scale),
+            "sample kernel": self.sample_kernel.same_as(other.sample_kernel),
+            "representative kernel": self.rep_kernel.same_as(other.rep_kernel),
+            "number of actions": self.n_actions == other.n_actions,
+            "kind of aggregation": self.hard == other.hard,
+        }
+        different = [name for name, equal in same.items() if not equal]
+        if different:
+            raise ValueError(
+                f"Statistics add up only if they refer to the same basis, but these differ in: {', '.join(different)}. "
+                f"Fit both models with the same representative states, scaling and widths."
+            )
+
+
+def scaled(states: Floats, scale: Floats) -> Floats:
+    """Divide each state variable by its scale."""
+    with np.errstate(over="ignore"):
+        result = np.ascontiguousarray(states / scale)
+    if not (np.abs(result) <= LARGEST_COORDINATE).all():
+        largest = float(np.abs(states).max())
+        raise ValueError(
+            f"States divided by their scale must not exceed {LARGEST_COORDINATE:g}, or distances overflow, but the "
+            f"largest entry is {largest:g} and the scale {scale.tolist()}. Use scaling='std' or other units."
+        )
+    return result
+
+
+def for_each_action(work: Callable[[int], None], n_actions: int, n_jobs: int) -> None:
+    """Do the work for every action; actions share nothing, so the result does not depend on the number of threads.
+
+    BLAS is held to one thread: its own threads would compete with ours on blocks that are too small for them.
+    """
+    with threadpool_limits(limits=1, user_api="blas"):
+        if n_jobs == 1 or n_actions == 1:
+            for action in range(n_actions):
+                work(action)
+        else:
+            with ThreadPoolExecutor(max_workers=min(n_jobs, n_actions)) as pool:
+                list(pool.map(work, range(n_actions)))

@@ -1,0 +1,159 @@
+"""The inner loops of the kernels, compiled.
+
+Distances are counted in widths (z); a kernel value is always taken relative to a reference,
+exp(log phi(z) - log phi(z_ref)), so that no width underflows.  `kbrl.model.kernels` has the same in NumPy, and
+the tests hold the two against each other.
+
+``shape`` is a pair of tuples of which only the lengths count: (0,) * n_dims, and () for the profile exp(-z) or
+(0,) for the Gaussian.  Lengths of tuples belong to the type, so each shape gets code of its own, with the sum
+over the state variables unrolled and the loop over points in vector instructions.
+
+fastmath=True would let the compiler undo the rounding trick of the exponential, so only a subset is allowed, and
+the exponential has less of it; numba's inline="always" would forget the difference.
+"""
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kbrl.arrays import Floats
+
+FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
+LANES = 16  # a minimum is kept in this many lanes: the compiler does not vectorise a single running minimum
+FARTHEST = 1e150  # in widths; its square is still finite
+
+Shape = tuple[tuple[int, ...], tuple[int, ...]]
+
+_SMALLEST = -707.0  # exp of anything smaller would be denormal, and slow
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH = 6.93147180369123816490e-01
+_LN2_LOW = 1.90821492927058770002e-10
+_ROUNDER = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the lowest bits
+
+
+def shape_of(n_dims: int, gaussian: bool) -> Shape:
+    """Return the shape for which a loop is to be compiled."""
+    return (0,) * n_dims, (0,) * int(gaussian)
+
+
+@njit(fastmath={"contract"})
+def exp_of_nonpositive(x: float) -> float:
+    """exp(x) for x <= 0 to one unit in the last place, never below exp(-707)."""
+    x = max(x, _SMALLEST)
+    rounded = x * _LOG2_E + _ROUNDER
+    whole = rounded - _ROUNDER
+    r = (x - whole * _LN2_HIGH) - whole * _LN2_LOW
+    # Chebyshev interpolation of exp on [-ln 2 / 2, ln 2 / 2]; relative error 1.7e-17.
+    p = 2.5110049204818658e-08
+    p = p * r + 2.763265472252779e-07
+    p = p * r + 2.755724088722987e-06
+    p = p * r + 2.4801485441561313e-05
+    p = p * r + 0.00019841269890076403
+    p = p * r + 0.0013888888952352863
+    p = p * r + 0.008333333333319589
+    p = p * r + 0.04166666666648795
+    p = p * r + 0.1666666666666668
+    p = p * r + 0.5000000000000019
+    p = p * r + 1.0
+    p = p * r + 1.0
+    bits = np.float64(p).view(np.int64) + (np.float64(rounded).view(np.int64) << 52)
+    return np.int64(bits).view(np.float64)
+
+
+@njit(fastmath=FAST)
+def _relative(z: float, z_ref: float, shape: Shape) -> float:
+    """phi(z) / phi(z_ref) for z >= z_ref."""
+    if len(shape[1]) == 1:
+        return exp_of_nonpositive(0.5 * (z_ref - z) * (z_ref + z))
+    return exp_of_nonpositive(z_ref - z)
+
+
+@njit(fastmath=FAST)
+def _fill_distances(state: Any, points: Any, inverse_widths: Any, z: Any, shape: Shape) -> None:
+    for i in range(points.shape[1]):
+        total = 0.0
+        for k in range(len(shape[0])):
+            difference = state[k] - points[k, i]
+            total += difference * difference
+        z[i] = min(sqrt(total) * inverse_widths[i], FARTHEST)
+
+
+@njit(fastmath=FAST)
+def _smallest(z: Any, lanes: Any) -> float:
+    n_blocks = len(z) // LANES
+    for lane in range(LANES):
+        lanes[lane] = np.inf
+    for block in range(n_blocks):
+        for lane in range(LANES):
+            lanes[lane] = min(lanes[lane], z[block * LANES + lane])
+    least = np.inf
+    for lane in range(LANES):
+        least = min(least, lanes[lane])
+    for i in range(n_blocks * LANES, len(z)):
+        least = min(least, z[i])
+    return least
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def normalize_rows(states: Floats, points: Floats, inverse_widths: Floats, out: Floats, shape: Shape) -> None:
+    """out[t, i] = kernel(state t, point i) / its sum over points; points are (n_dims, n_points)."""
+    lanes = np.empty(LANES)
+    for t in range(len(states)):
+        row = out[t]
+        _fill_distances(states[t], points, inverse_widths, row, shape)
+        nearest = _smallest(row, lanes)
+        total = 0.0
+        for i in range(len(row)):
+            value = _relative(row[i], nearest, shape)
+            row[i] = value
+            total += value
+        share = 1.0 / total
+        for i in range(len(row)):
+            row[i] *= share
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def scaled_distances(
+    states: Floats, points: Floats, inverse_widths: Floats, out: Floats, nearest: Floats, shape: Shape
+) -> None:
+    """out[t, i] = distance of state t to point i in widths; nearest[i] falls to the column's minimum."""
+    for t in range(len(states)):
+        row = out[t]
+        _fill_distances(states[t], points, inverse_widths, row, shape)
+        for i in range(len(row)):
+            nearest[i] = min(nearest[i], row[i])
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def sample_values(
+    z: Floats, nearest: Floats, rewards: Floats, weight: Floats, reward_sum: Floats, shape: Shape
+) -> None:
+    """Turn distances into kernel values relative to the nearest, in place, and add to both sums."""
+    for t in range(len(z)):
+        row = z[t]
+        reward = rewards[t]
+        for i in range(len(row)):
+            value = _relative(row[i], nearest[i], shape)
+            row[i] = value
+            weight[i] += value
+            reward_sum[i] += reward * value
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats, z: Floats, shape: Shape) -> int:
+    """Return the greedy action of one state; rep_q is (n_actions, n_reps), z is scratch of (n_reps,)."""
+    lanes = np.empty(LANES)
+    _fill_distances(state, points, inverse_widths, z, shape)
+    nearest = _smallest(z, lanes)
+    for i in range(len(z)):
+        z[i] = _relative(z[i], nearest, shape)
+    best, best_value = 0, -np.inf
+    for a in range(len(rep_q)):
+        value = 0.0
+        for i in range(len(z)):
+            value += z[i] * rep_q[a, i]
+        if value > best_value:
+            best, best_value = a, value
+    return best

@@ -1,0 +1,197 @@
+"""Kernels: how similar states are, normalised so that similarities are probabilities.
+
+k(s, s') = phi(||s - s'|| / width), and kappa(s, point i) = k(s, point i) / sum_j k(s, point j).  Normalising is
+done in the log domain, relative to the nearest point: no width, however small, and no distance, however large,
+gives a division by zero.  In the limit all weight goes to the nearest point.
+
+With ``neighbors``, the kernel is zero outside that many nearest points (the paper's mu and mu-bar), exactly.
+Paper: equations for k_tau and kappa (sections 2.2 and 4), and appendix B.2 for phi and sparse kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
+
+from kbrl.arrays import Floats, Integers
+from kbrl.checks import as_floats, one_of, positive, whole
+from kbrl.model import compiled
+from kbrl.model.compiled import FARTHEST
+
+Profile = str | Callable[[Floats], Floats]
+
+PROFILES = ("exponential", "gaussian")
+BLOCK_ROWS = 2048  # of a block of distances, so that it stays in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel: its width (one number, or one a point), its profile phi and how many neighbours it reaches.
+
+    ``profile`` is "exponential", exp(-z), the paper's; "gaussian", exp(-z^2 / 2); or a function of an array of z,
+    positive at 0 and never rising.
+    """
+
+    width: float | Floats = 1.0
+    profile: Profile = "exponential"
+    neighbors: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "width", check_width(self.width, "width"))
+        check_profile(self.profile)
+        if self.neighbors is not None:
+            object.__setattr__(self, "neighbors", whole(self.neighbors, "neighbors"))
+
+    def at(self, points: Floats) -> KernelAt:
+        """Tie the kernel to points, (n_points, n_dims), for repeated use."""
+        return KernelAt(self, points)
+
+    def weights(self, states: Floats, points: Floats) -> Any:
+        """Return kappa(state, point), (n_states, n_points): rows sum to one; CSR if the kernel has ``neighbors``."""
+        return self.at(points).weights(states)
+
+    def same_as(self, other: Kernel) -> bool:
+        """Whether two kernels are the same function."""
+        return (
+            np.array_equal(self.width, other.width)
+            and self.profile == other.profile
+            and self.neighbors == other.neighbors
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class KernelAt:
+    """A kernel tied to points: what maps a state to a distribution over the points."""
+
+    kernel: Kernel
+    points: Floats  # (n_points, n_dims)
+    inverse_widths: Floats = field(init=False)  # (n_points,)
+
+    def __post_init__(self) -> None:
+        width = np.asarray(self.kernel.width)
+        if width.ndim == 1 and len(width) != len(self.points):
+            raise ValueError(
+                f"A kernel with one width a point needs as many widths as points, but it has {len(width)} widths "
+                f"for {len(self.points)} points. Pass one number, or choose the points yourself."
+            )
+        with np.errstate(over="ignore"):
+            inverse = np.minimum(1.0 / width, FARTHEST)
+        object.__setattr__(self, "inverse_widths", np.array(np.broadcast_to(inverse, len(self.points))))
+
+    @cached_property
+    def columns(self) -> Floats:
+        """The points as (n_dims, n_points), the order in which the compiled loops read them."""
+        return np.ascontiguousarray(self.points.T)
+
+    @cached_property
+    def tree(self) -> cKDTree:
+        """The points, ordered for the search of neighbours."""
+        return cKDTree(self.points)
+
+    @cached_property
+    def shape(self) -> compiled.Shape | None:
+        """What the compiled loops are specialised for; None if the profile is a user's function."""
+        if not isinstance(self.kernel.profile, str):
+            return None
+        return compiled.shape_of(self.points.shape[1], self.kernel.profile == "gaussian")
+
+    def weights(self, states: Floats) -> Any:
+        """Return kappa(state, point), (n_states, n_points): rows sum to one; CSR if the kernel has ``neighbors``."""
+        if self.kernel.neighbors is not None:
+            return self._sparse_weights(states)
+        out = np.empty((len(states), len(self.points)))
+        for rows in blocks(len(states)):
+            self._fill(states[rows], out[rows])
+        return out
+
+    def nearest(self, states: Floats) -> Integers:
+        """Return the index of the point nearest to each state."""
+        return self.tree.query(states)[1].astype(np.intp)
+
+    def _fill(self, states: Floats, out: Floats) -> None:
+        if self.shape is not None:
+            compiled.normalize_rows(states, self.columns, self.inverse_widths, out, self.shape)
+        else:
+            z = np.minimum(cdist(states, self.points) * self.inverse_widths, FARTHEST)
+            out[:] = normalized(z, self.kernel.profile)
+
+    def _sparse_weights(self, states: Floats) -> sparse.csr_array:
+        n_points = len(self.points)
+        n_neighbors = min(self.kernel.neighbors or n_points, n_points)
+        distances, indices = self.tree.query(states, k=[*range(1, n_neighbors + 1)])
+        z = np.minimum(distances * self.inverse_widths[indices], FARTHEST)
+        row_starts = np.arange(0, z.size + 1, n_neighbors)
+        values = normalized(z, self.kernel.profile)
+        return sparse.csr_array((values.ravel(), indices.ravel(), row_starts), shape=(len(states), n_points))
+
+
+def blocks(n_rows: int, n_block: int = BLOCK_ROWS) -> list[slice]:
+    """Return slices that cover the rows, each of a size that stays in the cache."""
+    return [slice(start, min(start + n_block, n_rows)) for start in range(0, n_rows, n_block)]
+
+
+def log_ratio(z: Floats, z_ref: Floats, profile: Profile) -> Floats:
+    """Return log phi(z) - log phi(z_ref) without cancellation; where phi(z_ref) is 0, only z_ref itself counts."""
+    if profile == "exponential":
+        return z_ref - z
+    if profile == "gaussian":
+        return 0.5 * (z_ref - z) * (z_ref + z)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_value, log_ref = np.log(_call(profile, z)), np.log(_call(profile, z_ref))
+        difference = log_value - log_ref
+    return np.where(np.isfinite(log_ref), difference, np.where(z <= z_ref, 0.0, -np.inf))
+
+
+def log_profile(z: Floats, profile: Profile) -> Floats:
+    """Return log phi(z)."""
+    if profile == "exponential":
+        return -z
+    if profile == "gaussian":
+        return -0.5 * z * z
+    with np.errstate(divide="ignore"):
+        return np.log(_call(profile, z))
+
+
+def normalized(z: Floats, profile: Profile) -> Floats:
+    """Return the kernel values of each row of scaled distances, divided by their sum."""
+    values = np.exp(log_ratio(z, z.min(axis=1, keepdims=True), profile))
+    return values / values.sum(axis=1, keepdims=True)
+
+
+def check_width(width: Any, name: str) -> float | Floats:
+    """Return a width above 0, or an array of them."""
+    if np.ndim(width) == 0:
+        return positive(width, name)
+    widths = as_floats(width, name)
+    if widths.ndim != 1 or not (np.isfinite(widths) & (widths > 0)).all():
+        raise ValueError(
+            f"{name} must be a finite number above 0, or one for each representative state, but it is {width!r}."
+        )
+    return widths.copy()
+
+
+def check_profile(profile: Any) -> None:
+    """Refuse a profile that is unknown, or a function that is not a kernel's."""
+    if not callable(profile):
+        one_of(profile, PROFILES, "profile")
+        return
+    z = np.linspace(0.0, 50.0, 501)
+    values = _call(profile, z)
+    if values.shape != z.shape or not np.isfinite(values).all() or values.min() < 0 or values[0] <= 0:
+        raise ValueError(
+            f"profile must map an array of z >= 0 to finite numbers of the same shape, none below 0 and above 0 at "
+            f"z = 0, but {profile!r} does not."
+        )
+    if (np.diff(values) > 1e-12 * values[0]).any():
+        raise ValueError(f"profile must never rise with z, but {profile!r} does. Similarity has to fall with distance.")
+
+
+def _call(profile: Any, z: Floats) -> Floats:
+    return np.asarray(profile(z), dtype=np.float64)

@@ -1,0 +1,343 @@
+"""Ways to choose the representative states from the states that were reached.
+
+The error bound of proposition 3 shrinks with the largest distance from a next state to its nearest
+representative state.  k-means, the paper's choice, keeps the mean squared distance small; farthest points
+and covers keep the largest one small.  Points are in scaled coordinates, and no result has a row twice.
+
+Paper: sections 4.2 and 6.2 ("KBSF's configuration"); the on-line growth rule is in section 5.
+"""
+
+import warnings
+
+import numpy as np
+from numba import njit
+from scipy.spatial import cKDTree
+
+from kbrl.arrays import Floats, Integers
+from kbrl.checks import KbrlWarning, one_of, positive, whole
+
+WAYS = ("k-means", "random", "grid", "farthest", "cover")
+
+# The sample that k-means works on: more points for each centre change the result by a few per cent.
+_SAMPLE_PER_REP = 50
+_SAMPLE_LIMIT = 500_000
+_LEAST_SAMPLE_PER_REP = 10
+# Lloyd steps: later ones, or ones that gain less, change the mean squared distance by less than a per cent.
+_STEPS = 8
+_LEAST_GAIN = 0.005
+# The start of k-means needs 4 to 7 passes over the sample; data on very many scales at once would need more.
+_PASSES = 20
+
+
+def choose(
+    points: Floats, how: str, n_reps: int | None, rng: np.random.Generator, *, cover_distance: float | None = None
+) -> Floats:
+    """Choose representative states, (m, n_dims), and say so if they are not as many as asked for.
+
+    ``how`` is one of `WAYS`.  "cover" takes as many as ``cover_distance`` needs, unless ``n_reps`` limits them.
+    """
+    one_of(how, WAYS, "reps")
+    if how == "cover":
+        return _choose_cover(points, cover_distance, n_reps)
+    n_reps = whole(n_reps, "n_reps")
+    if how == "grid":
+        reps = grid(points, n_reps)
+        if len(reps) < n_reps:
+            _warn(
+                f"n_reps={n_reps}, but a regular grid has the same number of levels in each state variable that "
+                f"changes: using {len(reps)} representative states."
+            )
+        return reps
+    few = _first_distinct(_rows(points), np.arange(len(points)), n_reps + 1)
+    if len(few) > n_reps:
+        return {"k-means": k_means, "random": random_points, "farthest": farthest_points}[how](points, n_reps, rng)
+    if len(few) < n_reps:
+        _warn(
+            f"n_reps={n_reps}, but the next states have only {len(few)} distinct values: "
+            f"using {len(few)} representative states."
+        )
+    return _rows(points)[few]
+
+
+def _choose_cover(points: Floats, distance: float | None, n_reps: int | None) -> Floats:
+    if distance is None:
+        raise ValueError(
+            "reps='cover' needs cover_distance, but it is None. Pass a distance in scaled units, such as 0.5."
+        )
+    distance = positive(distance, "cover_distance")
+    if n_reps is None:
+        return cover(points, distance)
+    n_reps = whole(n_reps, "n_reps")
+    reps = cover(points, distance, max_reps=n_reps + 1)
+    if len(reps) > n_reps:
+        _warn(
+            f"cover_distance={distance:g} needs more than n_reps={n_reps} representative states: "
+            f"using {n_reps}, and some next states are farther than that from all of them."
+        )
+    return reps[:n_reps]
+
+
+def distinct_rows(reps: Floats, name: str) -> Floats:
+    """Drop the rows that equal an earlier one, and say how many."""
+    reps = _rows(reps)
+    kept = _first_distinct(reps, np.arange(len(reps)), len(reps))
+    if len(kept) < len(reps):
+        _warn(
+            f"{name} has {len(reps)} rows, but {len(reps) - len(kept)} of them equal an earlier one: "
+            f"using {len(kept)} representative states."
+        )
+    return reps[kept]
+
+
+def nearest_distances(points: Floats, reps: Floats) -> Floats:
+    """Return each point's distance to its nearest representative state, (n,); d(s, 1) in the paper."""
+    return np.asarray(cKDTree(reps).query(points)[0])
+
+
+def random_points(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
+    """Draw points uniformly without replacement, passing over values drawn before."""
+    points = _rows(points)
+    return points[_first_distinct(points, rng.permutation(len(points)), n_reps)]
+
+
+def grid(points: Floats, n_reps: int) -> Floats:
+    """Lay a regular grid over the points' bounding box, with as many levels in each variable as n_reps allows.
+
+    A variable that never changes has one level; so have all if n_reps is below 2**n_dims: the box's centre.
+    """
+    low, high = points.min(axis=0), points.max(axis=0)
+    n_levels = _whole_root(n_reps, int((low < high).sum()))
+    levels = [_levels(a, b, n_levels) for a, b in zip(low, high)]
+    return np.ascontiguousarray(np.stack(np.meshgrid(*levels, indexing="ij"), axis=-1).reshape(-1, len(levels)))
+
+
+def _whole_root(number: int, degree: int) -> int:
+    """Return the largest k with k**degree <= number."""
+    if degree == 0:
+        return 1
+    k = round(number ** (1 / degree)) + 1
+    while k**degree > number:
+        k -= 1
+    return k
+
+
+def _levels(low: float, high: float, n_levels: int) -> Floats:
+    if low == high:
+        return np.array([low])
+    if n_levels == 1:
+        return np.array([low + (high - low) / 2])
+    # numbers so close that there are not n_levels between them come out equal
+    return np.unique(np.clip(np.linspace(low, high, n_levels), low, high))
+
+
+def farthest_points(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
+    """Start at a random point and add the point farthest from those present, again and again.
+
+    The largest distance to a representative state is at most twice the smallest that n_reps points can
+    have (Gonzalez 1985, "Clustering to minimize the maximum intercluster distance").
+    """
+    points = _rows(points)
+    chosen = _farthest(points, rng.integers(len(points)), min(n_reps, len(points)))
+    return _filled(points[chosen], points, n_reps)
+
+
+def cover(points: Floats, distance: float, *, start: Floats | None = None, max_reps: int | None = None) -> Floats:
+    """Go through the points in order and add each that is farther than ``distance`` from all present ones.
+
+    ``start`` are those present before, and the first rows of the result.  The paper grows its model like this.
+    """
+    points = _rows(points)
+    reps = np.empty((0, points.shape[1])) if start is None else _rows(start)
+    limit = len(reps) + len(points) if max_reps is None else max_reps
+    return _cover(points, float(distance), reps, limit)
+
+
+def k_means(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
+    """Return the centres of clusters with a small mean squared distance, by Lloyd steps on a random sample."""
+    points = _rows(points)
+    order = rng.permutation(len(points))
+    size = max(_LEAST_SAMPLE_PER_REP * n_reps, min(_SAMPLE_PER_REP * n_reps, _SAMPLE_LIMIT))
+    sample = points[order[:size]]
+    centres = _lloyd(sample, _k_means_start(sample, n_reps, rng))
+    # rounding may put a mean outside of its points
+    centres = np.clip(centres, sample.min(axis=0), sample.max(axis=0))
+    return _filled(centres, points, n_reps)
+
+
+def _k_means_start(sample: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
+    """Draw each centre with probability proportional to the squared distance from those before it.
+
+    This is k-means++ (Arthur and Vassilvitskii 2007) without its n_reps passes over the sample: half of the centres
+    at a time are proposed by the distances of the last pass, and accepted by the ratio of the present distance.
+    """
+    batch = -(-n_reps // 2)
+    centres = new = sample[:1]  # the sample is in random order
+    squares = np.full(len(sample), np.inf)
+    for _ in range(_PASSES):
+        squares = np.minimum(squares, nearest_distances(sample, new) ** 2)
+        sums = np.cumsum(squares / len(sample))
+        if len(centres) == n_reps or sums[-1] == 0:
+            break
+        drawn = np.searchsorted(sums, rng.random(batch) * sums[-1], side="right").clip(max=len(sample) - 1)
+        kept = _thin(sample[drawn], squares[drawn] * rng.random(batch), n_reps - len(centres))
+        new = sample[drawn[kept]]
+        centres = np.concatenate([centres, new])
+    return _filled(centres, sample, n_reps)
+
+
+def _lloyd(sample: Floats, centres: Floats) -> Floats:
+    """Move each centre to the mean of the points nearest to it until that gains little."""
+    before = np.inf
+    for _ in range(_STEPS):
+        distances, nearest = cKDTree(centres).query(sample)
+        mean_square = np.dot(distances / len(sample), distances)
+        if mean_square >= (1 - _LEAST_GAIN) * before:
+            break
+        before = mean_square
+        centres = _means(sample, centres, distances, nearest)
+    return centres
+
+
+def _means(sample: Floats, centres: Floats, distances: Floats, nearest: Integers) -> Floats:
+    """Return the clusters' means; a centre without points goes to one of the points farthest from theirs."""
+    counts = np.bincount(nearest, minlength=len(centres))
+    # relative to the old centre: exact where all points of a cluster are equal
+    shifts = [np.bincount(nearest, column, len(centres)) for column in (sample - centres[nearest]).T]
+    means = centres + np.stack(shifts, axis=1) / np.maximum(counts, 1)[:, None]
+    empty = np.flatnonzero(counts == 0)
+    if len(empty):
+        farthest = np.argpartition(distances, -len(empty))[-len(empty) :]
+        farthest = farthest[distances[farthest] > 0]
+        means[empty[: len(farthest)]] = sample[farthest]
+    return means
+
+
+def _rows(points: Floats) -> Floats:
+    return np.ascontiguousarray(points, dtype=np.float64)
+
+
+def _filled(reps: Floats, points: Floats, n_reps: int) -> Floats:
+    """Drop equal rows, and put other points in their place as long as there are any."""
+    kept = reps[_first_distinct(reps, np.arange(len(reps)), n_reps)]
+    if len(kept) == n_reps:
+        return kept
+    pool = np.concatenate([kept, points])
+    return pool[_first_distinct(pool, np.arange(len(pool)), n_reps)]
+
+
+def _warn(message: str) -> None:
+    # shown at the line that called the caller of this module: the user's call of fit
+    warnings.warn(message, KbrlWarning, stacklevel=4)
+
+
+@njit(cache=True, nogil=True)
+def _square(a: Floats, b: Floats) -> float:
+    total = 0.0
+    for k in range(len(a)):
+        total += (a[k] - b[k]) ** 2
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _first_distinct(points: Floats, order: Integers, limit: int) -> Integers:
+    """Find the first rows, in this order and at most so many, that equal none before them: a hash table of rows."""
+    limit = min(limit, len(order))
+    n_slots = 2
+    while n_slots < 2 * limit:
+        n_slots *= 2
+    slots = np.full(n_slots, -1, np.intp)
+    found = np.empty(limit, np.intp)
+    n_found = 0
+    row = np.empty(points.shape[1])
+    bits = row.view(np.uint64)
+    for i in order:
+        if n_found == limit:
+            break
+        code = np.uint64(0)
+        for k in range(len(row)):
+            row[k] = points[i, k] + 0.0  # -0.0 becomes 0.0, which it equals
+            code = (code ^ bits[k]) * np.uint64(0x9E3779B97F4A7C15)
+            code ^= code >> np.uint64(32)
+        slot = np.intp(code & np.uint64(n_slots - 1))
+        while slots[slot] >= 0 and not (points[slots[slot]] == points[i]).all():
+            slot = (slot + 1) % n_slots
+        if slots[slot] < 0:
+            slots[slot] = found[n_found] = i
+            n_found += 1
+    return found[:n_found]
+
+
+@njit(cache=True, nogil=True)
+def _thin(candidates: Floats, thresholds: Floats, limit: int) -> Integers:
+    """Keep, in order and at most so many, each candidate whose square distance to all kept ones is above its threshold."""
+    kept = np.empty(limit, np.intp)
+    n_kept = 0
+    for i in range(len(candidates)):
+        if n_kept == limit:
+            break
+        far = True
+        for j in range(n_kept):
+            if _square(candidates[i], candidates[kept[j]]) <= thresholds[i]:
+                far = False
+                break
+        if far:
+            kept[n_kept] = i
+            n_kept += 1
+    return kept[:n_kept]
+
+
+@njit(cache=True, nogil=True)
+def _farthest(points: Floats, first: int, n_reps: int) -> Integers:
+    """Find farthest points one after another; fewer if all others are at distance zero."""
+    chosen = np.empty(n_reps, np.intp)
+    squares = np.full(len(points), np.inf)
+    owners = np.zeros(len(points), np.int32)
+    quarters = np.zeros(n_reps)
+    farthest = first
+    for k in range(n_reps):
+        chosen[k] = farthest
+        new = points[chosen[k]]
+        for j in range(k):
+            quarters[j] = _square(points[chosen[j]], new) / 4
+        largest = 0.0
+        for i in range(len(points)):
+            # the triangle inequality: a point is not nearer to the new one if its owner is twice as near as they are apart
+            if quarters[owners[i]] < squares[i]:
+                square = _square(points[i], new)
+                if square < squares[i]:
+                    squares[i] = square
+                    owners[i] = k
+            if squares[i] > largest:
+                largest = squares[i]
+                farthest = i
+        if largest == 0.0:
+            return chosen[: k + 1]
+    return chosen
+
+
+@njit(cache=True, nogil=True)
+def _cover(points: Floats, distance: float, start: Floats, limit: int) -> Floats:
+    n_reps = len(start)
+    reps = np.empty((2 * n_reps + 16, points.shape[1]))
+    reps[:n_reps] = start
+    square = distance * distance
+    last = 0
+    for i in range(len(points)):
+        if n_reps >= limit:
+            break
+        # the one that covered the point before is tried first: trajectories move slowly
+        covered = n_reps > 0 and _square(points[i], reps[last]) <= square
+        j = 0
+        while not covered and j < n_reps:
+            covered = _square(points[i], reps[j]) <= square
+            last = j
+            j += 1
+        if not covered:
+            if n_reps == len(reps):
+                grown = np.empty((2 * n_reps, points.shape[1]))
+                grown[:n_reps] = reps
+                reps = grown
+            reps[n_reps] = points[i]
+            last = n_reps
+            n_reps += 1
+    return reps[:n_reps].copy()

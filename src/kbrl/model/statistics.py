@@ -1,0 +1,185 @@
+"""What KBSF remembers of the transitions it has seen.
+
+Every entry of the reduced MDP is a ratio of two sums over transitions.  We keep the sums and divide once, at the
+end.  Sums over disjoint sets of transitions add up, so batch, incremental and distributed learning are the same
+code run on different partitions.
+
+Each sum is kept relative to the kernel value of the nearest sample seen so far, so that no width underflows.
+Paper: Algorithms 1 and 2 and the two update rules of section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
+
+from kbrl.arrays import Floats, Integers
+from kbrl.checks import one_of
+from kbrl.data.transitions import Transitions
+from kbrl.model import compiled
+from kbrl.model.basis import Basis, Samples, for_each_action
+from kbrl.model.compiled import FARTHEST
+from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
+from kbrl.model.neighborhoods import Neighborhoods
+
+NEIGHBORHOODS = ("exact", "per_chunk")
+
+
+def new_statistics(basis: Basis, neighborhoods: str = "exact") -> Statistics:
+    """Return statistics of no data.
+
+    Where the sample kernel reaches only its mu nearest samples, "exact" means the nearest of all data, however they
+    are split; "per_chunk" is the paper's own reading, the nearest of each chunk, summed.
+    """
+    one_of(neighborhoods, NEIGHBORHOODS, "neighborhoods")
+    if basis.sample_kernel.neighbors is not None and neighborhoods == "exact":
+        return Neighborhoods(basis)
+    return KernelSums(basis)
+
+
+class KernelSums:
+    """The sums, for each action a and representative state i, over the transitions t of that action:
+
+    weight (a, i): k(rep i, s_t);  reward_sum (a, i): k(rep i, s_t) r_t;
+    transition_sum a, (i, j): k(rep i, s_t) kappa-bar(s'_t, rep j);
+    all divided by k at ``nearest`` (a, i), the distance in widths of the nearest sample.
+    """
+
+    def __init__(self, basis: Basis) -> None:
+        shape = (basis.n_actions, basis.n_reps)
+        self.basis = basis
+        self.counts: Integers = np.zeros(basis.n_actions, dtype=np.intp)
+        self.nearest: Floats = np.full(shape, np.inf)
+        self.weight: Floats = np.zeros(shape)
+        self.reward_sum: Floats = np.zeros(shape)
+        self.transition_sum: list[Any] = [_empty(basis) for _ in range(basis.n_actions)]
+
+    def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> KernelSums:
+        """Add transitions, in memory that does not depend on how many there are, and return self."""
+        if self.basis.sample_kernel.neighbors is not None:
+            self._add(self._add_nearest, self.basis.by_action(log), n_jobs)
+            return self
+        for chunk in log.chunks(BLOCK_ROWS * max(32, 2 * self.basis.n_actions)):
+            self._add(self._add_dense, self.basis.by_action(chunk), n_jobs)
+        return self
+
+    def __add__(self, other: KernelSums) -> KernelSums:
+        """Return the statistics of both sets of transitions."""
+        self.basis.check_same(other.basis)
+        result = KernelSums(self.basis)
+        result.nearest = np.minimum(self.nearest, other.nearest)
+        result.counts = self.counts + other.counts
+        for part in (self, other):
+            factor = _rescale_factor(part.nearest, result.nearest, self.basis)
+            result.weight += factor * part.weight
+            result.reward_sum += factor * part.reward_sum
+            for action, block in enumerate(part.transition_sum):
+                result.transition_sum[action] = result.transition_sum[action] + _scale_rows(block, factor[action])
+        return result
+
+    def to_mdp(self, discount: float) -> FiniteMDP:
+        """Divide once: the reduced MDP of KBSF.  A pair that no transition speaks of is unavailable."""
+        available = self.weight > 0
+        share = np.divide(1.0, self.weight, out=np.zeros_like(self.weight), where=available)
+        blocks_ = [_scale_rows(block, share[action]) for action, block in enumerate(self.transition_sum)]
+        stacked = sparse.csr_array(sparse.vstack(blocks_)) if sparse.issparse(blocks_[0]) else np.concatenate(blocks_)
+        return FiniteMDP._trusted(stacked, self.reward_sum * share, discount, available)
+
+    def log_mass(self) -> Floats:
+        """Return the log of the sum of k(rep i, s_t), (n_actions, n_reps): how much the data say about each pair."""
+        with np.errstate(divide="ignore"):
+            return log_profile(np.minimum(self.nearest, FARTHEST), self.basis.sample_kernel.profile) + np.log(
+                self.weight
+            )
+
+    def _add(self, add: Callable[[int, Samples], None], parts: list[Samples], n_jobs: int) -> None:
+        def work(action: int) -> None:
+            if len(parts[action].rewards):
+                add(action, parts[action])
+
+        for_each_action(work, self.basis.n_actions, n_jobs)
+        self.counts += [len(part.rewards) for part in parts]
+
+    def _add_dense(self, action: int, samples: Samples) -> None:
+        for rows in blocks(len(samples.rewards)):
+            part = samples.part(rows)
+            values = self._kernel_values(action, part)
+            to_reps = self.basis.to_reps(part.next_states, part.terminals)
+            if sparse.issparse(to_reps):
+                self.transition_sum[action] += (to_reps.T @ values).T
+            else:
+                self.transition_sum[action] += values.T @ to_reps
+
+    def _kernel_values(self, action: int, samples: Samples) -> Floats:
+        """Return k(rep i, s_t), (n, n_reps), relative to the nearest sample so far, and add to weight and rewards."""
+        kernel = self.basis.samples_at_reps
+        nearest = self.nearest[action].copy()
+        z = np.empty((len(samples.rewards), self.basis.n_reps))
+        weight, reward_sum = self.weight[action], self.reward_sum[action]
+        if kernel.shape is not None:
+            compiled.scaled_distances(samples.states, kernel.columns, kernel.inverse_widths, z, nearest, kernel.shape)
+            self._move_reference(action, nearest)
+            compiled.sample_values(z, nearest, samples.rewards, weight, reward_sum, kernel.shape)
+            return z
+        z[:] = np.minimum(cdist(samples.states, kernel.points) * kernel.inverse_widths, FARTHEST)
+        self._move_reference(action, np.minimum(nearest, z.min(axis=0)))
+        values = np.exp(log_ratio(z, self.nearest[action], kernel.kernel.profile))
+        weight += values.sum(axis=0)
+        reward_sum += samples.rewards @ values
+        return values
+
+    def _add_nearest(self, action: int, samples: Samples) -> None:
+        """Add the mu nearest samples of this chunk to each representative state."""
+        kernel = self.basis.samples_at_reps
+        n_neighbors = min(kernel.kernel.neighbors or 1, len(samples.rewards))
+        distances, indices = cKDTree(samples.states).query(self.basis.reps, k=[*range(1, n_neighbors + 1)])
+        z = np.minimum(distances * kernel.inverse_widths[:, None], FARTHEST)
+        self._move_reference(action, np.minimum(self.nearest[action], z[:, 0]))
+        values = np.exp(log_ratio(z, self.nearest[action][:, None], kernel.kernel.profile))
+        self.weight[action] += values.sum(axis=1)
+        self.reward_sum[action] += (values * samples.rewards[indices]).sum(axis=1)
+        touched, columns = np.unique(indices, return_inverse=True)  # only these need a row of D
+        row_starts = np.arange(0, values.size + 1, n_neighbors)
+        to_samples = sparse.csr_array((values.ravel(), columns.ravel(), row_starts), (len(values), len(touched)))
+        to_reps = self.basis.to_reps(samples.next_states[touched], samples.terminals[touched])
+        self.transition_sum[action] = self.transition_sum[action] + to_samples @ to_reps
+
+    def _move_reference(self, action: int, nearest: Floats) -> None:
+        """Express this action's sums relative to a nearer sample."""
+        factor = _rescale_factor(self.nearest[action], nearest, self.basis)
+        if (factor != 1).any():
+            self.weight[action] *= factor
+            self.reward_sum[action] *= factor
+            self.transition_sum[action] = _scale_rows(self.transition_sum[action], factor)
+        self.nearest[action] = nearest
+
+
+Statistics = KernelSums | Neighborhoods
+
+
+def _empty(basis: Basis) -> Any:
+    """Return zeros, (n_reps, n_reps): sparse if both kernels are."""
+    is_sparse = basis.sample_kernel.neighbors is not None and basis.rep_weights.kernel.neighbors is not None
+    shape = (basis.n_reps, basis.n_reps)
+    return sparse.csr_array(shape) if is_sparse else np.zeros(shape)
+
+
+def _rescale_factor(old: Floats, new: Floats, basis: Basis) -> Floats:
+    """Return k(old) / k(new), at most 1; what has no sample yet holds only zeros."""
+    finite = np.minimum(old, FARTHEST)
+    factor = np.exp(log_ratio(finite, np.minimum(new, finite), basis.sample_kernel.profile))
+    return np.where(np.isfinite(old), factor, 1.0)
+
+
+def _scale_rows(matrix: Any, factors: Floats) -> Any:
+    if sparse.issparse(matrix):
+        return sparse.csr_array(
+            (matrix.data * np.repeat(factors, np.diff(matrix.indptr)), matrix.indices, matrix.indptr), matrix.shape
+        )
+    return matrix * factors[:, None]

@@ -1,0 +1,339 @@
+"""The value function of a finite MDP by dynamic programming.
+
+Three operators come first: look one step ahead, choose the best action, evaluate a policy.  Value iteration, modified
+policy iteration and policy iteration are one loop made of them; they differ in how far the chosen policy is evaluated
+between two improvements.
+
+Paper: section 2.1, T = Gamma Delta.  Puterman 1994, chapter 6; the stopping rule is his proposition 6.6.5.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from scipy import sparse
+from scipy.sparse.linalg import spsolve
+
+from kbrl.arrays import Array, Floats, Integers
+from kbrl.checks import as_floats, one_of, positive, refuse_rows, whole
+from kbrl.model.finite_mdp import FiniteMDP
+
+EPSILON = float(np.finfo(np.float64).eps)
+TIE = 8 * EPSILON  # an action is better only if it gains more than this, relative to the largest value
+FLOOR = 64 * EPSILON  # rounding of one backup, relative to the largest value: nothing is known more precisely
+LEAK = 1e-12  # a row of probabilities this close to one sums to one
+ROUNDS, SWEEPS = 3, 10  # of partial evaluation: 30 sweeps, with an extrapolation after each ten
+PATIENCE = 100  # improvements without progress after which extrapolation is suspended
+
+# Takes the improved values, the policy that attains them and the bound on their error; returns better values.
+Evaluate = Callable[[Floats, Integers, float], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What ``solve`` found.
+
+    ``values`` are exactly the largest ``q`` of each state and ``policy`` attains them up to a few rounding errors.
+    ``residual`` is max |T values - values|, with T the Bellman operator: it proves that no value is off by more than
+    residual / (1 - discount), whatever ``converged`` says.
+    """
+
+    values: Floats  # (n_states,); 0 where no action is available
+    q: Floats  # (n_states, n_actions); -inf where an action is not available
+    policy: Integers  # (n_states,), indices of actions; -1 where none is available
+    iterations: int  # improvements of the policy
+    residual: float
+    converged: bool  # the values are within the tolerance
+
+
+def backup(mdp: FiniteMDP, values: Floats) -> Floats:
+    """Look one step ahead: q[i, a] = r[a, i] + discount * P[a, i] . values, or -inf (the paper's operator Delta)."""
+    ahead = (mdp.stacked @ _checked_values(mdp, values)).reshape(mdp.rewards.shape)
+    return np.where(mdp.available, mdp.rewards + mdp.discount * ahead, -np.inf).T
+
+
+def greedy(q: Floats, current: Integers | None = None) -> Integers:
+    """Choose the best action of each row of ``q``, (n_states, n_actions): the first of equals, -1 where all are -inf.
+
+    An action of the ``current`` policy is kept unless another one gains more than rounding can explain.
+    """
+    best = q.argmax(axis=1)
+    states = np.arange(len(q))
+    top = q[states, best]
+    possible = np.isfinite(top)
+    if current is not None:
+        slack = TIE * np.abs(top[possible]).max(initial=0.0)
+        held = np.where(current >= 0, q[states, current], -np.inf)
+        best = np.where(held >= top - slack, current, best)
+    return np.where(possible, best, -1)
+
+
+def evaluate_policy(mdp: FiniteMDP, policy: Integers) -> Floats:
+    """Return the exact value of a policy in each state, (n_states,), by one linear system.
+
+    ``policy`` holds an action's index for each state, or -1 to stop there, which is worth 0.  A sparse MDP is
+    factorised sparsely; where its states are richly connected, the factors may need far more memory than the MDP.
+    """
+    rows, rewards = _rows(mdp, _checked_policy(mdp, policy))
+    weight = np.where(rows >= 0, mdp.discount, 0.0)
+    followed = mdp.stacked[np.maximum(rows, 0)]
+    if sparse.issparse(mdp.stacked):
+        system = sparse.eye_array(mdp.n_states) - sparse.diags_array(weight) @ followed
+        return np.atleast_1d(spsolve(system.tocsc(), rewards))
+    followed *= -weight[:, None]
+    followed[np.diag_indices(mdp.n_states)] += 1.0
+    return np.linalg.solve(followed, rewards)
+
+
+def solve(
+    mdp: FiniteMDP,
+    method: str = "auto",
+    *,
+    values: Floats | None = None,
+    tolerance: float = 1e-8,
+    max_iterations: int = 10_000,
+) -> Solution:
+    """Return the optimal values, action values and policy.
+
+    ``method`` is "value iteration", "modified policy iteration", "policy iteration" or "auto": policy iteration for a
+    dense MDP of few states and many actions, else modified policy iteration.  ``values`` are where to start from.
+
+    Where ``converged``, no value is off by more than ``tolerance`` times the largest that a value could be, which is
+    max |r| / (1 - discount); multiplying the rewards therefore changes nothing.  A tolerance that rounding puts out of
+    reach is replaced by 64 rounding errors over (1 - discount).  Without convergence after ``max_iterations``
+    improvements of the policy, the best that is known is returned, with ``converged`` False.
+    """
+    one_of(method, ("auto", *_METHODS), "method")
+    tolerance = positive(tolerance, "tolerance")
+    max_iterations = whole(max_iterations, "max_iterations")
+    scale = _largest_value(mdp)
+    start = np.zeros(mdp.n_states) if values is None else _checked_values(mdp, values)
+    # No optimal value is beyond the scale, so clipping only brings the start closer to them.
+    start = np.where(mdp.available.any(axis=0), np.clip(start, -scale, scale), 0.0)
+    yardstick = _yardstick(mdp, max(tolerance, FLOOR / (1.0 - mdp.discount)) * scale)
+    evaluate = _METHODS[_best_method(mdp) if method == "auto" else method](mdp, yardstick)
+    return _iterate(mdp, start, evaluate, yardstick, max_iterations)
+
+
+def _iterate(
+    mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: "_Yardstick", max_iterations: int
+) -> Solution:
+    """Improve the policy, evaluate it, and again, until the values are known to be good enough."""
+    policy = None
+    for iteration in range(1, max_iterations + 1):
+        q = backup(mdp, values)
+        policy = greedy(q, policy)
+        improved = _best(q)
+        change = improved - values
+        error = yardstick.error(change)
+        if error <= yardstick.goal or iteration == max_iterations:
+            break
+        values = evaluate(improved, policy, error)
+    # One more backup, so that values, q and policy belong together.
+    q = np.ascontiguousarray(backup(mdp, improved + yardstick.ahead * yardstick.offset(change)))
+    values = _best(q)
+    residual = float(np.abs(_best(backup(mdp, values)) - values).max())
+    return Solution(values, q, greedy(q, policy), iteration, residual, error <= yardstick.goal)
+
+
+def _best(q: Floats) -> Floats:
+    """Return the largest of each row (the paper's operator Gamma), 0 where no action is available."""
+    top = q.max(axis=1)
+    return np.where(np.isfinite(top), top, 0.0)
+
+
+@dataclass(frozen=True)
+class _Yardstick:
+    """How far values can be from a fixed point, judged by what one more application of its operator changes.
+
+    With lo <= T v - v <= hi, the fixed point is between T v + ahead * lo and T v + ahead * hi (Puterman 1994,
+    prop. 6.6.5; MacQueen 1966); we take the middle.  Where an episode can end, the value 0 of its end never changes:
+    that zero counts too, and nothing can be added to all states alike, so T v itself is the estimate.
+    """
+
+    ahead: float  # discount / (1 - discount)
+    ends: bool
+    goal: float  # the error that is good enough
+
+    def offset(self, change: Floats) -> float:
+        """Return what all states' changes have in common."""
+        return 0.0 if self.ends else 0.5 * float(change.min() + change.max())
+
+    def error(self, change: Floats) -> float:
+        """Return the largest error that T v + ahead * offset can have."""
+        return self.ahead * float(np.abs(change - self.offset(change)).max())
+
+
+def _yardstick(mdp: FiniteMDP, goal: float) -> _Yardstick:
+    kept = (mdp.stacked @ np.ones(mdp.n_states)).reshape(mdp.rewards.shape)
+    leaks = np.abs(kept - 1.0) > LEAK
+    ends = bool((leaks & mdp.available).any() or not mdp.available.any(axis=0).all())
+    return _Yardstick(mdp.discount / (1.0 - mdp.discount), ends, goal)
+
+
+def _best_method(mdp: FiniteMDP) -> str:
+    """Choose exact evaluation where a linear system costs less than looking through all actions (measured)."""
+    dense = not sparse.issparse(mdp.stacked)
+    return "policy iteration" if dense and mdp.n_states <= 500 and mdp.n_actions >= 32 else "modified policy iteration"
+
+
+def _no_evaluation(mdp: FiniteMDP, yardstick: _Yardstick) -> Evaluate:
+    """Value iteration: improve again at once."""
+    return lambda improved, policy, error: improved
+
+
+class _ExactEvaluation:
+    """Policy iteration: solve for the policy's value.
+
+    In exact arithmetic every new policy is better.  Rounding could make it go around in circles between equals; as
+    the sum of the values has to rise, no policy is ever accepted twice.
+    """
+
+    def __init__(self, mdp: FiniteMDP, yardstick: _Yardstick) -> None:
+        self._mdp = mdp
+        self._best_sum = -np.inf
+
+    def __call__(self, improved: Floats, policy: Integers, error: float) -> Floats:
+        values = evaluate_policy(self._mdp, policy)
+        if values.sum() <= self._best_sum:
+            return improved
+        self._best_sum = values.sum()
+        return values
+
+
+class _PartialEvaluation:
+    """Modified policy iteration: some sweeps r + discount * P v with the rows P of the policy.
+
+    What sweeps leave to be done is soon a multiple of the last change, which is extrapolated (a rank-one correction,
+    Bertsekas 1995).  Sweeps alone converge from anywhere (Puterman 1994, section 6.5), so suspending extrapolation
+    until the error's bound falls again keeps that guarantee.
+    """
+
+    def __init__(self, mdp: FiniteMDP, yardstick: _Yardstick) -> None:
+        self._mdp, self._yardstick = mdp, yardstick
+        self._least_error, self._stale = np.inf, 0
+
+    def __call__(self, improved: Floats, policy: Integers, error: float) -> Floats:
+        self._note(error)
+        rows, rewards = _rows(self._mdp, policy)
+        values = improved
+        for _ in range(ROUNDS):
+            before = after = np.zeros_like(values)
+            for _ in range(SWEEPS):
+                swept = _sweep(self._mdp, rows, rewards, values)
+                before, after, values = after, swept - values, swept
+                if self._yardstick.error(after) <= 0.5 * self._yardstick.goal:
+                    return values
+            if self._stale < PATIENCE:
+                further = self._extrapolated(values, before, after)
+                swept = _sweep(self._mdp, rows, rewards, further)
+                if self._yardstick.error(swept - further) < self._yardstick.error(after):
+                    values = swept
+        return values
+
+    def _note(self, error: float) -> None:
+        if error < 0.9 * self._least_error:
+            self._least_error, self._stale = error, 0
+        else:
+            self._stale += 1
+
+    def _extrapolated(self, values: Floats, before: Floats, after: Floats) -> Floats:
+        """Go on along the last change as far as makes the next one smallest, in least squares."""
+        before = before - self._yardstick.offset(before)
+        after = after - self._yardstick.offset(after)
+        size = float(np.abs(before).max()) or 1.0  # keeps the squares of huge and tiny rewards in range
+        before, after = before / size, after / size
+        gap = before - after
+        step = np.clip(after @ gap / max(float(gap @ gap), EPSILON**2), 0.0, self._yardstick.ahead)
+        return values + step * size * after
+
+
+_METHODS: dict[str, Callable[[FiniteMDP, _Yardstick], Evaluate]] = {
+    "modified policy iteration": _PartialEvaluation,
+    "value iteration": _no_evaluation,
+    "policy iteration": _ExactEvaluation,
+}
+
+
+def _rows(mdp: FiniteMDP, policy: Integers) -> tuple[Integers, Floats]:
+    """Return the policy's rows of the stacked probabilities, -1 for none, and its rewards."""
+    states = np.arange(mdp.n_states)
+    rows = np.where(policy >= 0, policy * mdp.n_states + states, -1)
+    return rows, np.where(policy >= 0, mdp.rewards[policy, states], 0.0)
+
+
+def _sweep(mdp: FiniteMDP, rows: Integers, rewards: Floats, values: Floats) -> Floats:
+    """Return r + discount * P v for the chosen rows P, without copying them."""
+    matrix = mdp.stacked
+    if sparse.issparse(matrix):
+        return rewards + mdp.discount * _times_csr(matrix.data, matrix.indices, matrix.indptr, rows, values)
+    return rewards + mdp.discount * _times_dense(matrix, rows, values)
+
+
+# Sums may be reordered, which vectorises them; infinities keep their meaning.
+_FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _times_dense(matrix: Any, rows: Any, values: Any) -> Any:
+    out = np.zeros_like(values)
+    for i, row in enumerate(rows):
+        if row >= 0:
+            for j in range(len(values)):
+                out[i] += matrix[row, j] * values[j]
+    return out
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _times_csr(data: Any, indices: Any, indptr: Any, rows: Any, values: Any) -> Any:
+    out = np.zeros_like(values)
+    for i, row in enumerate(rows):
+        if row >= 0:
+            for k in range(indptr[row], indptr[row + 1]):
+                out[i] += data[k] * values[indices[k]]
+    return out
+
+
+def _largest_value(mdp: FiniteMDP) -> float:
+    """Return max |r| / (1 - discount), which no value exceeds, or refuse rewards whose values overflow."""
+    largest = float(np.abs(mdp.rewards[mdp.available]).max(initial=0.0))
+    if largest > 1e300 * (1.0 - mdp.discount) ** 2:
+        raise ValueError(
+            f"rewards must be small enough for their discounted sums to be numbers, but the largest is {largest!r} "
+            f"with discount {mdp.discount!r}. Divide all rewards by a constant."
+        )
+    return largest / (1.0 - mdp.discount)
+
+
+def _checked_values(mdp: FiniteMDP, values: Any) -> Floats:
+    array = as_floats(values, "values")
+    _check_one_a_state(array, mdp, "values")
+    bad = ~np.isfinite(array)
+    if bad.any():
+        refuse_rows(bad, array, "values", "be finite", "Start from zeros where nothing better is known.")
+    return array
+
+
+def _checked_policy(mdp: FiniteMDP, policy: Any) -> Integers:
+    array = np.asarray(policy)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"policy must be whole numbers, but its type is {array.dtype}. Pass indices of actions.")
+    _check_one_a_state(array, mdp, "policy")
+    bad = (array < -1) | (array >= mdp.n_actions)
+    if bad.any():
+        rule = f"be indices of actions, from 0 to {mdp.n_actions - 1}, or -1 for none"
+        refuse_rows(bad, array, "policy", rule, "Count actions from 0.")
+    array = array.astype(np.intp)
+    bad = (array >= 0) & ~mdp.available[array, np.arange(mdp.n_states)]
+    if bad.any():
+        refuse_rows(bad, array, "policy", "be available actions", "mdp.available says which action can be taken where.")
+    return array
+
+
+def _check_one_a_state(array: Array, mdp: FiniteMDP, name: str) -> None:
+    if array.shape != (mdp.n_states,):
+        raise ValueError(
+            f"{name} must have one entry for each of the {mdp.n_states} states, but has shape {array.shape}."
+        )

@@ -1,0 +1,20 @@
+"""Stage 6: where policies act.  Importing this registers the tasks with Gymnasium, where that is installed."""
+
+from kbrl.tasks.from_gymnasium import from_gymnasium as from_gymnasium
+from kbrl.tasks.puddle_world import PuddleWorld as PuddleWorld
+from kbrl.tasks.task import Task as Task
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in (PuddleWorld,)}
+
+
+def _register() -> None:
+    try:
+        import gymnasium
+    except ImportError:
+        return
+    for name in TASKS:
+        if f"kbrl/{name}-v0" not in gymnasium.registry:
+            gymnasium.register(f"kbrl/{name}-v0", "kbrl.tasks.gymnasium_env:make", kwargs={"task": name})
+
+
+_register()

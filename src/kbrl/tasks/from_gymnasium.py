@@ -1,0 +1,91 @@
+"""A Gymnasium environment of the user's own as a task.
+
+It runs one episode at a time and cannot be put in a state, so its "states" are the observations it gave, and
+``step`` refuses any other.  Nothing here imports Gymnasium: the environment brings it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.checks import as_rows, in_unit_interval, whole
+from kbrl.policy.rules import Policy
+from kbrl.tasks.task import Task
+from kbrl.trials.evaluation import Evaluation
+
+
+def from_gymnasium(env: Any, *, discount: float = 0.99, max_steps: int | None = None) -> GymnasiumTask:
+    """Make a task of an environment with numbers as observations (Box) and numbered actions (Discrete).
+
+    ``max_steps`` is by default the environment's own time limit.  ``evaluate(policy, 10)`` runs ten episodes.
+    """
+    return GymnasiumTask(env, discount=discount, max_steps=max_steps)
+
+
+class GymnasiumTask(Task):
+    """An environment behind the interface of a task."""
+
+    max_parallel = 1
+
+    def __init__(self, env: Any, *, discount: float = 0.99, max_steps: int | None = None) -> None:
+        seen, actions = env.observation_space, env.action_space
+        if type(seen).__name__ != "Box" or type(actions).__name__ != "Discrete":
+            raise TypeError(
+                f"The environment must have a Box of observations and Discrete actions, but it has {seen} and "
+                f"{actions}. Wrap it with gymnasium.wrappers to flatten or to discretise them."
+            )
+        self.env = env
+        self.name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        self.discount = in_unit_interval(discount, "discount", closed=True)
+        self.max_steps = _time_limit(env, max_steps)
+        self.actions = tuple(str(actions.start + i) for i in range(actions.n))
+        self.low, self.high = (np.asarray(bound, dtype=np.float64).ravel() for bound in (seen.low, seen.high))
+        self.state_names = tuple(f"x{i}" for i in range(len(self.low)))
+        self._current: Floats | None = None  # (1, n_dims): where the environment is
+        self._is_cut = False
+
+    def truncates(self, states: Floats) -> Booleans:
+        """Return whether the environment has cut the episode."""
+        return np.full(len(states), self._is_cut)
+
+    def evaluate(
+        self,
+        policy: Policy,
+        states: Any = 10,
+        random_state: Any = None,
+        *,
+        max_steps: int | None = None,
+        record: bool = False,
+    ) -> Evaluation:
+        """Run that number of episodes, each from a start of the environment's own."""
+        return super().evaluate(policy, whole(states, "states"), random_state, max_steps=max_steps, record=record)
+
+    def _reset(self, n: int, rng: np.random.Generator) -> Floats:
+        if n != 1:
+            raise ValueError(f"n must be 1: {self.name} runs one episode at a time, but {n} were asked for.")
+        observation, _ = self.env.reset(seed=int(rng.integers(2**31)))
+        self._is_cut = False
+        self._current = self._as_state(observation)
+        return self._current
+
+    def _step(self, states: Floats, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Floats, Booleans]:
+        if self._current is None or not np.array_equal(states, self._current):
+            raise ValueError(f"{self.name} cannot be put in a state: it steps from where it is, after reset(1).")
+        start = int(self.env.action_space.start)
+        observation, reward, terminated, self._is_cut, _ = self.env.step(start + int(actions[0]))
+        self._current = self._as_state(observation)
+        return self._current, np.array([float(reward)]), np.array([bool(terminated)])
+
+    def _as_state(self, observation: Any) -> Floats:
+        return as_rows(np.array(observation, dtype=np.float64).reshape(1, -1), f"observations of {self.name}")
+
+
+def _time_limit(env: Any, max_steps: int | None) -> int:
+    limits = (max_steps, getattr(env.spec, "max_episode_steps", None), getattr(env.unwrapped, "max_steps", None))
+    for limit in limits:
+        if limit is not None:
+            return whole(limit, "max_steps")
+    raise ValueError("max_steps must be given for an environment without a time limit of its own. Try max_steps=1000.")

@@ -1,0 +1,93 @@
+"""Transitions keep what they were given, give labels back, and cannot be changed."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbrl import Transitions, join
+from samples import logs, random_log
+
+
+def small(**changes):
+    fields = {
+        "states": [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]],
+        "actions": ["left", "right", "left"],
+        "rewards": [1.0, 2.0, 3.0],
+        "next_states": [[2.0, 3.0], [4.0, 5.0], [6.0, 7.0]],
+        "terminals": [False, False, True],
+    }
+    return Transitions(**(fields | changes))
+
+
+def test_labels_come_back_as_they_were_given():
+    assert small().actions.tolist() == ["left", "right", "left"]
+    assert small(actions=[7, -2, 7]).actions.tolist() == [7, -2, 7]
+    assert small(actions=[True, False, True]).actions.tolist() == [True, False, True]
+    assert small(actions=[0.5, 2.5, 0.5]).action_labels.tolist() == [0.5, 2.5]
+
+
+def test_possible_actions_can_be_named_in_any_order_tried_or_not():
+    log = small(action_labels=["right", "wait", "left"])
+    assert log.action_indices.tolist() == [2, 0, 2]
+    assert log.actions.tolist() == ["left", "right", "left"]
+    assert [len(rows) for rows in log.by_action()] == [1, 0, 2]
+
+
+def test_nothing_in_it_can_be_changed():
+    log = small()
+    with pytest.raises(ValueError, match="read-only"):
+        log.states[0, 0] = 9.0
+    with pytest.raises(AttributeError):
+        log.rewards = np.zeros(3)
+
+
+def test_later_changes_of_the_users_arrays_do_not_reach_it():
+    states, rewards = np.zeros((3, 2)), np.zeros(3)
+    log = small(states=states, rewards=rewards)
+    states[:], rewards[:] = 1.0, 1.0
+    assert log.states.sum() == 0 == log.rewards.sum()
+    assert states.flags.writeable
+
+
+def test_terminals_default_to_none_and_may_be_zeros_and_ones():
+    assert not small(terminals=None).terminals.any()
+    assert small(terminals=[0, 1, 0]).terminals.tolist() == [False, True, False]
+
+
+def test_slices_keep_the_set_of_actions():
+    log = small()
+    assert log[1:].actions.tolist() == ["right", "left"]
+    assert log[[0]].action_labels.tolist() == ["left", "right"]
+    assert log[log.terminals].rewards.tolist() == [3.0]
+
+
+def test_joining_unites_the_actions():
+    joined = small() + small(actions=["wait", "left", "wait"])
+    assert joined.actions.tolist() == ["left", "right", "left", "wait", "left", "wait"]
+    assert joined.action_labels.tolist() == ["left", "right", "wait"]
+
+
+def test_episodes_survive_slicing_and_joining_where_all_have_them():
+    log = small(episodes=["a", "a", "b"])
+    assert log[1:].episodes.tolist() == ["a", "b"]
+    assert (log + log).episodes.tolist() == ["a", "a", "b"] * 2
+    assert (log + small()).episodes is None
+
+
+@given(log=logs(), n_rows=st.integers(1, 40))
+def test_chunks_joined_are_the_whole(log, n_rows):
+    joined = join(list(log.chunks(n_rows)))
+    for name in ("states", "rewards", "next_states", "terminals", "actions"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(log, name))
+
+
+@given(log=logs())
+def test_rows_by_action_are_those_of_the_action_in_order(log):
+    for action, rows in enumerate(log.by_action()):
+        np.testing.assert_array_equal(rows, np.flatnonzero(log.action_indices == action))
+
+
+def test_its_representation_says_what_is_in_it():
+    assert repr(small()) == "Transitions(3 rows, 2 state variables, 2 actions: left, right; 1 terminal)"
+    assert "..." in repr(random_log(n=50, n_actions=9))

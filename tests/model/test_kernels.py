@@ -1,0 +1,114 @@
+"""Kernels against the paper's formulas, and their behaviour at the ends of the scale."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+
+import naive
+from kbrl import Kernel
+from kbrl.model.compiled import exp_of_nonpositive
+from kbrl.model.kernels import log_ratio, normalized
+from samples import SCALES, WIDTHS
+
+PROFILES = {"exponential": naive.exponential, "gaussian": naive.gaussian}
+
+
+def points(n, d, seed=0):
+    return np.random.default_rng(seed).random((n, d))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 5, 16, 33])
+def test_compiled_weights_are_the_papers(profile, d, n):
+    states, centres = points(7, d), points(n, d, seed=1)
+    expected = [naive.kappa(s, centres.tolist(), 0.3, PROFILES[profile]) for s in states.tolist()]
+    np.testing.assert_allclose(Kernel(0.3, profile).weights(states, centres), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("neighbors", [1, 3, 10, 99])
+def test_truncated_weights_are_the_papers(profile, neighbors):
+    states, centres = points(7, 2), points(10, 2, seed=1)
+    expected = [naive.kappa(s, centres.tolist(), 0.3, PROFILES[profile], neighbors) for s in states.tolist()]
+    weights = Kernel(0.3, profile, neighbors).weights(states, centres)
+    np.testing.assert_allclose(weights.toarray(), expected, rtol=1e-12)
+
+
+def test_a_function_of_the_users_gives_what_the_built_in_profile_gives():
+    states, centres = points(7, 3), points(9, 3, seed=1)
+    own = Kernel(0.3, lambda z: np.exp(-z)).weights(states, centres)
+    np.testing.assert_allclose(own, Kernel(0.3).weights(states, centres), rtol=1e-12)
+
+
+def test_a_profile_of_finite_support_falls_back_on_the_nearest_point():
+    kernel = Kernel(0.1, lambda z: np.maximum(1 - z, 0))
+    np.testing.assert_array_equal(kernel.weights(np.array([[10.0]]), np.array([[0.0], [1.0]])), [[0, 1]])
+
+
+def test_one_width_a_point_gives_what_the_formula_says():
+    states, centres, widths = points(6, 2), points(4, 2, seed=1), np.array([0.1, 0.5, 1.0, 3.0])
+    for row, state in zip(Kernel(widths).weights(states, centres), states):
+        values = [math.exp(-naive.distance(state, c) / w) for c, w in zip(centres, widths)]
+        np.testing.assert_allclose(row, np.array(values) / sum(values), rtol=1e-12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    width=WIDTHS,
+    scale=SCALES,
+    profile=st.sampled_from(["exponential", "gaussian"]),
+    neighbors=st.sampled_from([None, 1, 3]),
+    n=st.integers(1, 20),
+    d=st.sampled_from([1, 2, 3]),
+    seed=st.integers(0, 1000),
+)
+def test_rows_are_distributions_whatever_the_width_and_the_distance(width, scale, profile, neighbors, n, d, seed):
+    weights = Kernel(width, profile, neighbors).weights(points(5, d, seed) * scale, points(n, d, seed + 1) * scale)
+    weights = weights.toarray() if neighbors else weights
+    assert np.isfinite(weights).all()
+    assert (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(width=WIDTHS, profile=st.sampled_from(["exponential", "gaussian"]), seed=st.integers(0, 1000))
+def test_compiled_and_numpy_weights_agree(width, profile, seed):
+    states, centres = points(6, 3, seed), points(21, 3, seed + 1)
+    z = np.sqrt(((states[:, None] - centres) ** 2).sum(axis=2)) / width
+    np.testing.assert_allclose(Kernel(width, profile).weights(states, centres), normalized(z, profile), atol=1e-11)
+
+
+def test_a_tiny_width_gives_all_weight_to_the_nearest_point():
+    states, centres = points(20, 2), points(9, 2, seed=1)
+    nearest = np.argmin(((states[:, None] - centres) ** 2).sum(axis=2), axis=1)
+    np.testing.assert_allclose(Kernel(1e-300).weights(states, centres), np.eye(9)[nearest], atol=1e-300)
+
+
+def test_a_huge_width_gives_all_points_the_same_weight():
+    np.testing.assert_allclose(Kernel(1e300).weights(points(3, 2), points(8, 2, seed=1)), 1 / 8)
+
+
+def test_the_compiled_exponential_is_as_good_as_the_librarys():
+    @njit
+    def fill(x, out):
+        for i in range(len(x)):
+            out[i] = exp_of_nonpositive(x[i])
+
+    x = np.concatenate([-np.random.default_rng(0).exponential(50, 20000), [0.0, -1e-300, -0.34657359, -707.0]])
+    x = np.maximum(x, -707.0)
+    out = np.empty_like(x)
+    fill(x, out)
+    np.testing.assert_allclose(out, [math.exp(v) for v in x], rtol=4.5e-16)
+
+
+@given(z=st.floats(0, 1e8), gap=st.floats(0, 30))
+def test_log_ratio_is_the_difference_of_the_logs(z, gap):
+    farther = np.array([z + gap])
+    np.testing.assert_allclose(log_ratio(farther, np.array([z]), "exponential"), [-(farther[0] - z)])
+    exact = -(farther[0] - z) * (farther[0] + z) / 2
+    np.testing.assert_allclose(log_ratio(farther, np.array([z]), "gaussian"), [exact], rtol=1e-12)

@@ -1,0 +1,67 @@
+"""Policies: random and exploring rules, and the translation of their answers."""
+
+import numpy as np
+import pytest
+
+from kbrl.policy.rules import EpsilonGreedy, UniformRandom, action_indices
+
+STATES = np.zeros((40_000, 2))
+
+
+def always(action):
+    return lambda observations: np.full(len(observations), action)
+
+
+def test_uniform_random_takes_every_action_equally_often():
+    counts = np.unique(UniformRandom(["a", "b", "c", "d"], 0)(STATES), return_counts=True)[1]
+    # Four binomial counts: mean 10 000, standard deviation sqrt(40000 * 3/16) = 87.
+    assert np.abs(counts - 10_000).max() < 5 * 87
+
+
+def test_the_same_seed_draws_the_same_actions():
+    np.testing.assert_array_equal(UniformRandom(range(4), 3)(STATES), UniformRandom(range(4), 3)(STATES))
+
+
+def test_epsilon_zero_is_the_policy_itself():
+    assert (EpsilonGreedy(always("b"), 0.0, ["a", "b"], 0)(STATES) == "b").all()
+
+
+def test_epsilon_greedy_leaves_the_policy_with_probability_epsilon_times_the_share_of_other_actions():
+    leaves = EpsilonGreedy(always(1), 0.15, range(4), 0)(STATES) != 1
+    expected = 0.15 * 3 / 4
+    assert abs(leaves.mean() - expected) < 5 * np.sqrt(expected * (1 - expected) / len(STATES))
+
+
+def test_actions_are_known_by_their_place_or_their_name():
+    names = ("up", "down", "left")
+    for choices in ([2, 0], np.array([2, 0], dtype=np.uint8), [2.0, 0.0], ["left", "up"], np.array([2, 0], object)):
+        np.testing.assert_array_equal(action_indices(choices, 2, names), [2, 0])
+    np.testing.assert_array_equal(action_indices([True, False], 2, names), [1, 0])
+
+
+@pytest.mark.parametrize(
+    "choices, message",
+    [
+        ([0, 3], r"from 0 to 2, places in \('up', 'down', 'left'\).* 1 of 2 rows are not; the first is row 1: 3"),
+        ([-1, 0], "the first is row 0: -1"),
+        ([0.5, 0], "the first is row 0: 0.5"),
+        ([0, np.nan], "the first is row 1: nan"),
+        (["up", "west"], "the first is row 1: 'west'"),
+        ([None, None], "the first is row 0: None"),
+        ([0], r"one action a state, shape \(2,\), but the shape of the actions is \(1,\)"),
+        ([[0], [1]], r"but the shape of the actions is \(2, 1\)"),
+        (1, r"but the shape of the actions is \(\)"),
+    ],
+)
+def test_unknown_actions_are_refused_by_name(choices, message):
+    with pytest.raises(ValueError, match=message):
+        action_indices(choices, 2, ("up", "down", "left"))
+
+
+def test_epsilon_and_the_list_of_actions_are_checked():
+    with pytest.raises(ValueError, match=r"epsilon must lie in \[0, 1\], but it is 1.5"):
+        EpsilonGreedy(always(0), 1.5, range(2))
+    with pytest.raises(ValueError, match="at least one action"):
+        UniformRandom([])
+    with pytest.raises(ValueError, match="one action a state"):
+        EpsilonGreedy(lambda observations: np.zeros(3), 0.1, range(2), 0)(np.zeros((2, 1)))

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from kbrl import Transitions
 
 WIDTHS = st.sampled_from([1e-8, 1e-4, 0.01, 0.1, 1.0, 10.0, 1e4, 1e8])
+ORDINARY = st.just(1.0)
+LEVELS = st.sampled_from([None, 1, 2, 5])  # None: no ties
 SCALES = st.sampled_from([1e-100, 1e-6, 1.0, 1e6, 1e100])
 
 
@@ -36,7 +38,7 @@ def as_lists(log):
 
 
 @st.composite
-def logs(draw, *, max_rows=30, scales=st.just(1.0), levels=st.sampled_from([None, 1, 2, 5])):
+def logs(draw, *, max_rows=30, scales=ORDINARY, levels=LEVELS):
     """Draw a log: from one row, one variable and one action upwards, with and without ties, ends and scales."""
     return random_log(
         n=draw(st.integers(1, max_rows)),

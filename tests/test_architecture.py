@@ -38,7 +38,8 @@ def test_imports_only_point_to_earlier_layers(path):
 
 
 def test_importing_kbrl_loads_nothing_heavy():
-    code = "import sys, kbrl; print([m for m in ('numpy', 'scipy', 'numba', 'matplotlib', 'gymnasium') if m in sys.modules])"
+    heavy = ("numpy", "scipy", "numba", "matplotlib", "gymnasium")
+    code = f"import sys, kbrl; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

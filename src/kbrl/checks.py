@@ -74,7 +74,7 @@ def check_finite(array: Floats, name: str) -> None:
 
 def refuse_rows(bad: Booleans, values: Array, name: str, rule: str, way_out: str) -> None:
     """Raise the error for rows that break a rule; ``bad`` marks the entries at fault."""
-    rows = bad.reshape(len(bad), -1).any(axis=1)
+    rows: Booleans = np.asarray(bad.reshape(len(bad), -1).any(axis=1))
     first = int(np.argmax(rows))
     value = values[first].tolist() if isinstance(values[first], np.ndarray) else values[first]
     value = value.item() if isinstance(value, np.generic) else value

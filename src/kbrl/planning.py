@@ -22,12 +22,12 @@ from kbrl.model.finite_mdp import FiniteMDP
 
 EPSILON = float(np.finfo(np.float64).eps)
 TIE = 8 * EPSILON  # an action is better only if it gains more than this, relative to the largest value
-FLOOR = 64 * EPSILON  # rounding of one backup, relative to the largest value: nothing is known more precisely
-LEAK = 1e-12  # a row of probabilities this close to one sums to one
-ROUNDS, SWEEPS = 3, 10  # of partial evaluation: 30 sweeps, with an extrapolation after each ten
+FLOOR = 64 * EPSILON  # the rounding of a backup, relative to the largest value: no change is known more precisely
+LEAK = 1e-12  # a row of probabilities whose sum is this close to one sums to one
+ROUNDS, SWEEPS = 3, 10  # of partial evaluation: 30 sweeps, with an extrapolation after every ten
 PATIENCE = 100  # improvements without progress after which extrapolation is suspended
 
-# Takes the improved values, the policy that attains them and the bound on their error; returns better values.
+# Takes the improved values, the policy that attains them and the bound on their error; returns values to go on from.
 Evaluate = Callable[[Floats, Integers, float], Floats]
 
 
@@ -35,7 +35,7 @@ Evaluate = Callable[[Floats, Integers, float], Floats]
 class Solution:
     """What ``solve`` found.
 
-    ``values`` are exactly the largest ``q`` of each state and ``policy`` attains them up to a few rounding errors.
+    ``values`` are the largest ``q`` of each state, and ``policy`` attains them up to a few rounding errors.
     ``residual`` is max |T values - values|, with T the Bellman operator: it proves that no value is off by more than
     residual / (1 - discount), whatever ``converged`` says.
     """
@@ -59,8 +59,7 @@ def greedy(q: Floats, current: Integers | None = None) -> Integers:
 
     An action of the ``current`` policy is kept unless another one gains more than rounding can explain.
     """
-    best = q.argmax(axis=1)
-    states = np.arange(len(q))
+    best, states = q.argmax(axis=1), np.arange(len(q))
     top = q[states, best]
     possible = np.isfinite(top)
     if current is not None:
@@ -77,14 +76,12 @@ def evaluate_policy(mdp: FiniteMDP, policy: Integers) -> Floats:
     factorised sparsely; where its states are richly connected, the factors may need far more memory than the MDP.
     """
     rows, rewards = _rows(mdp, _checked_policy(mdp, policy))
-    weight = np.where(rows >= 0, mdp.discount, 0.0)
-    followed = mdp.stacked[np.maximum(rows, 0)]
-    if sparse.issparse(mdp.stacked):
-        system = sparse.eye_array(mdp.n_states) - sparse.diags_array(weight) @ followed
-        return np.atleast_1d(spsolve(system.tocsc(), rewards))
-    followed *= -weight[:, None]
-    followed[np.diag_indices(mdp.n_states)] += 1.0
-    return np.linalg.solve(followed, rewards)
+    ahead = _discounted_rows(mdp, rows)
+    if sparse.issparse(ahead):
+        return np.atleast_1d(spsolve((sparse.eye_array(mdp.n_states) - ahead).tocsc(), rewards))
+    system = np.negative(ahead, out=ahead)
+    system[np.diag_indices(mdp.n_states)] += 1.0
+    return np.linalg.solve(system, rewards)
 
 
 def solve(
@@ -103,7 +100,7 @@ def solve(
     Where ``converged``, no value is off by more than ``tolerance`` times the largest that a value could be, which is
     max |r| / (1 - discount); multiplying the rewards therefore changes nothing.  A tolerance that rounding puts out of
     reach is replaced by 64 rounding errors over (1 - discount).  Without convergence after ``max_iterations``
-    improvements of the policy, the best that is known is returned, with ``converged`` False.
+    improvements of the policy, the best estimate so far is returned, with ``converged`` False.
     """
     one_of(method, ("auto", *_METHODS), "method")
     tolerance = positive(tolerance, "tolerance")
@@ -113,8 +110,10 @@ def solve(
     # No optimal value is beyond the scale, so clipping only brings the start closer to them.
     start = np.where(mdp.available.any(axis=0), np.clip(start, -scale, scale), 0.0)
     yardstick = _yardstick(mdp, max(tolerance, FLOOR / (1.0 - mdp.discount)) * scale)
-    evaluate = _METHODS[_best_method(mdp) if method == "auto" else method](mdp, yardstick)
-    return _iterate(mdp, start, evaluate, yardstick, max_iterations)
+    if method == "auto":  # a small linear system costs less than looking through many actions (measured)
+        few_states = mdp.n_states <= 500 and mdp.n_actions >= 32 and not sparse.issparse(mdp.stacked)
+        method = "policy iteration" if few_states else "modified policy iteration"
+    return _iterate(mdp, start, _METHODS[method](mdp, yardstick), yardstick, max_iterations)
 
 
 def _iterate(
@@ -149,8 +148,8 @@ class _Yardstick:
     """How far values can be from a fixed point, judged by what one more application of its operator changes.
 
     With lo <= T v - v <= hi, the fixed point is between T v + ahead * lo and T v + ahead * hi (Puterman 1994,
-    prop. 6.6.5; MacQueen 1966); we take the middle.  Where an episode can end, the value 0 of its end never changes:
-    that zero counts too, and nothing can be added to all states alike, so T v itself is the estimate.
+    prop. 6.6.5; MacQueen 1966), and we take the middle.  Where an episode can end, the value 0 of its end never
+    changes: this zero counts too, and nothing can be added to all states alike, so we take T v itself.
     """
 
     ahead: float  # discount / (1 - discount)
@@ -158,25 +157,20 @@ class _Yardstick:
     goal: float  # the error that is good enough
 
     def offset(self, change: Floats) -> float:
-        """Return what all states' changes have in common."""
+        """Return what all changes are taken to have in common."""
         return 0.0 if self.ends else 0.5 * float(change.min() + change.max())
 
     def error(self, change: Floats) -> float:
         """Return the largest error that T v + ahead * offset can have."""
-        return self.ahead * float(np.abs(change - self.offset(change)).max())
+        offset = self.offset(change)
+        return self.ahead * max(float(change.max()) - offset, offset - float(change.min()))
 
 
 def _yardstick(mdp: FiniteMDP, goal: float) -> _Yardstick:
     kept = (mdp.stacked @ np.ones(mdp.n_states)).reshape(mdp.rewards.shape)
-    leaks = np.abs(kept - 1.0) > LEAK
-    ends = bool((leaks & mdp.available).any() or not mdp.available.any(axis=0).all())
+    leaks = mdp.available & (np.abs(kept - 1.0) > LEAK)
+    ends = bool(leaks.any() or not mdp.available.any(axis=0).all())
     return _Yardstick(mdp.discount / (1.0 - mdp.discount), ends, goal)
-
-
-def _best_method(mdp: FiniteMDP) -> str:
-    """Choose exact evaluation where a linear system costs less than looking through all actions (measured)."""
-    dense = not sparse.issparse(mdp.stacked)
-    return "policy iteration" if dense and mdp.n_states <= 500 and mdp.n_actions >= 32 else "modified policy iteration"
 
 
 def _no_evaluation(mdp: FiniteMDP, yardstick: _Yardstick) -> Evaluate:
@@ -187,28 +181,27 @@ def _no_evaluation(mdp: FiniteMDP, yardstick: _Yardstick) -> Evaluate:
 class _ExactEvaluation:
     """Policy iteration: solve for the policy's value.
 
-    In exact arithmetic every new policy is better.  Rounding could make it go around in circles between equals; as
-    the sum of the values has to rise, no policy is ever accepted twice.
+    In exact arithmetic every new policy is better.  Rounding could make it go around in circles among equals; as the
+    sum of the values has to rise, no policy is accepted twice.
     """
 
     def __init__(self, mdp: FiniteMDP, yardstick: _Yardstick) -> None:
-        self._mdp = mdp
-        self._best_sum = -np.inf
+        self._mdp, self._largest_sum = mdp, -np.inf
 
     def __call__(self, improved: Floats, policy: Integers, error: float) -> Floats:
         values = evaluate_policy(self._mdp, policy)
-        if values.sum() <= self._best_sum:
+        if values.sum() <= self._largest_sum:
             return improved
-        self._best_sum = values.sum()
+        self._largest_sum = values.sum()
         return values
 
 
 class _PartialEvaluation:
-    """Modified policy iteration: some sweeps r + discount * P v with the rows P of the policy.
+    """Modified policy iteration: some sweeps v <- r + discount * P v with the rows P of the policy.
 
-    What sweeps leave to be done is soon a multiple of the last change, which is extrapolated (a rank-one correction,
-    Bertsekas 1995).  Sweeps alone converge from anywhere (Puterman 1994, section 6.5), so suspending extrapolation
-    until the error's bound falls again keeps that guarantee.
+    What sweeps leave to be done soon is a multiple of the last change, so we extrapolate (a rank-one correction,
+    Bertsekas 1995).  Sweeps alone converge from any start (Puterman 1994, section 6.5); because extrapolation is
+    suspended when the bound on the error no longer falls, and until it does, so does the whole.
     """
 
     def __init__(self, mdp: FiniteMDP, yardstick: _Yardstick) -> None:
@@ -216,38 +209,32 @@ class _PartialEvaluation:
         self._least_error, self._stale = np.inf, 0
 
     def __call__(self, improved: Floats, policy: Integers, error: float) -> Floats:
-        self._note(error)
-        rows, rewards = _rows(self._mdp, policy)
-        values = improved
+        self._stale += 1
+        if error < 0.9 * self._least_error:
+            self._least_error, self._stale = error, 0
+        sweep, values = _sweeper(self._mdp, policy), improved
         for _ in range(ROUNDS):
             before = after = np.zeros_like(values)
             for _ in range(SWEEPS):
-                swept = _sweep(self._mdp, rows, rewards, values)
+                swept = sweep(values)
                 before, after, values = after, swept - values, swept
                 if self._yardstick.error(after) <= 0.5 * self._yardstick.goal:
                     return values
             if self._stale < PATIENCE:
-                further = self._extrapolated(values, before, after)
-                swept = _sweep(self._mdp, rows, rewards, further)
+                further = self._extrapolate(values, before, after)
+                swept = sweep(further)
                 if self._yardstick.error(swept - further) < self._yardstick.error(after):
                     values = swept
         return values
 
-    def _note(self, error: float) -> None:
-        if error < 0.9 * self._least_error:
-            self._least_error, self._stale = error, 0
-        else:
-            self._stale += 1
-
-    def _extrapolated(self, values: Floats, before: Floats, after: Floats) -> Floats:
+    def _extrapolate(self, values: Floats, before: Floats, after: Floats) -> Floats:
         """Go on along the last change as far as makes the next one smallest, in least squares."""
         before = before - self._yardstick.offset(before)
         after = after - self._yardstick.offset(after)
         size = float(np.abs(before).max()) or 1.0  # keeps the squares of huge and tiny rewards in range
-        before, after = before / size, after / size
-        gap = before - after
-        step = np.clip(after @ gap / max(float(gap @ gap), EPSILON**2), 0.0, self._yardstick.ahead)
-        return values + step * size * after
+        gap = (before - after) / size
+        step = float(after / size @ gap) / max(float(gap @ gap), EPSILON**2)
+        return values + min(max(step, 0.0), self._yardstick.ahead) * after
 
 
 _METHODS: dict[str, Callable[[FiniteMDP, _Yardstick], Evaluate]] = {
@@ -264,20 +251,31 @@ def _rows(mdp: FiniteMDP, policy: Integers) -> tuple[Integers, Floats]:
     return rows, np.where(policy >= 0, mdp.rewards[policy, states], 0.0)
 
 
-def _sweep(mdp: FiniteMDP, rows: Integers, rewards: Floats, values: Floats) -> Floats:
-    """Return r + discount * P v for the chosen rows P, without copying them."""
-    matrix = mdp.stacked
-    if sparse.issparse(matrix):
-        return rewards + mdp.discount * _times_csr(matrix.data, matrix.indices, matrix.indptr, rows, values)
-    return rewards + mdp.discount * _times_dense(matrix, rows, values)
+def _discounted_rows(mdp: FiniteMDP, rows: Integers) -> Any:
+    """Return a copy of discount * P for the chosen rows P, (n_states, n_states), zero where the row is -1."""
+    weight = np.where(rows >= 0, mdp.discount, 0.0)
+    chosen = mdp.stacked[np.maximum(rows, 0)]
+    if sparse.issparse(chosen):
+        return sparse.diags_array(weight) @ chosen
+    return np.multiply(chosen, weight[:, None], out=chosen)
 
 
-# Sums may be reordered, which vectorises them; infinities keep their meaning.
-_FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
+def _sweeper(mdp: FiniteMDP, policy: Integers) -> Callable[[Floats], Floats]:
+    """Return the function v -> r + discount * P v of a policy.
+
+    Sparse rows are copied, as reading them where they lie scattered takes several times as long (measured).  Dense
+    rows are long, so that copying them gains nothing and costs memory.
+    """
+    rows, rewards = _rows(mdp, policy)
+    if sparse.issparse(mdp.stacked):
+        ahead = _discounted_rows(mdp, rows)
+        return lambda values: rewards + ahead @ values
+    return lambda values: rewards + mdp.discount * _rows_times(mdp.stacked, rows, values)
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _times_dense(matrix: Any, rows: Any, values: Any) -> Any:
+# Sums may be reordered, which vectorises them.
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz", "afn", "nnan"})
+def _rows_times(matrix: Any, rows: Any, values: Any) -> Any:
     out = np.zeros_like(values)
     for i, row in enumerate(rows):
         if row >= 0:
@@ -286,18 +284,8 @@ def _times_dense(matrix: Any, rows: Any, values: Any) -> Any:
     return out
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _times_csr(data: Any, indices: Any, indptr: Any, rows: Any, values: Any) -> Any:
-    out = np.zeros_like(values)
-    for i, row in enumerate(rows):
-        if row >= 0:
-            for k in range(indptr[row], indptr[row + 1]):
-                out[i] += data[k] * values[indices[k]]
-    return out
-
-
 def _largest_value(mdp: FiniteMDP) -> float:
-    """Return max |r| / (1 - discount), which no value exceeds, or refuse rewards whose values overflow."""
+    """Return max |r| / (1 - discount), which no value exceeds, or refuse rewards whose sums overflow."""
     largest = float(np.abs(mdp.rewards[mdp.available]).max(initial=0.0))
     if largest > 1e300 * (1.0 - mdp.discount) ** 2:
         raise ValueError(
@@ -309,7 +297,7 @@ def _largest_value(mdp: FiniteMDP) -> float:
 
 def _checked_values(mdp: FiniteMDP, values: Any) -> Floats:
     array = as_floats(values, "values")
-    _check_one_a_state(array, mdp, "values")
+    _check_shape(array, mdp, "values")
     bad = ~np.isfinite(array)
     if bad.any():
         refuse_rows(bad, array, "values", "be finite", "Start from zeros where nothing better is known.")
@@ -320,20 +308,15 @@ def _checked_policy(mdp: FiniteMDP, policy: Any) -> Integers:
     array = np.asarray(policy)
     if array.dtype.kind not in "iu":
         raise TypeError(f"policy must be whole numbers, but its type is {array.dtype}. Pass indices of actions.")
-    _check_one_a_state(array, mdp, "policy")
-    bad = (array < -1) | (array >= mdp.n_actions)
+    _check_shape(array, mdp, "policy")
+    known = (array >= 0) & (array < mdp.n_actions)
+    bad = (array != -1) & ~(known & mdp.available[np.where(known, array, 0), np.arange(mdp.n_states)])
     if bad.any():
-        rule = f"be indices of actions, from 0 to {mdp.n_actions - 1}, or -1 for none"
-        refuse_rows(bad, array, "policy", rule, "Count actions from 0.")
-    array = array.astype(np.intp)
-    bad = (array >= 0) & ~mdp.available[array, np.arange(mdp.n_states)]
-    if bad.any():
-        refuse_rows(bad, array, "policy", "be available actions", "mdp.available says which action can be taken where.")
-    return array
+        rule = f"be indices of available actions, from 0 to {mdp.n_actions - 1}, or -1 for none"
+        refuse_rows(bad, array, "policy", rule, "mdp.available says which action can be taken where.")
+    return array.astype(np.intp)
 
 
-def _check_one_a_state(array: Array, mdp: FiniteMDP, name: str) -> None:
+def _check_shape(array: Array, mdp: FiniteMDP, name: str) -> None:
     if array.shape != (mdp.n_states,):
-        raise ValueError(
-            f"{name} must have one entry for each of the {mdp.n_states} states, but has shape {array.shape}."
-        )
+        raise ValueError(f"{name} must have the shape (n_states,) = ({mdp.n_states},), but it is {array.shape}.")

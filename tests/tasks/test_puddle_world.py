@@ -98,6 +98,7 @@ def test_start_states_cover_the_square_outside_the_goal(goal):
     task = PuddleWorld(goal=goal)
     states = task.reset(50_000, 0)
     assert not task.in_goal(states).any()
+    assert len(np.unique(states, axis=0)) == len(states)  # those drawn again are spread like the others
     area = 0.5 * 0.1**2 if goal == "triangle" else 0.05**2  # of the goal
     in_middle = ((states > 0.25) & (states < 0.75)).all(axis=1).mean()
     assert abs(in_middle - 0.25 / (1 - area)) < 5 * np.sqrt(0.19 / 50_000)

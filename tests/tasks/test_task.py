@@ -74,6 +74,16 @@ def test_states_to_start_from_are_a_name_an_array_or_a_number():
         assert len(task.evaluate(to_the_corner, states, random_state=0).returns) == n
 
 
+def test_a_policy_that_overwrites_its_input_does_not_move_the_task():
+    def careless(observations):
+        choices = to_the_corner(observations)
+        observations *= 0
+        return choices
+
+    task = PuddleWorld(noise=False)
+    np.testing.assert_array_equal(task.evaluate(careless).returns, task.evaluate(to_the_corner).returns)
+
+
 def test_a_step_leaves_the_states_it_was_given_as_they_were():
     states = PuddleWorld().reset(5, 0)
     before = states.copy()

@@ -142,14 +142,6 @@ def test_recorded_trajectories_belong_to_their_start_states():
     np.testing.assert_array_equal(judged.log.states[first], 2 * starts)
 
 
-def test_a_policy_that_overwrites_its_input_does_not_move_the_simulator():
-    def careless(observations):
-        observations *= 1000
-        return on(observations)
-
-    np.testing.assert_array_equal(rollout(Corridor(), careless, [[3.0], [2.0]]).lengths, [2, 3])
-
-
 @pytest.mark.parametrize(
     "call, message",
     [

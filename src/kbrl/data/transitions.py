@@ -70,7 +70,12 @@ class Transitions:
         episodes: Array | None,
         action_labels: Array,
     ) -> None:
-        fields = {"states": states, "action_indices": action_indices, "rewards": rewards, "next_states": next_states}
+        fields: dict[str, Array | None] = {
+            "states": states,
+            "action_indices": action_indices,
+            "rewards": rewards,
+            "next_states": next_states,
+        }
         fields |= {"terminals": terminals, "episodes": episodes, "action_labels": action_labels}
         for name, value in fields.items():
             if value is not None:
@@ -113,7 +118,9 @@ class Transitions:
     def __getitem__(self, rows: slice | Integers | Booleans | list[int] | list[bool]) -> Transitions:
         """Return some of the rows, at least one; the set of possible actions stays the same."""
         if isinstance(rows, (int, np.integer)):
-            raise TypeError(f"Transitions are sliced by a range or an array of rows, not by {rows!r}; use log[i:i + 1].")
+            raise TypeError(
+                f"Transitions are sliced by a range or an array of rows, not by {rows!r}; use log[i:i + 1]."
+            )
         picked = [None if f is None else f[rows] for f in self._row_fields()]
         if len(picked[0]) == 0:  # type: ignore[arg-type]
             raise ValueError(f"Transitions must have at least one row, but {rows!r} selects none of {len(self)}.")
@@ -152,7 +159,7 @@ def join(logs: Sequence[Transitions]) -> Transitions:
         np.concatenate([log.rewards for log in logs]),
         np.concatenate([log.next_states for log in logs]),
         np.concatenate([log.terminals for log in logs]),
-        np.concatenate([log.episodes for log in logs]) if has_episodes else None,  # type: ignore[misc]
+        np.concatenate([log.episodes for log in logs]) if has_episodes else None,
         labels,
     )
 

@@ -68,7 +68,8 @@ class Learner:
 
     def predict(self, states: Any) -> Array:
         """Return the label of the best action for each state, (n_states,)."""
-        return self.action_labels_[np.argmax(self.q_values(states), axis=1)]
+        best = np.argmax(self.q_values(states), axis=1)
+        return self.action_labels_[best]
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""

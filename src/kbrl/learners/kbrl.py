@@ -13,14 +13,14 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Floats, Integers
-from kbrl.checks import in_unit_interval, one_of, whole
+from kbrl.checks import in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import Learner, as_log
 from kbrl.learners.kbsf import TERMINALS
 from kbrl.model.basis import scaled
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.model.kernels import Kernel, Profile, blocks, check_profile, check_width
+from kbrl.model.kernels import Kernel, Profile, blocks, check_profile
 from kbrl.planning import Solution, solve
 from kbrl.policy.q_functions import SampleQ
 
@@ -28,7 +28,7 @@ from kbrl.policy.q_functions import SampleQ
 class KBRL(Learner):
     """Kernel-based reinforcement learning.
 
-    sample_width: the kernel's width tau, in units of ``scaling``; ``sample_neighbors`` truncates it to that many nearest
+    sample_width: the kernel's width tau, in units of ``scaling``; ``sample_neighbors`` truncates it to so many nearest
         samples.  scaling, terminals, profile: as for KBSF.
 
     The model has one state a transition: 8000 transitions take about 0.8 GB unless ``sample_neighbors`` is set.
@@ -84,7 +84,7 @@ class KBRL(Learner):
         in_unit_interval(self.discount, "discount")
         one_of(self.terminals, TERMINALS, "terminals")
         check_profile(self.profile)
-        check_width(self.sample_width, "sample_width")
+        positive(self.sample_width, "sample_width")
         if self.sample_neighbors is not None:
             whole(self.sample_neighbors, "sample_neighbors")
 

@@ -7,19 +7,19 @@ Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; sec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from kbrl.arrays import Array, Floats
-from kbrl.checks import as_generator, as_rows, in_unit_interval, one_of, whole
+from kbrl.checks import as_generator, as_rows, in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.estimator import Learner, as_log, number_of_jobs
 from kbrl.model import compiled
-from kbrl.model.basis import Basis, scaled
+from kbrl.model.basis import Basis, check_range, scaled
 from kbrl.model.factorization import lift
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, check_profile, check_width
@@ -38,7 +38,7 @@ class KBSF(Learner):
 
     n_reps: number of representative states, m; ``reps``: how to choose them among the next states ("k-means", "random",
         "grid", "farthest", or "cover" with ``cover_distance``), or an array (m, n_dims) in the units of the data.
-    sample_width, rep_width: the kernels' widths tau and tau-bar, in units of ``scaling``; rep_width may be an array with
+    sample_width, rep_width: the kernels' widths tau and tau-bar, in units of ``scaling``; rep_width may be an array,
         one width a representative state.
     sample_neighbors, rep_neighbors: truncate the kernels to that many nearest neighbours, mu and mu-bar.
     scaling: what each state variable is divided by: "std", "range", None, or an array.
@@ -53,6 +53,15 @@ class KBSF(Learner):
     reps_: Floats  # (n_reps, n_dims) in the units of the data
     statistics_: Statistics
     n_samples_: int
+
+    _basis: Basis
+    _kept: list[Transitions]  # only where q_function is "samples"
+    # Answers, computed when they are first asked for and forgotten when data come.
+    _mdp: FiniteMDP | None
+    _solution: Solution | None  # the last one is kept as a warm start
+    _is_stale: bool
+    _samples: SampleQ | None
+    _decider: Callable[[Floats], int] | None
 
     def __init__(
         self,
@@ -98,14 +107,17 @@ class KBSF(Learner):
     def fit(self, log: Transitions | Iterable[Transitions]) -> KBSF:
         """Learn from transitions, or from an iterable of chunks of them, of which one at a time is in memory."""
         self._check_parameters()
-        chunks = iter([log] if isinstance(log, Transitions) else log)
-        first = next(chunks, None)
-        if first is None:
-            raise ValueError("fit needs at least one chunk of transitions, but the iterable is empty.")
-        self._start(as_log(first))
-        for chunk in chain([first], chunks):
-            self._add(as_log(chunk))
-        self._solve()
+        chunks = _chunks(log)
+        before = dict(self.__dict__)
+        try:
+            first = as_log(next(chunks))
+            self._start(first)
+            for chunk in chain([first], chunks):
+                self._add(as_log(chunk))
+            self._solve()
+        except BaseException:  # what was learnt before is not lost to a bad chunk or to Ctrl-C
+            self.__dict__ = before
+            raise
         return self
 
     def partial_fit(self, log: Transitions) -> KBSF:
@@ -154,7 +166,7 @@ class KBSF(Learner):
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as can be."""
         self._check_fitted()
-        if self._decider is None or self._is_stale:
+        if self._decider is None:
             self._decider = self._make_decider()
         return self.action_labels_[self._decider(self._scaled([state]))]
 
@@ -171,7 +183,7 @@ class KBSF(Learner):
                 "Q from samples needs the transitions, and this model has not kept them. "
                 "Fit with KBSF(q_function='samples'), or use q_from_reps."
             )
-        if self._is_stale or self._samples is None:
+        if self._samples is None:
             log, basis = join(self._kept), self._basis
             to_reps = basis.to_reps(scaled(log.next_states, basis.scale), log.terminals)
             worths = log.rewards + self.discount * np.where(log.terminals, 0.0, lift(to_reps, self.rep_q_))
@@ -180,7 +192,7 @@ class KBSF(Learner):
         return self._samples
 
     def _make_decider(self) -> Callable[[Floats], int]:
-        """Prepare the compiled decision; it knows dense kernels and actions that are available everywhere or nowhere."""
+        """Prepare the compiled decision; it knows dense kernels, and actions available everywhere or nowhere."""
         at, q = self._basis.rep_weights, np.ascontiguousarray(self.rep_q_.T)
         known = np.isfinite(q)
         even = (known.all(axis=1) | ~known.any(axis=1)).all()
@@ -200,7 +212,7 @@ class KBSF(Learner):
         one_of(self.q_function, Q_FUNCTIONS, "q_function")
         number_of_jobs(self.n_jobs)
         check_profile(self.profile)
-        check_width(self.sample_width, "sample_width")
+        positive(self.sample_width, "sample_width")
         check_width(self.rep_width, "rep_width")
         for name in ("sample_neighbors", "rep_neighbors"):
             if getattr(self, name) is not None:
@@ -218,15 +230,14 @@ class KBSF(Learner):
             n_actions=log.n_actions,
             hard=self.aggregation == "hard",
         )
-        basis.rep_weights  # refuses a wrong number of widths before anything is changed
         self._basis = basis
         self.scale_ = scale
         self.reps_ = reps * scale
         self.action_labels_ = log.action_labels
         self.statistics_ = new_statistics(basis, self.neighborhoods)
         self.n_samples_ = 0
-        self._kept: list[Transitions] = []
-        self._solution: Solution | None = None
+        self._kept = []
+        self._solution = None
         self._forget_answers()
 
     def _choose_reps(self, log: Transitions, scale: Floats) -> Floats:
@@ -249,6 +260,8 @@ class KBSF(Learner):
         """Number the actions as the first data did, and ignore ends if asked to."""
         if log.n_dims != len(self.scale_):
             raise ValueError(f"Transitions must have {len(self.scale_)} state variables, but they have {log.n_dims}.")
+        check_range(log.states, self.scale_)
+        check_range(log.next_states, self.scale_)
         log = with_labels(log, self.action_labels_)
         if self.terminals == "continue":
             fields = (log.states, log.action_indices, log.rewards, log.next_states, np.zeros(len(log), dtype=bool))
@@ -257,9 +270,7 @@ class KBSF(Learner):
 
     def _forget_answers(self) -> None:
         self._is_stale = True
-        self._mdp: FiniteMDP | None = None
-        self._samples: SampleQ | None = None
-        self._decider: Callable[[Floats], int] | None = None
+        self._mdp = self._samples = self._decider = None
 
     def _solve(self) -> None:
         start = None if self._solution is None else self._solution.values
@@ -267,9 +278,21 @@ class KBSF(Learner):
         self._is_stale = False
 
 
+def _chunks(log: Any) -> Iterator[Any]:
+    if isinstance(log, Transitions):
+        return iter([log])
+    if not isinstance(log, Iterable):
+        as_log(log)
+    chunks = iter(log)
+    first = next(chunks, None)
+    if first is None:
+        raise ValueError("fit needs at least one chunk of transitions, but the iterable is empty.")
+    return chain([first], chunks)
+
+
 def with_labels(log: Transitions, labels: Array) -> Transitions:
     """Number a log's actions by the given labels; an action that is not among them is refused."""
-    if len(log.action_labels) == len(labels) and (log.action_labels == labels).all():
+    if log.action_labels.tolist() == labels.tolist():
         return log
     taken = log.action_labels[np.unique(log.action_indices)]
     unknown = [label for label in taken.tolist() if label not in labels.tolist()]
@@ -278,7 +301,7 @@ def with_labels(log: Transitions, labels: Array) -> Transitions:
             f"Transitions must use the actions known from the first data, {labels.tolist()}, but they also have "
             f"{unknown}. Name all actions in the first log: Transitions(..., action_labels=[...])."
         )
-    place = {label: index for index, label in enumerate(labels.tolist())}
+    place = {label: index for index, label in enumerate(labels.tolist())}  # labels that were not taken may be unknown
     numbers = np.array([place.get(label, 0) for label in log.action_labels.tolist()], dtype=np.intp)
     fields = (log.states, numbers[log.action_indices], log.rewards, log.next_states, log.terminals, log.episodes)
     return Transitions._trusted(*fields, labels)

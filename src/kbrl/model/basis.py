@@ -103,15 +103,22 @@ class Basis:
 
 def scaled(states: Floats, scale: Floats) -> Floats:
     """Divide each state variable by its scale."""
+    check_range(states, scale)
+    return np.ascontiguousarray(states / scale)
+
+
+def check_range(states: Floats, scale: Floats) -> None:
+    """Refuse states so large that their distances would overflow."""
+    largest = np.maximum(states.max(axis=0), -states.min(axis=0))
     with np.errstate(over="ignore"):
-        result = np.ascontiguousarray(states / scale)
-    if not (np.abs(result) <= LARGEST_COORDINATE).all():
-        largest = float(np.abs(states).max())
+        too_large = largest / scale > LARGEST_COORDINATE
+    if too_large.any():
+        column = int(np.argmax(too_large))
         raise ValueError(
-            f"States divided by their scale must not exceed {LARGEST_COORDINATE:g}, or distances overflow, but the "
-            f"largest entry is {largest:g} and the scale {scale.tolist()}. Use scaling='std' or other units."
+            f"States divided by their scale must not exceed {LARGEST_COORDINATE:g}, or distances overflow, but "
+            f"variable {column} reaches {largest[column]:g} and its scale is {scale[column]:g}. "
+            f"Use scaling='std' or other units."
         )
-    return result
 
 
 def for_each_action(work: Callable[[int], None], n_actions: int, n_jobs: int) -> None:

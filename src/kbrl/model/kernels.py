@@ -194,4 +194,5 @@ def check_profile(profile: Any) -> None:
 
 
 def _call(profile: Any, z: Floats) -> Floats:
-    return np.asarray(profile(z), dtype=np.float64)
+    with np.errstate(over="ignore", under="ignore"):  # z may be FARTHEST, and its powers infinite
+        return np.asarray(profile(z), dtype=np.float64)

@@ -27,6 +27,8 @@ _STEPS = 8
 _LEAST_GAIN = 0.005
 # The start of k-means needs 4 to 7 passes over the sample; data on very many scales at once would need more.
 _PASSES = 20
+# Farthest points: neighbouring points that are looked at, or passed over, together.
+_BLOCK = 64
 
 
 def choose(
@@ -136,8 +138,9 @@ def farthest_points(points: Floats, n_reps: int, rng: np.random.Generator) -> Fl
     The largest distance to a representative state is at most twice the smallest that n_reps points can
     have (Gonzalez 1985, "Clustering to minimize the maximum intercluster distance").
     """
-    points = _rows(points)
-    chosen = _farthest(points, rng.integers(len(points)), min(n_reps, len(points)))
+    # neighbours in a tree are neighbours in its order
+    points = _rows(points)[cKDTree(points, _BLOCK, balanced_tree=False, compact_nodes=False).indices]
+    chosen = _farthest(points, int(rng.integers(len(points))), min(n_reps, len(points)))
     return _filled(points[chosen], points, n_reps)
 
 
@@ -149,7 +152,7 @@ def cover(points: Floats, distance: float, *, start: Floats | None = None, max_r
     points = _rows(points)
     reps = np.empty((0, points.shape[1])) if start is None else _rows(start)
     limit = len(reps) + len(points) if max_reps is None else max_reps
-    return _cover(points, float(distance), reps, limit)
+    return _grow(points, np.full(len(points), float(distance) ** 2), reps, limit)
 
 
 def k_means(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
@@ -179,8 +182,7 @@ def _k_means_start(sample: Floats, n_reps: int, rng: np.random.Generator) -> Flo
         if len(centres) == n_reps or sums[-1] == 0:
             break
         drawn = np.searchsorted(sums, rng.random(batch) * sums[-1], side="right").clip(max=len(sample) - 1)
-        kept = _thin(sample[drawn], squares[drawn] * rng.random(batch), n_reps - len(centres))
-        new = sample[drawn[kept]]
+        new = _grow(sample[drawn], squares[drawn] * rng.random(batch), sample[:0], n_reps - len(centres))
         centres = np.concatenate([centres, new])
     return _filled(centres, sample, n_reps)
 
@@ -231,35 +233,35 @@ def _warn(message: str) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _square(a: Floats, b: Floats) -> float:
+def _square(a: Floats, i: int, b: Floats, j: int) -> float:
+    """Return the squared distance of two rows."""
     total = 0.0
-    for k in range(len(a)):
-        total += (a[k] - b[k]) ** 2
+    for k in range(a.shape[1]):
+        total += (a[i, k] - b[j, k]) ** 2
     return total
 
 
 @njit(cache=True, nogil=True)
 def _first_distinct(points: Floats, order: Integers, limit: int) -> Integers:
-    """Find the first rows, in this order and at most so many, that equal none before them: a hash table of rows."""
-    limit = min(limit, len(order))
+    """Find the first rows, in this order and at most so many, that equal none before them, by a hash table."""
+    found = np.empty(min(limit, len(order)), np.intp)
+    n_found = 0
     n_slots = 2
-    while n_slots < 2 * limit:
+    while n_slots < 2 * len(found):
         n_slots *= 2
     slots = np.full(n_slots, -1, np.intp)
-    found = np.empty(limit, np.intp)
-    n_found = 0
-    row = np.empty(points.shape[1])
+    row = np.empty((1, points.shape[1]))
     bits = row.view(np.uint64)
     for i in order:
-        if n_found == limit:
+        if n_found == len(found):
             break
         code = np.uint64(0)
-        for k in range(len(row)):
-            row[k] = points[i, k] + 0.0  # -0.0 becomes 0.0, which it equals
-            code = (code ^ bits[k]) * np.uint64(0x9E3779B97F4A7C15)
+        for k in range(row.shape[1]):
+            row[0, k] = points[i, k] + 0.0  # -0.0 becomes 0.0, which it equals
+            code = (code ^ bits[0, k]) * np.uint64(0x9E3779B97F4A7C15)
             code ^= code >> np.uint64(32)
         slot = np.intp(code & np.uint64(n_slots - 1))
-        while slots[slot] >= 0 and not (points[slots[slot]] == points[i]).all():
+        while slots[slot] >= 0 and _differ(points, slots[slot], i):
             slot = (slot + 1) % n_slots
         if slots[slot] < 0:
             slots[slot] = found[n_found] = i
@@ -268,76 +270,82 @@ def _first_distinct(points: Floats, order: Integers, limit: int) -> Integers:
 
 
 @njit(cache=True, nogil=True)
-def _thin(candidates: Floats, thresholds: Floats, limit: int) -> Integers:
-    """Keep, in order and at most so many, each candidate whose square distance to all kept ones is above its threshold."""
-    kept = np.empty(limit, np.intp)
-    n_kept = 0
-    for i in range(len(candidates)):
-        if n_kept == limit:
-            break
-        far = True
-        for j in range(n_kept):
-            if _square(candidates[i], candidates[kept[j]]) <= thresholds[i]:
-                far = False
-                break
-        if far:
-            kept[n_kept] = i
-            n_kept += 1
-    return kept[:n_kept]
+def _differ(points: Floats, i: int, j: int) -> bool:
+    for k in range(points.shape[1]):
+        if points[i, k] != points[j, k]:
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True)
-def _farthest(points: Floats, first: int, n_reps: int) -> Integers:
-    """Find farthest points one after another; fewer if all others are at distance zero."""
-    chosen = np.empty(n_reps, np.intp)
-    squares = np.full(len(points), np.inf)
-    owners = np.zeros(len(points), np.int32)
-    quarters = np.zeros(n_reps)
-    farthest = first
-    for k in range(n_reps):
-        chosen[k] = farthest
-        new = points[chosen[k]]
-        for j in range(k):
-            quarters[j] = _square(points[chosen[j]], new) / 4
-        largest = 0.0
-        for i in range(len(points)):
-            # the triangle inequality: a point is not nearer to the new one if its owner is twice as near as they are apart
-            if quarters[owners[i]] < squares[i]:
-                square = _square(points[i], new)
-                if square < squares[i]:
-                    squares[i] = square
-                    owners[i] = k
-            if squares[i] > largest:
-                largest = squares[i]
-                farthest = i
-        if largest == 0.0:
-            return chosen[: k + 1]
-    return chosen
-
-
-@njit(cache=True, nogil=True)
-def _cover(points: Floats, distance: float, start: Floats, limit: int) -> Floats:
+def _grow(points: Floats, squares: Floats, start: Floats, limit: int) -> Floats:
+    """Add to the start each point whose squared distance to all present ones is above its own of ``squares``."""
     n_reps = len(start)
-    reps = np.empty((2 * n_reps + 16, points.shape[1]))
-    reps[:n_reps] = start
-    square = distance * distance
+    reps = np.concatenate((start, np.empty((n_reps + 16, points.shape[1]))))
     last = 0
     for i in range(len(points)):
         if n_reps >= limit:
             break
-        # the one that covered the point before is tried first: trajectories move slowly
-        covered = n_reps > 0 and _square(points[i], reps[last]) <= square
+        # the one that was near the point before is tried first: trajectories move slowly
+        near = n_reps > 0 and _square(points, i, reps, last) <= squares[i]
         j = 0
-        while not covered and j < n_reps:
-            covered = _square(points[i], reps[j]) <= square
+        while not near and j < n_reps:
+            near = _square(points, i, reps, j) <= squares[i]
             last = j
             j += 1
-        if not covered:
+        if not near:
             if n_reps == len(reps):
-                grown = np.empty((2 * n_reps, points.shape[1]))
-                grown[:n_reps] = reps
-                reps = grown
-            reps[n_reps] = points[i]
+                reps = np.concatenate((reps, np.empty_like(reps)))
+            for k in range(points.shape[1]):
+                reps[n_reps, k] = points[i, k]
             last = n_reps
             n_reps += 1
-    return reps[:n_reps].copy()
+    return reps[:n_reps]
+
+
+@njit(cache=True, nogil=True)
+def _farthest(points: Floats, first: int, n_reps: int) -> Integers:
+    """Find farthest points one after another; fewer if all others are at distance zero.
+
+    A block of neighbouring points is passed over if the new one is too far from its bounding box to matter.
+    """
+    lows, highs = _boxes(points)
+    tops, tops_at = np.full(len(lows), np.inf), np.zeros(len(lows), np.intp)
+    squares = np.full(len(points), np.inf)
+    chosen = np.empty(n_reps, np.intp)
+    farthest = first
+    for n_chosen in range(n_reps):
+        new = chosen[n_chosen] = farthest
+        largest = 0.0
+        for b in range(len(lows)):
+            if _square_to_box(points, new, lows, highs, b) < tops[b]:
+                tops[b] = 0.0
+                for i in range(b * _BLOCK, min((b + 1) * _BLOCK, len(points))):
+                    squares[i] = min(squares[i], _square(points, i, points, new))
+                    if squares[i] > tops[b]:
+                        tops[b], tops_at[b] = squares[i], i
+            if tops[b] > largest:
+                largest, farthest = tops[b], tops_at[b]
+        if largest == 0.0:
+            return chosen[: n_chosen + 1]
+    return chosen
+
+
+@njit(cache=True, nogil=True)
+def _boxes(points: Floats) -> tuple[Floats, Floats]:
+    """Return the smallest and the largest coordinates in each block of points."""
+    n_blocks = (len(points) - 1) // _BLOCK + 1
+    lows, highs = np.full((n_blocks, points.shape[1]), np.inf), np.full((n_blocks, points.shape[1]), -np.inf)
+    for i in range(len(points)):
+        for k in range(points.shape[1]):
+            lows[i // _BLOCK, k] = min(lows[i // _BLOCK, k], points[i, k])
+            highs[i // _BLOCK, k] = max(highs[i // _BLOCK, k], points[i, k])
+    return lows, highs
+
+
+@njit(cache=True, nogil=True)
+def _square_to_box(points: Floats, i: int, lows: Floats, highs: Floats, b: int) -> float:
+    total = 0.0
+    for k in range(points.shape[1]):
+        total += max(lows[b, k] - points[i, k], points[i, k] - highs[b, k], 0.0) ** 2
+    return total

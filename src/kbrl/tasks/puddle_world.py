@@ -83,7 +83,7 @@ class PuddleWorld(Task):
         third = [[SQUARE, SQUARE]] if self.goal == "square" else []
         axes.add_patch(Polygon([[corner, 1.0], [1.0, 1.0], [1.0, corner], *third], color="tab:green"))
         axes.text(0.97, 0.87, "goal", ha="right", va="top", color="tab:green")
-        axes.text(0.06, 0.87, "puddles, darker where deeper", va="bottom", color="tab:blue")
+        axes.text(0.06, 0.91, "puddles, darker where deeper", va="bottom", color="tab:blue")
         if states is not None:
             axes.plot(*np.transpose(states), color="tab:orange", linewidth=1.5)
             axes.plot(*states[-1], "o", color="tab:red", markersize=9, markeredgecolor="black", clip_on=False)

@@ -61,7 +61,7 @@ def _parse_numbers(array: Array) -> Array:
     for index, value in np.ndenumerate(array):
         if not isinstance(value, (bool, int, float, np.number, np.bool_)):
             place = index[0] if array.ndim else 0
-            raise TypeError(f"row {place} holds {value!r}")
+            raise TypeError(f"row {place} holds {getattr(value, 'item', lambda: value)()!r}")
     return array.astype(np.float64)
 
 
@@ -134,7 +134,8 @@ def as_generator(random_state: Any) -> np.random.Generator:
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool) and random_state >= 0:
         return np.random.default_rng(random_state)
     raise TypeError(
-        f"random_state must be None, a whole number not below 0 or a numpy.random.Generator, but it is {random_state!r}."
+        f"random_state must be None, a whole number not below 0, or a numpy.random.Generator, "
+        f"but it is {random_state!r}."
     )
 
 

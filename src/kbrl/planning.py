@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
 from kbrl.arrays import Array, Floats, Integers
-from kbrl.checks import as_floats, one_of, positive, refuse_rows, whole
+from kbrl.checks import as_floats, check_finite, one_of, positive, refuse_rows, whole
 from kbrl.model.finite_mdp import FiniteMDP
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -79,8 +79,8 @@ def evaluate_policy(mdp: FiniteMDP, policy: Integers) -> Floats:
     ahead = _discounted_rows(mdp, rows)
     if sparse.issparse(ahead):
         return np.atleast_1d(spsolve((sparse.eye_array(mdp.n_states) - ahead).tocsc(), rewards))
-    system = np.negative(ahead, out=ahead)
-    system[np.diag_indices(mdp.n_states)] += 1.0
+    system = np.negative(ahead, out=ahead)  # in place, for large MDPs
+    system.flat[:: mdp.n_states + 1] += 1.0
     return np.linalg.solve(system, rewards)
 
 
@@ -116,33 +116,6 @@ def solve(
     return _iterate(mdp, start, _METHODS[method](mdp, yardstick), yardstick, max_iterations)
 
 
-def _iterate(
-    mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: "_Yardstick", max_iterations: int
-) -> Solution:
-    """Improve the policy, evaluate it, and again, until the values are known to be good enough."""
-    policy = None
-    for iteration in range(1, max_iterations + 1):
-        q = backup(mdp, values)
-        policy = greedy(q, policy)
-        improved = _best(q)
-        change = improved - values
-        error = yardstick.error(change)
-        if error <= yardstick.goal or iteration == max_iterations:
-            break
-        values = evaluate(improved, policy, error)
-    # One more backup, so that values, q and policy belong together.
-    q = np.ascontiguousarray(backup(mdp, improved + yardstick.ahead * yardstick.offset(change)))
-    values = _best(q)
-    residual = float(np.abs(_best(backup(mdp, values)) - values).max())
-    return Solution(values, q, greedy(q, policy), iteration, residual, error <= yardstick.goal)
-
-
-def _best(q: Floats) -> Floats:
-    """Return the largest of each row (the paper's operator Gamma), 0 where no action is available."""
-    top = q.max(axis=1)
-    return np.where(np.isfinite(top), top, 0.0)
-
-
 @dataclass(frozen=True)
 class _Yardstick:
     """How far values can be from a fixed point, judged by what one more application of its operator changes.
@@ -173,6 +146,31 @@ def _yardstick(mdp: FiniteMDP, goal: float) -> _Yardstick:
     return _Yardstick(mdp.discount / (1.0 - mdp.discount), ends, goal)
 
 
+def _iterate(mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: _Yardstick, most: int) -> Solution:
+    """Improve the policy, evaluate it, and again, until the values are known to be good enough."""
+    policy = None
+    for iteration in range(1, most + 1):
+        q = backup(mdp, values)
+        policy = greedy(q, policy)
+        improved = _best(q)
+        change = improved - values
+        error = yardstick.error(change)
+        if error <= yardstick.goal or iteration == most:
+            break
+        values = evaluate(improved, policy, error)
+    # One more backup, so that values, q and policy belong together.
+    q = np.ascontiguousarray(backup(mdp, improved + yardstick.ahead * yardstick.offset(change)))
+    values = _best(q)
+    residual = float(np.abs(_best(backup(mdp, values)) - values).max())
+    return Solution(values, q, greedy(q, policy), iteration, residual, error <= yardstick.goal)
+
+
+def _best(q: Floats) -> Floats:
+    """Return the largest of each row (the paper's operator Gamma), 0 where no action is available."""
+    top = q.max(axis=1)
+    return np.where(np.isfinite(top), top, 0.0)
+
+
 def _no_evaluation(mdp: FiniteMDP, yardstick: _Yardstick) -> Evaluate:
     """Value iteration: improve again at once."""
     return lambda improved, policy, error: improved
@@ -200,8 +198,8 @@ class _PartialEvaluation:
     """Modified policy iteration: some sweeps v <- r + discount * P v with the rows P of the policy.
 
     What sweeps leave to be done soon is a multiple of the last change, so we extrapolate (a rank-one correction,
-    Bertsekas 1995).  Sweeps alone converge from any start (Puterman 1994, section 6.5); because extrapolation is
-    suspended when the bound on the error no longer falls, and until it does, so does the whole.
+    Bertsekas 1995).  Sweeps alone converge from any start (Puterman 1994, section 6.5); as extrapolation is suspended
+    while the bound on the error does not fall, so does the whole.
     """
 
     def __init__(self, mdp: FiniteMDP, yardstick: _Yardstick) -> None:
@@ -261,12 +259,9 @@ def _discounted_rows(mdp: FiniteMDP, rows: Integers) -> Any:
 
 
 def _sweeper(mdp: FiniteMDP, policy: Integers) -> Callable[[Floats], Floats]:
-    """Return the function v -> r + discount * P v of a policy.
-
-    Sparse rows are copied, as reading them where they lie scattered takes several times as long (measured).  Dense
-    rows are long, so that copying them gains nothing and costs memory.
-    """
+    """Return the function v -> r + discount * P v of a policy."""
     rows, rewards = _rows(mdp, policy)
+    # Copying short sparse rows pays, as they are read 30 times; copying long dense rows only costs memory (measured).
     if sparse.issparse(mdp.stacked):
         ahead = _discounted_rows(mdp, rows)
         return lambda values: rewards + ahead @ values
@@ -288,19 +283,15 @@ def _largest_value(mdp: FiniteMDP) -> float:
     """Return max |r| / (1 - discount), which no value exceeds, or refuse rewards whose sums overflow."""
     largest = float(np.abs(mdp.rewards[mdp.available]).max(initial=0.0))
     if largest > 1e300 * (1.0 - mdp.discount) ** 2:
-        raise ValueError(
-            f"rewards must be small enough for their discounted sums to be numbers, but the largest is {largest!r} "
-            f"with discount {mdp.discount!r}. Divide all rewards by a constant."
-        )
+        where = f"the largest is {largest!r} and the discount {mdp.discount!r}"
+        raise ValueError(f"rewards must have finite discounted sums, but {where}. Divide all rewards by a constant.")
     return largest / (1.0 - mdp.discount)
 
 
 def _checked_values(mdp: FiniteMDP, values: Any) -> Floats:
     array = as_floats(values, "values")
     _check_shape(array, mdp, "values")
-    bad = ~np.isfinite(array)
-    if bad.any():
-        refuse_rows(bad, array, "values", "be finite", "Start from zeros where nothing better is known.")
+    check_finite(array, "values")
     return array
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from kbrl.arrays import Floats, Integers
+from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions
@@ -20,7 +20,7 @@ from kbrl.learners.estimator import Learner, as_log
 from kbrl.learners.kbsf import TERMINALS
 from kbrl.model.basis import scaled
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.model.kernels import Kernel, Profile, blocks, check_profile
+from kbrl.model.kernels import Kernel, KernelAt, Profile, blocks, check_profile
 from kbrl.planning import Solution, solve
 from kbrl.policy.q_functions import SampleQ
 
@@ -90,7 +90,7 @@ class KBRL(Learner):
 
 
 def _sample_mdp(
-    samples: SampleQ, next_states: Floats, ends: Any, by_action: list[Integers], discount: float
+    samples: SampleQ, next_states: Floats, ends: Booleans, by_action: list[Integers], discount: float
 ) -> FiniteMDP:
     """Return KBRL's MDP: P^a(s'_j | s) = kappa_a(s, s_j), which is zero for the transitions of other actions.
 
@@ -103,27 +103,33 @@ def _sample_mdp(
         if at is None:
             rows_of_actions.append(sparse.csr_array((n, n)))
             continue
-        kept = ~ends[rows]
-        parts = []
-        for block in blocks(n):
-            weights = at.weights(next_states[block])
-            rewards[action, block] = weights @ samples.worths[action]
-            parts.append(_place(weights, rows, kept, n))
-        rows_of_actions.append(sparse.vstack(parts, format="csr"))
+        fill = _sparse_rows if at.kernel.neighbors is not None else _dense_rows
+        matrix, rewards[action] = fill(at, samples.worths[action], next_states, rows, ~ends[rows])
+        rows_of_actions.append(matrix)
     available = np.array([[at is not None] * n for at in samples.samples])
     return FiniteMDP._trusted(sparse.vstack(rows_of_actions, format="csr"), rewards, discount, available)
 
 
-def _place(weights: Any, rows: Integers, kept: Any, n_columns: int) -> sparse.csr_array:
-    """Put the weights of one action's transitions into the columns of their next states."""
-    kept_rows = rows[kept].astype(np.int32)
-    if sparse.issparse(weights):
-        weights = weights[:, np.flatnonzero(kept)]
-        columns = kept_rows[weights.indices]
-        return sparse.csr_array((weights.data, columns, weights.indptr), (weights.shape[0], n_columns))
-    values = weights[:, kept]
-    row_starts = np.arange(0, values.size + 1, max(len(kept_rows), 1))[: len(values) + 1]
-    if not len(kept_rows):
-        row_starts = np.zeros(len(values) + 1, dtype=np.int64)
-    columns = np.tile(kept_rows, len(values))
-    return sparse.csr_array((values.ravel(), columns, row_starts), (len(values), n_columns))
+def _dense_rows(
+    at: KernelAt, rewards: Floats, next_states: Floats, rows: Integers, kept: Booleans
+) -> tuple[sparse.csr_array, Floats]:
+    """Return P^a, every entry of whose columns is stored, and r^a."""
+    n, columns = len(next_states), rows[kept].astype(np.int32)
+    values, expected = np.empty((n, len(columns))), np.empty(n)
+    for block in blocks(n):
+        weights = at.weights(next_states[block])
+        values[block] = weights[:, kept]
+        expected[block] = weights @ rewards
+    row_starts = np.arange(n + 1) * len(columns)
+    return sparse.csr_array((values.ravel(), np.tile(columns, n), row_starts), (n, n)), expected
+
+
+def _sparse_rows(
+    at: KernelAt, rewards: Floats, next_states: Floats, rows: Integers, kept: Booleans
+) -> tuple[sparse.csr_array, Floats]:
+    """Return P^a of a truncated kernel, and r^a."""
+    weights = at.weights(next_states)
+    expected = weights @ rewards
+    weights = sparse.csr_array(weights[:, np.flatnonzero(kept)])
+    shape = (len(next_states), len(next_states))
+    return sparse.csr_array((weights.data, rows[kept][weights.indices], weights.indptr), shape), expected

@@ -117,4 +117,4 @@ def _check_probabilities(stacked: Any) -> None:
     sums = np.asarray(stacked.sum(axis=1)).ravel()
     if sums.max() > 1 + ROUNDING:
         row = int(np.argmax(sums))
-        raise ValueError(f"Each row of probabilities must sum to at most 1, but row {row} sums to {sums[row]!r}.")
+        raise ValueError(f"Each row of probabilities must sum to at most 1, but row {row} sums to {float(sums[row])!r}.")

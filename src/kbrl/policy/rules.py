@@ -2,7 +2,7 @@
 
 A policy is anything that maps observations (n, n_dims) to n actions: a learner's ``predict``, a function of the
 user's, or one of the exploring rules below.  The paper collects its data with actions uniformly at random, or
-epsilon-greedily on the current value function (section 4.2.3 and section 5).
+epsilon-greedily on the current value function (section 4.3.3 and section 5).
 """
 
 from collections.abc import Callable, Sequence

@@ -4,7 +4,7 @@ The paper's version: +5 on entering the goal, minus ten times the depth where a 
 otherwise; discount 0.99; episodes are cut after 300 decisions.  A puddle's depth at a point is how far the point
 lies inside the capsule of radius 0.1 round the puddle's centre line.
 
-Paper: section 4.2.1 and the appendix on tasks.
+Paper: section 4.3.1 and appendix B.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A task is vectorised: it takes many states, one a row, and moves all of them at once.  ``states`` are the full
 states of the simulator; ``observe`` gives what a learner sees of them.  Actions are places in ``task.actions``.
 
-Paper: the appendix on the details of the experiments.
+Paper: appendix B.1.
 """
 
 from __future__ import annotations

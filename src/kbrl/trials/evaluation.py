@@ -1,7 +1,7 @@
 """What a policy achieved, and how certain a mean over runs is.
 
 The paper reports mean returns from fixed test states, averaged over runs, with 99 % confidence intervals
-(sections 4.2 and 5.3).
+(sections 4.3 and 5.2).
 """
 
 from dataclasses import dataclass

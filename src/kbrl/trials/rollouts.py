@@ -3,7 +3,7 @@
 Many episodes run side by side, so that Python loops over time steps and never over transitions.  An episode ends
 with a terminal transition, or is cut by the time limit; a cut is no terminal.
 
-Paper: "a set of n sample transitions using a random exploration policy" and the test states (section 4.2).
+Paper: "a set of n sample transitions using a random exploration policy" and the test states (section 4.3).
 """
 
 from __future__ import annotations

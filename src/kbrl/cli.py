@@ -1,0 +1,107 @@
+"""The command kbrl.
+
+Results go to standard output, progress and errors to standard error; progress only where that is a terminal.
+Exit status: 0 all went well, 1 the data or the files are at fault, 2 the command line is, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import kbrl
+
+if TYPE_CHECKING:
+    from kbrl.demo import Score
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(kbrl.__version__, prog_name="kbrl")
+def commands() -> None:
+    """Kernel-based reinforcement learning: decision policies from logged transitions."""
+
+
+@commands.command()
+@click.option(
+    "-n", "--transitions", default=4000, show_default=True, type=click.IntRange(10, 20000), help="Moves a run."
+)
+@click.option("-m", "--reps", default=100, show_default=True, type=click.IntRange(1), help="Representative states.")
+@click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Independent runs.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Decides all randomness.")
+@click.option("-o", "--output", default="demo", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def demo(transitions: int, reps: int, runs: int, seed: int, output: Path, quiet: bool) -> None:
+    """Learn the puddle world from random moves and draw what was learnt.
+
+    Example: kbrl demo --runs 3 -o pictures
+    """
+    from kbrl.demo import draw, run
+
+    output.mkdir(parents=True, exist_ok=True)
+    with progress(3 * runs, quiet) as step:
+        scores, model = run(transitions, reps, runs, seed, step)
+    click.echo(
+        f"Puddle world: {transitions} random moves a run, {runs} runs, "
+        f"13 test states of the paper; the goal is worth 5, discounted by {model.discount} a move."
+    )
+    _print_scores(scores)
+    try:
+        draw(model, output / "puddle_world.png", seed)
+    except ImportError:
+        raise click.ClickException("The picture needs matplotlib. Install it by: pip install 'kbrl[plot]'.") from None
+    click.echo(f"Picture: {output / 'puddle_world.png'}")
+
+
+def _print_scores(scores: list[Score]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("policy", "return (99 % interval)", "seconds to learn", "model's states", "model's MB"):
+        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
+    for score in scores:
+        mean, half = score.interval()
+        learnt = score.n_states > 0
+        table.add_row(
+            score.method,
+            f"{mean:.2f} ± {half:.2f}",
+            f"{sum(score.seconds) / len(score.seconds):.3f}" if learnt else "-",
+            f"{score.n_states}" if learnt else "-",
+            f"{score.n_bytes / 1e6:.1f}" if learnt else "-",
+        )
+    Console(width=max(100, Console().width)).print(table)
+
+
+@contextmanager
+def progress(n_steps: int, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show a bar on a terminal; the function given advances it by a step and says what comes next."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("setting up", total=n_steps)
+        yield lambda description: bar.update(task, advance=1, description=description)
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command; an error is one line on standard error, never a traceback."""
+    try:
+        commands.main(args=arguments, prog_name="kbrl", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Stopped.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+    except (ValueError, TypeError, OSError, MemoryError) as error:
+        click.echo(f"Error: {error or type(error).__name__}", err=True)
+        sys.exit(1)

@@ -1,0 +1,300 @@
+"""How far the reduced MDP's solution can be from the original's: every bound of the paper.
+
+A bound that exceeds the trivial one says nothing, and many do: the terms grow with 1 / (1 - discount)^2.  So each
+``Bound`` stands beside the trivial bound, and says ``vacuous`` where it is not below it.
+
+Where episodes end, the end is one more state, absorbing, worth 0, which D maps to an absorbing representative of its
+own.  It adds one column to the transition errors and a 0 to the rewards; no other term changes.
+Paper: propositions 1-5, lemmas 2-4 (sections 3, 4.2, 5.1 and appendix A).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import null_space
+from scipy.optimize import linprog
+from scipy.spatial import cKDTree
+
+from kbrl.arrays import Array, Floats
+from kbrl.checks import as_floats, as_rows, check_finite, in_unit_interval, positive, whole
+from kbrl.data.transitions import Transitions
+from kbrl.model.factorization import check_factors, check_rep_rewards, check_stochastic, per_action
+from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.model.kernels import Kernel, blocks
+
+LEAK = 1e-12  # a row of probabilities whose sum is this close to one sums to one
+
+
+@dataclass(frozen=True, repr=False)
+class Bound:
+    """A bound on a largest error, beside the trivial one, with the terms that it is made of.
+
+    ``value`` is the paper's bound.  ``tighter`` has the same terms, joined row by row and with the constants that the
+    proofs allow; it never exceeds ``value``.  ``trivial`` holds for any two value functions of rewards in this range.
+    """
+
+    value: float
+    tighter: float
+    trivial: float
+    q_error: float  # what the bound says of action values: see the function that made it
+    reward_error: float  # max over a of |r^a - D r-bar^a|
+    transition_error: float  # max over a of |P^a - D K^a|: largest row sum, at most 2
+    stochasticity: float  # sigma(D)
+    reward_range: float  # R-bar_dif
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether the bound says no more than the trivial one."""
+        return self.value >= self.trivial
+
+    def __repr__(self) -> str:
+        verdict = "vacuous" if self.vacuous else "informative"
+        rest = ", ".join(f"{term.name} {getattr(self, term.name):.4g}" for term in fields(self)[3:])
+        return f"Bound({self.value:.4g}, {verdict}: trivial {self.trivial:.4g}, tighter {self.tighter:.4g}; {rest})"
+
+
+def bound_factorization(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_rewards: Any) -> Bound:
+    """Bound |v* - max D Q-bar*| in every state, for factors D, K^a, r-bar^a of an MDP: proposition 1's xi_v.
+
+    ``q_error`` is discount * value, for |Q* - (r + discount P v)| with these v, as in proposition 2.  An action that no
+    state offers is left out; a state that offers none is an end.  Rows of K^a may sum to less than one if episodes end.
+    """
+    ends = _ends(mdp)
+    to_reps, to_states = check_factors(to_reps, to_states, ends=ends)
+    rep_rewards = check_rep_rewards(rep_rewards, to_states)
+    if len(to_states) != mdp.n_actions or to_reps.shape[0] != mdp.n_states:
+        raise ValueError(
+            f"The factors are for {len(to_states)} actions and {to_reps.shape[0]} states, but the MDP has "
+            f"{mdp.n_actions} and {mdp.n_states}."
+        )
+    used, going = (np.asarray(mdp.available.any(axis=axis)) for axis in (1, 0))
+    if not (used.any() and mdp.available[np.ix_(used, going)].all()):
+        raise ValueError(
+            "The bound needs states that all offer the same actions, but some offer only some, or no state offers any. "
+            "Give what is missing a transition and a reward."
+        )
+    actions = np.flatnonzero(used)
+    rewards = np.where(going, mdp.rewards, 0.0)[actions]
+    probabilities = per_action(mdp)
+    differences = (probabilities[a] * going[:, None] - to_reps @ to_states[a] for a in actions)
+    transition_errors = np.stack([_row_norms(difference) for difference in differences])
+    reward_errors = np.abs(rewards - (to_reps @ rep_rewards[actions].T).T)
+    terms = _Terms(reward_errors, transition_errors, stochasticity(to_reps), rewards, rep_rewards[actions], ends)
+    return _combine(terms, mdp.discount)
+
+
+def bound_mdps(first: FiniteMDP, second: FiniteMDP) -> Bound:
+    """Bound |Q* - Q~*| in every state and action, for two MDPs with the same states and actions: lemma 3.
+
+    ``value`` and ``q_error`` are the lemma's bound with the smaller of the two ranges of rewards (either will do);
+    the lemma's factor (2 - discount) is not needed, nor is it in ``tighter``: |Q - Q~| <= |r - r~| + discount
+    |(P - P~) v| + discount |v - v~|, and |v - v~| is at most the largest |Q - Q~|.
+    """
+    if first.rewards.shape != second.rewards.shape or (first.available != second.available).any():
+        raise ValueError(
+            f"The two MDPs must have the same states, and the same actions in each of them, but they are {first!r} "
+            f"and {second!r}."
+        )
+    if first.discount != second.discount:
+        raise ValueError(f"The two MDPs must have one discount, but it is {first.discount} and {second.discount}.")
+    offered, discount = first.available, first.discount
+    transition_errors = np.where(offered, _row_norms(first.stacked - second.stacked).reshape(offered.shape), 0.0)
+    own, other = first.rewards[offered], second.rewards[offered]
+    reward_errors = np.zeros(offered.shape)
+    reward_errors[offered] = np.abs(own - other)
+    ends = _ends(first) or _ends(second)
+    if _range(own, ends=ends) < _range(other, ends=ends):
+        own, other = other, own
+    terms = _Terms(reward_errors, transition_errors, 0.0, own, other, ends)
+    return _combine(terms, discount, of_q=True)
+
+
+def bound_kbsf(
+    transitions: Transitions,
+    reps: Any,
+    sample_kernel: Kernel,
+    rep_kernel: Kernel,
+    discount: float,
+    *,
+    n_block: int = 512,
+) -> Bound:
+    """Bound KBSF's distance from KBRL on the same data: propositions 1 and 2.
+
+    ``value`` is xi_v, for |v-hat* - max D Q-bar*| at every sampled next state that is no end; ``q_error`` is discount
+    * xi_v, for |Q-hat - Q~| by the samples, at any state at all.  States and ``reps`` are in the same, scaled units.
+
+    A terminal transition leads to the end, whatever its next state says, so that KBRL's states are the other next
+    states and the end.  The columns of terminal transitions in P-hat^a - D K^a merge into one; the end's own row is
+    exact.  Without terminal transitions this is the paper's bound.  Actions never tried are left out.
+    Memory is O(n_block * n + n_reps * n): the rows of P-hat^a are made ``n_block`` at a time.
+    """
+    discount = in_unit_interval(discount, "discount")
+    return _combine(_kbsf_terms(transitions, reps, sample_kernel, rep_kernel, n_block), discount)
+
+
+def bound_online(
+    transitions: Transitions,
+    reps: Any,
+    sample_kernel: Kernel,
+    rep_kernel: Kernel,
+    discount: float,
+    q_error: float,
+    *,
+    n_block: int = 512,
+) -> Bound:
+    """Bound |Q-hat - D Q-bar| for action values without the samples (on-line KBSF): proposition 4.
+
+    It holds at the sampled next states that are no end, and nowhere else.  ``q_error`` is epsilon_Q-bar, how far
+    Q-bar is from the reduced MDP's optimal action values; the bound's own ``q_error`` is its ``value``.
+    """
+    discount = in_unit_interval(discount, "discount")
+    if not (np.isfinite(q_error) and q_error >= 0):
+        raise ValueError(f"q_error must be a finite number not below 0, but it is {q_error!r}.")
+    terms = _kbsf_terms(transitions, reps, sample_kernel, rep_kernel, n_block)
+    return _combine(terms, discount, of_q=True, extra=float(q_error))
+
+
+def bound_any_norm(
+    optimal_values: Any, fixed_point: Any, inner_values: Any, discount: float, *, order: float = np.inf
+) -> float:
+    """Return xi'_v = (2 g |v* - u| + g (1 + g) |v* - v^|) / (1 - g), g the discount: lemma 4 and proposition 5.
+
+    For exact factorizations P^a = E L^a, r^a = E r''^a: ``optimal_values`` are v*, ``fixed_point`` is any u = E u
+    (see ``closest_fixed_point``), ``inner_values`` v^ are optimal for (L^a, r''^a).  It bounds |v* - max D Q-bar*|
+    in the max norm.  The paper claims it for any norm, but its proof needs Bellman operators that contract and an E
+    that does not expand, which in the norms of ``order`` 1 and 2 they need not.  There it is no bound: 20 states that
+    all lead to one misjudged state have 20 errors where v* - u has one (worked out in the tests: |error|_1 is 5
+    times and |error|_2 1.1 times this value).
+    """
+    discount = in_unit_interval(discount, "discount")
+    v, u, inner = (as_floats(x, "values") for x in (optimal_values, fixed_point, inner_values))
+    to_fixed, to_inner = (float(np.linalg.norm(v - x, order)) for x in (u, inner))
+    return (2 * discount * to_fixed + discount * (1 + discount) * to_inner) / (1 - discount)
+
+
+def closest_fixed_point(averager: Any, values: Any, *, order: float = np.inf) -> Floats:
+    """Return the u = E u nearest to the values in the max norm or, with ``order=2``, the Euclidean norm.
+
+    ``averager`` is E, (n_states, n_states); for an averager with D and picked states, E[:, rep_indices] = D and all
+    other columns are 0.  The u are combinations of eigenvectors of eigenvalue 1, one for each recurrent class of E.
+    """
+    if order not in (2, np.inf):
+        raise ValueError(f"order must be 2 or infinity, but it is {order!r}.")
+    square = check_stochastic(averager, "averager (E)")
+    square = square.toarray() if sparse.issparse(square) else square
+    values = as_floats(values, "values")
+    basis = null_space(square - np.eye(len(square)))
+    if order == 2:
+        return basis @ (basis.T @ values)
+    sides = np.block([[basis, -np.ones((len(values), 1))], [-basis, -np.ones((len(values), 1))]])
+    costs = np.append(np.zeros(basis.shape[1]), 1.0)  # minimise t, with |values - basis x| <= t everywhere
+    found = linprog(costs, A_ub=sides, b_ub=np.concatenate([values, -values]), bounds=(None, None))
+    return basis @ found.x[:-1]
+
+
+def stochasticity(to_reps: Any) -> float:
+    """Return sigma(D), the largest 1 - max_j d_ij: 0 if every state belongs to a single representative state."""
+    largest = to_reps.max(axis=1)
+    largest = largest.toarray() if sparse.issparse(largest) else largest
+    return max(0.0, 1.0 - float(np.min(largest)))
+
+
+def largest_distance(states: Any, reps: Any) -> float:
+    """Return the largest distance from a state to its nearest representative state."""
+    states = as_rows(states, "states")
+    return float(cKDTree(as_rows(reps, "reps", n_dims=states.shape[1])).query(states)[0].max())
+
+
+def largest_rep_width(distances: Any, w: int, alpha: float, *, decay: tuple[float, float] = (1.0, 0.0)) -> Any:
+    """Return lemma 2's phi(s, w, m, alpha): any rep_width below it makes the w nearest representatives dominate.
+
+    Then the weights of the others sum to less than alpha times those of the w nearest.  (So says the appendix; the
+    lemma's text in section 4.2 has the two sums the wrong way round.)  ``distances`` are those from a state to the m
+    representative states, in any order, or one row a state.  0 where the w-th and the next are equally far: the lemma
+    is silent there.  ``decay`` is (lambda, B) with A exp(-z) <= profile(z) <= lambda A exp(-z) for z >= B: (1, 0)
+    for the exponential profile.  No pair fits the Gaussian, which falls faster than any A exp(-z).
+    """
+    alpha, distances = positive(alpha, "alpha"), as_floats(distances, "distances")
+    check_finite(distances, "distances")
+    m = distances.shape[-1]
+    if not 1 <= whole(w, "w") < m:
+        raise ValueError(f"w must lie between 1 and the number of distances less one, {m - 1}, but it is {w}.")
+    inner_most = np.partition(distances, (w - 1, w), axis=-1)
+    inner, outer = inner_most[..., w - 1], inner_most[..., w]
+    scale, start = decay
+    log_ratio = np.log(alpha * w / ((m - w) * scale))
+    widths = np.full(inner.shape, np.inf) if log_ratio >= 0 else (inner - outer) / log_ratio
+    if start > 0:
+        widths = np.minimum(widths, inner / start)
+    return np.where(inner < outer, widths, 0.0)[()]
+
+
+@dataclass(frozen=True, eq=False)
+class _Terms:
+    """What all the bounds are made of."""
+
+    reward_errors: Floats  # |r^a_i - (D r-bar^a)_i|, (n_actions, n_states)
+    transition_errors: Floats  # sum_j |P^a_ij - (D K^a)_ij|, (n_actions, n_states)
+    stochasticity: float
+    rewards: Array  # of the original MDP
+    rep_rewards: Array  # of the reduced one
+    ends: bool
+
+
+def _combine(terms: _Terms, discount: float, *, of_q: bool = False, extra: float = 0.0) -> Bound:
+    """Put the terms together: proposition 1 (of values), or lemma 3 and proposition 4 (of action values)."""
+    horizon, factor = 1 / (1 - discount), discount / 2 * (2 - discount if of_q else 1)
+    spread = _range(terms.rep_rewards, ends=terms.ends)
+    reward_error, transition_error = _largest(terms.reward_errors), _largest(terms.transition_errors)
+    value = horizon * reward_error + spread * horizon**2 * (factor * transition_error + terms.stochasticity) + extra
+    # |T v - T' v| row by row; and |v - D v-bar| costs one step, so that sigma(D) carries the discount, too.
+    joined = _largest(terms.reward_errors + discount / 2 * spread * horizon * terms.transition_errors)
+    tighter = horizon * joined + spread * horizon**2 * discount * terms.stochasticity + extra
+    hull = np.concatenate([np.ravel(terms.rewards), np.ravel(terms.rep_rewards)])
+    trivial = _range(hull, ends=terms.ends) * horizon + extra
+    q_error = value if of_q else discount * value
+    return Bound(value, tighter, trivial, q_error, reward_error, transition_error, terms.stochasticity, spread)
+
+
+def _kbsf_terms(transitions: Transitions, reps: Any, sample_kernel: Kernel, rep_kernel: Kernel, n_block: int) -> _Terms:
+    """Compare KBRL's rows with those of D K^a, a block of next states at a time."""
+    reps = as_rows(reps, "reps", n_dims=transitions.n_dims)
+    states, to_reps = transitions.next_states[~transitions.terminals], rep_kernel.at(reps)
+    actions = [transitions[rows] for rows in transitions.by_action() if len(rows)]
+    to_samples = [sample_kernel.at(own.states) for own in actions]
+    k = [to.weights(reps) for to in to_samples]
+    rep_rewards = np.stack([k[a] @ own.rewards for a, own in enumerate(actions)])
+    rewards, reward_errors, transition_errors = np.zeros((3, len(actions), len(states)))
+    sigma = 0.0
+    for rows in blocks(len(states), whole(n_block, "n_block")):
+        d = to_reps.weights(states[rows])
+        sigma = max(sigma, stochasticity(d))
+        for a, own in enumerate(actions):
+            p = to_samples[a].weights(states[rows])
+            rewards[a, rows] = p @ own.rewards
+            reward_errors[a, rows] = np.abs(rewards[a, rows] - d @ rep_rewards[a])
+            transition_errors[a, rows] = _row_norms((p - d @ k[a])[:, ~own.terminals])
+    return _Terms(reward_errors, transition_errors, sigma, rewards, rep_rewards, bool(transitions.terminals.any()))
+
+
+def _ends(mdp: FiniteMDP) -> bool:
+    """Whether an episode can end: with a step, or by reaching a state that offers no action."""
+    return bool(mdp.end_probabilities.max() > LEAK or not mdp.available.any(axis=0).all())
+
+
+def _row_norms(difference: Any) -> Floats:
+    """Return the rows' sums of absolute entries, with the end's column: what the two rows lack to sum to one."""
+    absolute = np.asarray(abs(difference).sum(axis=1)).ravel()
+    return absolute + np.abs(np.asarray(difference.sum(axis=1)).ravel())
+
+
+def _range(rewards: Array, *, ends: bool) -> float:
+    return float(np.ptp(np.append(rewards, 0.0) if ends else rewards))
+
+
+def _largest(errors: Floats) -> float:
+    return float(errors.max(initial=0.0))

@@ -1,0 +1,361 @@
+"""Balance one, two or three poles on a cart by pushing it (Wieland 1991; Gomez 2003).
+
+A failure (a pole beyond 36 degrees, the cart beyond 2.4 m) pays -1 and ends the episode, everything else pays 0;
+3000 decisions of 0.02 s without one are a success.  The motion is that of uniform rods hinged to a cart, with
+friction, integrated by two Runge-Kutta steps of fourth order a decision.
+
+Paper: sections 4.3.2 (one and two poles) and 5.2.2 (three), appendix B.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+from numba import njit
+
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.checks import as_floats, as_rows, one_of, whole
+from kbrl.tasks.task import Task
+from kbrl.trials.evaluation import Evaluation
+
+CART_MASS = 1.0  # kg
+HALF_LENGTHS = (0.5, 0.05, 0.5)  # m: long, short, long
+MASSES = (0.1, 0.01, 0.1)  # kg
+GRAVITY = 9.8  # m/s^2
+TRACK_FRICTION = 5e-4  # mu_c
+HINGE_FRICTION = 2e-6  # mu_p
+STEP = 0.01  # s
+STEPS_PER_DECISION = 2
+TRACK_LIMIT = 2.4  # m
+ANGLE_LIMIT = np.deg2rad(36.0)
+TEST_BOX = (1.2, 0.24, *np.deg2rad([18.0, 75.0, 18.0, 150.0, 18.0, 75.0]))  # half-widths
+
+_TEST_SETS = {1: {"paper": 3}, 2: {"a": 3, "b": 3, "c": 2}, 3: {"corners": 2}}  # levels in each variable
+_COLORS = ("tab:blue", "tab:orange", "tab:purple")
+_STRIP_SECONDS = 10.0
+
+
+class PoleBalancing(Task):
+    """Pole balancing with ``n_poles`` 1, 2 (a long and a short one) or 3 (long, short, long).
+
+    A state is (x, x_dot, theta_1, theta_1_dot, ...) in metres, radians and seconds; angle 0 is upright.
+
+    gravity: "down" is correct physics.  "up" lets poles hang upwards, so that the upright position is stable: what
+        the paper's simulator very probably had, since its rates for two and three poles are out of reach otherwise.
+    forces: the actions, in newtons: (-10, 10), (-10, 0, 10), or a list of one's own.
+    track_friction: whether the cart rubs on the track; some public versions leave that out.
+    start: episodes start at the "origin", uniformly in the "test box", or in a box of one's own, given by its
+        half-widths (n_dims,).
+
+    ``low`` and ``high`` hold for every episode from the start box or the test states: an episode goes no farther
+    than the failure limits and one decision, and on a bounded track bounded forces give bounded speeds.
+
+    Test sets put each variable at -w, 0, +w (or -w, +w), with w = 1.2 m, 0.24 m/s, 18 degrees, 75 degrees/s (150
+    for the short pole).  How many states can be balanced at all, as far as ``feasibility`` finds out:
+FEASIBILITY_TABLE
+    With ``gravity="up"`` all of them can.  " cells" after a name takes the centres of as many cells: 2/3 w or w/2.
+    """
+
+    name = "PoleBalancing"
+    discount = 0.99
+    max_steps = 3000
+
+    def __init__(
+        self,
+        n_poles: int = 1,
+        *,
+        gravity: Literal["down", "up"] = "down",
+        forces: Sequence[float] | Floats = (-10.0, 10.0),
+        track_friction: bool = True,
+        start: Any = "origin",
+    ) -> None:
+        self.n_poles = whole(n_poles, "n_poles")
+        if self.n_poles > 3:
+            raise ValueError(f"n_poles must be 1, 2 or 3, but it is {n_poles!r}.")
+        self.gravity = one_of(gravity, ("down", "up"), "gravity")
+        self.forces = _as_forces(forces)
+        self.track_friction = bool(track_friction)
+        self.start = start
+        self.actions = tuple(f"{np.format_float_positional(force, trim='-')} N" for force in self.forces)
+        poles = range(1, self.n_poles + 1)
+        self.state_names = ("x", "x_dot", *(f"theta_{i}{end}" for i in poles for end in ("", "_dot")))
+        names = tuple(_TEST_SETS[self.n_poles])
+        self.test_sets = names + tuple(f"{name} cells" for name in names)
+        self._test_box = np.array(TEST_BOX[: len(self.state_names)])
+        self._start_box = _as_box(start, self._test_box)
+        self.high = _bounds(np.maximum(self._start_box, self._test_box), max(map(abs, self.forces)))
+        self.low = -self.high
+        self._forces = np.array(self.forces)
+
+    def fails(self, states: Any) -> Booleans:
+        """Return in which states a pole has fallen or the cart has left the track, (n,)."""
+        return _fails(np.array(as_rows(states, f"states of {self.name}", n_dims=len(self.state_names))))
+
+    @staticmethod
+    def success_rate(evaluation: Evaluation) -> float:
+        """Return the share of episodes without a failure: those that only the time limit has cut."""
+        return float(1.0 - evaluation.terminated.mean())
+
+    def draw(self, axes: Any, states: Floats, actions: Integers | None = None) -> None:
+        """Draw cart, poles and force as they are now, and below them the angles of the last ten seconds."""
+        axes.axis("off")
+        force = None if actions is None or len(actions) == 0 else self.forces[actions[-1]]
+        _draw_cart(axes.inset_axes((0.02, 0.5, 0.96, 0.5)), states[-1], force)
+        _draw_angles(axes.inset_axes((0.13, 0.09, 0.83, 0.33)), states)
+
+    def _reset(self, n: int, rng: np.random.Generator) -> Floats:
+        if not self._start_box.any():
+            return np.zeros((n, len(self.state_names)))
+        return rng.uniform(-self._start_box, self._start_box, (n, len(self.state_names)))
+
+    def _step(self, states: Floats, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Floats, Booleans]:
+        gravity = -GRAVITY if self.gravity == "down" else GRAVITY  # the equations' sign: angle 0 is upright
+        friction = TRACK_FRICTION if self.track_friction else 0.0
+        next_states = advance(states, self._forces[actions], gravity, track_friction=friction)
+        fails = _fails(next_states)
+        return next_states, -fails.astype(np.float64), fails
+
+    def _test_states(self, name: str) -> Floats:
+        name, _, cells = name.partition(" ")
+        n_levels = _TEST_SETS[self.n_poles][name]
+        levels = np.array([-1.0, 0.0, 1.0] if n_levels == 3 else [-1.0, 1.0])
+        if cells:
+            levels *= (n_levels - 1) / n_levels
+        at_rest = 2 if name == "a" else 0  # the cart stands in the middle
+        rows = [(0.0,) * at_rest + row for row in product(levels, repeat=len(self._test_box) - at_rest)]
+        return np.array(rows) * self._test_box
+
+    def __repr__(self) -> str:
+        options = ("n_poles", "gravity", "forces", "track_friction", "start")
+        return f"{self.name}({', '.join(f'{name}={getattr(self, name)!r}' for name in options)})"
+
+
+def advance(
+    states: Floats,
+    forces: Floats,
+    gravity: float = -GRAVITY,
+    *,
+    track_friction: float = TRACK_FRICTION,
+    hinge_friction: float = HINGE_FRICTION,
+    step: float = STEP,
+    n_steps: int = STEPS_PER_DECISION,
+) -> Floats:
+    """Move carts and poles (n, 2 + 2 n_poles), each pushed by its force (n,), for some integration steps.
+
+    ``gravity`` has the sign of the equations: negative where poles fall.
+    """
+    n_poles = states.shape[1] // 2 - 1
+    poles = np.array([HALF_LENGTHS[:n_poles], MASSES[:n_poles]])
+    return _advance(states, forces, poles, np.array([gravity, track_friction, hinge_friction]), step, n_steps)
+
+
+def _as_forces(forces: Any) -> tuple[float, ...]:
+    array = as_floats(forces, "forces")
+    if array.ndim != 1 or len(array) == 0 or not np.isfinite(array).all() or len(np.unique(array)) < len(array):
+        raise ValueError(f"forces must list different finite numbers, at least one, such as (-10, 10), not {forces!r}.")
+    return tuple(array.tolist())
+
+
+def _as_box(start: Any, test_box: Floats) -> Floats:
+    """Return the half-widths of the box of start states."""
+    if isinstance(start, str):
+        return test_box if one_of(start, ("origin", "test box"), "start") == "test box" else np.zeros(len(test_box))
+    box = as_floats(start, "start")
+    if box.shape != test_box.shape or not (np.isfinite(box) & (box >= 0)).all() or _fails(np.array([box]))[0]:
+        raise ValueError(
+            f"start must be 'origin', 'test box' or {len(test_box)} half-widths not below 0 and within the failure "
+            f"limits (2.4 m, {ANGLE_LIMIT:.4f} rad), but it is {start!r}."
+        )
+    return box
+
+
+def _bounds(start_box: Floats, strongest: float) -> Floats:
+    """Bound what can be seen in an episode: the failure limits, and one decision beyond them.
+
+    Where |q| <= Q and |q''| <= A, a motion that starts at speed v never exceeds sqrt(v^2 + 4 A Q).  The largest
+    accelerations depend on the speeds in turn, so both are iterated, up from the speeds of the start.
+    """
+    limits = np.full(len(start_box) // 2, ANGLE_LIMIT)
+    limits[0] = TRACK_LIMIT
+    decision = STEP * STEPS_PER_DECISION
+    inside = speeds = start_box[1::2]
+    for _ in range(300):
+        before = speeds
+        inside = np.sqrt(start_box[1::2] ** 2 + 4.0 * _accelerations(inside, strongest, np.sin(ANGLE_LIMIT)) * limits)
+        speeds = inside + decision * _accelerations(speeds, strongest, 1.0)
+        if (speeds <= (1 + 1e-9) * before).all():
+            return 1.01 * np.stack([limits + decision * speeds, speeds], axis=1).ravel()  # 1 % for rounding
+        if speeds.max() > 1e6:
+            break
+    raise ValueError(
+        f"forces and start must keep the speeds bounded during a decision, but with forces up to {strongest:g} N and "
+        f"start speeds up to {start_box[1::2].max():g} they do not. Take forces below 100 N and speeds below 10."
+    )
+
+
+def _accelerations(speeds: Floats, strongest: float, sine: float) -> Floats:
+    """Bound the accelerations of cart and poles at these speeds, where no sine of an angle is larger."""
+    turning = speeds[1:]
+    lengths, masses = np.array(HALF_LENGTHS[: len(turning)]), np.array(MASSES[: len(turning)])
+    rubbing = HINGE_FRICTION * turning / (masses * lengths)
+    pulls = masses * (lengths * turning**2 * sine + 0.75 * (rubbing + 0.5 * GRAVITY))
+    cart = (strongest + TRACK_FRICTION + pulls.sum()) / (CART_MASS + 0.25 * masses.sum())
+    return np.append(cart, 0.75 / lengths * (cart + rubbing + GRAVITY * sine))
+
+
+def _draw_cart(axes: Any, state: Floats, force: float | None) -> None:
+    from matplotlib.patches import Rectangle
+
+    x, angles = state[0], state[2::2]
+    axes.plot([-TRACK_LIMIT, TRACK_LIMIT], [0, 0], color="black", linewidth=1)
+    for limit in (-TRACK_LIMIT, TRACK_LIMIT):
+        axes.plot([limit, limit], [0, 0.25], color="tab:red", linewidth=4)
+    axes.add_patch(Rectangle((x - 0.3, 0.02), 0.6, 0.2, facecolor="lightgray", edgecolor="black"))
+    hinges = x + 0.2 * (np.arange(len(angles)) - 0.5 * (len(angles) - 1))  # drawn apart, so that one sees them all
+    for hinge, angle, half_length, color in zip(hinges, angles, HALF_LENGTHS, _COLORS):
+        length = 2 * half_length * (1 if half_length > 0.1 else 4)
+        axes.plot(hinge + np.array([0, length * np.sin(angle)]), [0.22, 0.22 + length * np.cos(angle)], color=color, linewidth=5)
+    if force:
+        tail = x - 0.35 * np.sign(force)
+        arrow = {"arrowstyle": "->", "color": "tab:green", "linewidth": 2}
+        axes.annotate("", (tail, 0.12), (tail - 0.45 * np.sign(force), 0.12), arrowprops=arrow)
+    label = "" if force is None else f"force {force:g} N"
+    axes.text(-2.4, 1.3, f"x = {x:+.2f} m\n{label}", va="top")
+    if len(angles) > 1:
+        axes.text(2.4, 1.3, "short pole drawn\n4 times its length", va="top", ha="right", color=_COLORS[1])
+    axes.set(xlim=(-2.75, 2.75), ylim=(-0.1, 1.35), aspect="equal")
+    axes.axis("off")
+
+
+def _draw_angles(axes: Any, states: Floats) -> None:
+    seconds = STEP * STEPS_PER_DECISION * np.arange(len(states))
+    recent = seconds >= seconds[-1] - _STRIP_SECONDS
+    for i, color in zip(range(states.shape[1] // 2 - 1), _COLORS):
+        label = f"pole {i + 1} ({'long' if HALF_LENGTHS[i] > 0.1 else 'short'})"
+        axes.plot(seconds[recent], np.rad2deg(states[recent, 2 + 2 * i]), color=color, linewidth=1.5, label=label)
+    for limit in (-36, 36):
+        axes.axhline(limit, color="tab:red", linestyle="--", linewidth=1)
+    axes.axhline(0, color="gray", linewidth=0.5)
+    first = max(0.0, seconds[-1] - _STRIP_SECONDS)
+    axes.set(xlim=(first, max(first + 1.0, seconds[-1])), ylim=(-45, 45), yticks=[-36, -18, 0, 18, 36])
+    axes.set(xlabel="time (s)", ylabel="angle (degrees)")
+    axes.legend(loc="lower left", fontsize="x-small", ncols=3)
+
+
+_LANES = 16  # states advance side by side in blocks of this size: the compiler makes vector instructions of the lanes
+_ROUNDER = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the lowest bits
+
+
+@njit(error_model="numpy")
+def _sine_and_cosine(angle: float) -> tuple[float, float]:
+    """Return both to 2e-16 for angles up to a million radians; the compiler cannot vectorise calls of math.sin.
+
+    The angle is reduced to a quarter turn by pi / 2 in three parts (Cody and Waite 1980); Taylor series do the rest.
+    """
+    rounded = angle * 0.6366197723675814 + _ROUNDER
+    turns = rounded - _ROUNDER
+    r = angle - turns * 1.57079632673412561417 - turns * 6.07710050630396597660e-11 - turns * 2.02226624879595063154e-21
+    r = min(max(r, -1.0), 1.0)  # only beyond a million radians is it outside
+    z = r * r
+    sine, cosine = 1 / 355687428096000, 1 / 20922789888000
+    sine = sine * z - 1 / 1307674368000
+    cosine = cosine * z - 1 / 87178291200
+    sine = sine * z + 1 / 6227020800
+    cosine = cosine * z + 1 / 479001600
+    sine = sine * z - 1 / 39916800
+    cosine = cosine * z - 1 / 3628800
+    sine = sine * z + 1 / 362880
+    cosine = cosine * z + 1 / 40320
+    sine = sine * z - 1 / 5040
+    cosine = cosine * z - 1 / 720
+    sine = sine * z + 1 / 120
+    cosine = cosine * z + 1 / 24
+    sine = r + r * z * (sine * z - 1 / 6)
+    cosine = 1.0 + z * (cosine * z - 0.5)
+    quarter = np.float64(rounded).view(np.int64)
+    is_odd = (quarter & 1) != 0
+    sine, cosine = (cosine, sine) if is_odd else (sine, cosine)
+    return (-sine if quarter & 2 != 0 else sine), (-cosine if (quarter + 1) & 2 != 0 else cosine)
+
+
+@njit(error_model="numpy")
+def _differentiate(states: Any, forces: Any, poles: Any, constants: Any, slopes: Any, scratch: Any) -> None:
+    """slopes = d states / dt, both (n_dims, _LANES): Wieland's equations."""
+    gravity, track_friction, hinge_friction = constants[0], constants[1], constants[2]
+    push, mass = scratch[0], scratch[1]
+    for j in range(_LANES):
+        velocity = states[1, j]
+        push[j] = forces[j] - track_friction * ((velocity > 0.0) * 1.0 - (velocity < 0.0) * 1.0)
+        mass[j] = CART_MASS
+    for i in range(poles.shape[1]):
+        half_length, pole_mass = poles[0, i], poles[1, i]
+        cosines, torques = scratch[2 + 2 * i], scratch[3 + 2 * i]
+        for j in range(_LANES):
+            sine, cosine = _sine_and_cosine(states[2 + 2 * i, j])
+            turning = states[3 + 2 * i, j]
+            torque = hinge_friction * turning / (pole_mass * half_length) + gravity * sine
+            push[j] += pole_mass * (half_length * turning * turning * sine + 0.75 * cosine * torque)  # F_i
+            mass[j] += pole_mass * (1.0 - 0.75 * cosine * cosine)  # m_i~
+            cosines[j], torques[j] = cosine, torque
+    for j in range(_LANES):
+        slopes[0, j], slopes[1, j] = states[1, j], push[j] / mass[j]
+    for i in range(poles.shape[1]):
+        lever = -0.75 / poles[0, i]
+        for j in range(_LANES):
+            slopes[2 + 2 * i, j] = states[3 + 2 * i, j]
+            slopes[3 + 2 * i, j] = lever * (slopes[1, j] * scratch[2 + 2 * i, j] + scratch[3 + 2 * i, j])
+
+
+@njit(error_model="numpy")
+def _runge_kutta(states: Any, forces: Any, poles: Any, constants: Any, step: float, work: Any, scratch: Any) -> None:
+    """Advance a block by one step of the classical method of fourth order, in place."""
+    slopes, total, there = work[0], work[1], work[2]
+    _differentiate(states, forces, poles, constants, total, scratch)
+    for stage in range(3):
+        reach = step if stage == 2 else 0.5 * step
+        before = total if stage == 0 else slopes
+        for k in range(len(states)):
+            for j in range(_LANES):
+                there[k, j] = states[k, j] + reach * before[k, j]
+        _differentiate(there, forces, poles, constants, slopes, scratch)
+        weight = 1.0 if stage == 2 else 2.0
+        for k in range(len(states)):
+            for j in range(_LANES):
+                total[k, j] += weight * slopes[k, j]
+    for k in range(len(states)):
+        for j in range(_LANES):
+            states[k, j] += step / 6.0 * total[k, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _advance(states: Floats, forces: Floats, poles: Floats, constants: Floats, step: float, n_steps: int) -> Floats:
+    n, n_dims = states.shape
+    next_states = np.empty((n, n_dims))
+    block, pushes = np.zeros((n_dims, _LANES)), np.zeros(_LANES)  # lanes beyond the last state stay harmless
+    work, scratch = np.empty((3, n_dims, _LANES)), np.empty((n_dims, _LANES))
+    for first in range(0, n, _LANES):
+        size = min(_LANES, n - first)
+        for j in range(size):
+            pushes[j] = forces[first + j]
+            for k in range(n_dims):
+                block[k, j] = states[first + j, k]
+        for _ in range(n_steps):
+            _runge_kutta(block, pushes, poles, constants, step, work, scratch)
+        for j in range(size):
+            for k in range(n_dims):
+                next_states[first + j, k] = block[k, j]
+    return next_states
+
+
+@njit(cache=True, nogil=True)
+def _fails(states: Floats) -> Booleans:
+    fails = np.empty(len(states), dtype=np.bool_)
+    for i in range(len(states)):
+        stands = abs(states[i, 0]) <= TRACK_LIMIT
+        for k in range(2, states.shape[1], 2):
+            stands = stands and abs(states[i, k]) <= ANGLE_LIMIT
+        fails[i] = not stands
+    return fails

@@ -1,0 +1,138 @@
+"""Bad input gets a clear error: each case with the words that name the thing, the rule and the value received."""
+
+import re
+
+import numpy as np
+import pytest
+
+from kbrl import KBRL, KBSF, FiniteMDP, Kernel, NotFittedError, Transitions, join, solve
+from kbrl.model.bounds import largest_rep_width
+from kbrl.model.factorization import reduce_mdp
+from kbrl.tasks import PuddleWorld
+from samples import random_log
+
+NAN, INF = float("nan"), float("inf")
+
+
+def log(**changes):
+    fields = {
+        "states": [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]],
+        "actions": [0, 1, 0],
+        "rewards": [0.0, 1.0, 2.0],
+        "next_states": [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]],
+        "terminals": [False, False, True],
+    }
+    return Transitions(**(fields | changes))
+
+
+def fit(learner=KBSF, data=None, **settings):
+    return learner(**({"n_reps": 2} if learner is KBSF else {}) | settings).fit(log() if data is None else data)
+
+
+def mdp(probabilities=(((1.0, 0.0), (0.0, 1.0)),), rewards=((0.0, 1.0),), discount=0.9, **more):
+    return FiniteMDP(np.array(probabilities), np.array(rewards), discount, **more)
+
+
+CASES = {
+    # transitions
+    "a NaN in a state": (lambda: log(states=[[0, 0], [NAN, 1], [2, 2]]), "states must be finite, but 1 of 3 rows are not; the first is row 1: [nan, 1.0]"),
+    "an infinite reward": (lambda: log(rewards=[0, INF, -INF]), "rewards must be finite, but 2 of 3 rows are not; the first is row 1: inf"),
+    "a NaN in a next state": (lambda: log(next_states=[[0, 0], [1, 1], [2, NAN]]), "next_states must be finite, but 1 of 3 rows are not; the first is row 2"),
+    "states in one dimension": (lambda: log(states=[0, 1, 2]), "states must have two dimensions, one row a state, but its shape is (3,)"),
+    "no rows": (lambda: log(states=np.empty((0, 2))), "states must have at least one row, but it is empty: shape (0, 2)"),
+    "no columns": (lambda: log(states=np.empty((3, 0))), "states must have at least one column, but its shape is (3, 0)"),
+    "next states with other variables": (lambda: log(next_states=[[1.0]] * 3), "next_states must have 2 columns, one a state variable, but its shape is (3, 1)"),
+    "fields of unequal length": (lambda: log(rewards=[0, 1]), "but states has 3, actions has 3, rewards has 2"),
+    "actions in two dimensions": (lambda: log(actions=[[0], [1], [0]]), "actions must have one dimension, one entry a transition, but its shape is (3, 1)"),
+    "a missing action": (lambda: log(actions=["a", None, "b"]), "actions must be labels, but 1 of 3 rows are not; the first is row 1: None"),
+    "a NaN for an action": (lambda: log(actions=[0.0, NAN, 1.0]), "actions must be finite, but 1 of 3 rows are not; the first is row 1: nan"),
+    "actions of mixed kinds": (lambda: log(actions=np.array(["a", 1, "b"], dtype=object)), "actions must be labels of one kind, but they mix ['int', 'str']"),
+    "an action that is not in the list": (lambda: log(action_labels=[0, 2]), "actions must be among the action_labels [0, 2], but 1 of 3 rows are not; the first is row 1: 1"),
+    "a list of actions with repeats": (lambda: log(action_labels=[0, 1, 0]), "action_labels must differ from each other, but they are [0, 1, 0]"),
+    "a terminal flag of 2": (lambda: log(terminals=[0, 2, 1]), "terminals must be true or false, but 1 of 3 rows are not; the first is row 1: 2"),
+    "terminal flags as words": (lambda: log(terminals=["no", "no", "yes"]), "terminals must be true or false, but their type is"),
+    "words for rewards": (lambda: log(rewards=["1", "2", "3"]), "rewards must be real numbers, but row 0 holds '1'"),
+    "complex rewards": (lambda: log(rewards=[1j, 0, 0]), "rewards must be real numbers, but their type is complex128"),
+    "ragged states": (lambda: log(states=[[0, 0], [1], [2, 2]]), "states must be real numbers, but"),
+    "episodes of another length": (lambda: log(episodes=[0, 0]), "terminals has 3, episodes has 2"),
+    "one row by its number": (lambda: log()[0], "use log[i:i + 1]"),
+    "an empty selection": (lambda: log()[3:], "Transitions must have at least one row"),
+    "joining logs of other dimensions": (lambda: join([log(), random_log(n_dims=3)]), "Logs to join must have the same state variables, but they have [2, 3]"),
+    "joining words with numbers": (lambda: log() + log(actions=["a", "b", "a"]), "must be of one kind"),
+    "joining nothing": (lambda: join([]), "join needs at least one log"),
+    # kernels
+    "a negative width": (lambda: Kernel(-0.1), "width must be a finite number above 0, but it is -0.1"),
+    "a width of zero": (lambda: Kernel(0), "width must be a finite number above 0, but it is 0"),
+    "a NaN width": (lambda: Kernel(NAN), "width must be a finite number above 0, but it is nan"),
+    "no neighbours": (lambda: Kernel(1.0, neighbors=0), "neighbors must be at least 1, but it is 0"),
+    "half a neighbour": (lambda: Kernel(1.0, neighbors=1.5), "neighbors must be a whole number, but it is 1.5"),
+    "an unknown profile": (lambda: Kernel(1.0, "cubic"), "profile must be one of 'exponential', 'gaussian', but it is 'cubic'"),
+    "a profile that rises": (lambda: Kernel(1.0, lambda z: 1 + z), "profile must never rise with z"),
+    "a profile below zero": (lambda: Kernel(1.0, lambda z: 1 - z), "none below 0"),
+    # learners
+    "learning from a list": (lambda: fit(data=[[1, 2]]), "learns from Transitions, but it got list"),
+    "learning from nothing": (lambda: fit(data=iter([])), "the iterable is empty"),
+    "a negative sample width": (lambda: fit(sample_width=-1.0), "sample_width must be a finite number above 0, but it is -1.0"),
+    "a negative representative width": (lambda: fit(rep_width=-1.0), "rep_width must be a finite number above 0, but it is -1.0"),
+    "one negative width of several": (lambda: fit(rep_width=[0.1, -1.0]), "rep_width must be a finite number above 0, or one for each representative state"),
+    "too few widths": (lambda: fit(rep_width=[0.1, 0.1, 0.1]), "it has 3 widths for 2 points"),
+    "a discount of one": (lambda: fit(discount=1.0), "discount must lie in [0, 1), but it is 1.0"),
+    "a discount for KBRL below zero": (lambda: fit(KBRL, discount=-0.5), "discount must lie in [0, 1), but it is -0.5"),
+    "no representative states": (lambda: fit(n_reps=0), "n_reps must be at least 1, but it is 0"),
+    "2.5 representative states": (lambda: fit(n_reps=2.5), "n_reps must be a whole number, but it is 2.5"),
+    "representative states of other dimensions": (lambda: fit(reps=[[0.0]]), "reps must have 2 columns"),
+    "NaN representative states": (lambda: fit(reps=[[0.0, NAN]]), "reps must be finite, but 1 of 1 rows are not"),
+    "an unknown way to choose": (lambda: fit(reps="k-mean"), "but it is 'k-mean'"),
+    "a cover without a distance": (lambda: fit(reps="cover"), "cover_distance"),
+    "an unknown scaling": (lambda: fit(scaling="max"), "scaling must be one of 'std', 'range', but it is 'max'"),
+    "a scale of zero": (lambda: fit(scaling=[1.0, 0.0]), "scaling must be finite numbers above 0, but it is [1.0, 0.0]"),
+    "a scale for other variables": (lambda: fit(scaling=[1.0]), "one number for each of the 2 state variables, but its shape is (1,)"),
+    "an unknown treatment of ends": (lambda: fit(terminals="stop"), "terminals must be one of 'absorb', 'continue', but it is 'stop'"),
+    "an unknown aggregation": (lambda: fit(aggregation="firm"), "aggregation must be one of 'soft', 'hard', but it is 'firm'"),
+    "an unknown kind of neighbourhood": (lambda: fit(neighborhoods="near"), "neighborhoods must be one of 'exact', 'per_chunk', but it is 'near'"),
+    "an unknown solver": (lambda: fit(solver="guess"), "but it is 'guess'"),
+    "a tolerance of zero": (lambda: fit(tolerance=0.0), "tolerance must be a finite number above 0, but it is 0.0"),
+    "minus one thread": (lambda: fit(n_jobs=-1), "n_jobs must be at least 1, but it is -1"),
+    "a seed that is a word": (lambda: fit(random_state="lucky"), "random_state must be None, a whole number not below 0, or a numpy.random.Generator, but it is 'lucky'"),
+    "states whose distances overflow": (lambda: fit(data=log(states=[[0, 0], [1e200, 0], [0, 1e200]]), scaling=None), "variable 0 reaches 1e+200"),
+    "asking before learning": (lambda: KBSF().predict([[0.0, 0.0]]), "This KBSF has not learnt anything yet"),
+    "asking about one state as a vector": (lambda: fit().predict([0.0, 0.0]), "a single state is [[x, y]]"),
+    "asking about other variables": (lambda: fit().predict([[0.0]]), "states must have 2 columns"),
+    "asking about NaN": (lambda: fit().q_values([[NAN, 0.0]]), "states must be finite, but 1 of 1 rows are not"),
+    "acting on NaN": (lambda: fit().act([NAN, 0.0]), "states must be finite"),
+    "samples that were not kept": (lambda: fit().q_from_samples([[0.0, 0.0]]), "this model has not kept them"),
+    "further data with a new action": (lambda: fit().partial_fit(log(actions=[0, 7, 0])), "must use the actions known from the first data, [0, 1], but they also have [7]"),
+    "further data with other variables": (lambda: fit().partial_fit(random_log(n_dims=3)), "Transitions must have 2 state variables, but they have 3"),
+    "a parameter that does not exist": (lambda: KBSF().set_params(width=1), "KBSF has no parameter width; it has n_reps"),
+    # finite MDPs and planning
+    "rewards of one dimension": (lambda: mdp(rewards=(0.0, 1.0)), "rewards must have the shape (n_actions, n_states), but it is (2,)"),
+    "probabilities of another shape": (lambda: mdp(probabilities=((1.0,),)), "probabilities must have the shape (n_actions, n_states, n_states) = (1, 2, 2)"),
+    "probabilities above one": (lambda: mdp(probabilities=(((1.0, 0.5), (0.0, 1.0)),)), "must sum to at most 1, but row 0 sums to 1.5"),
+    "probabilities below zero": (lambda: mdp(probabilities=(((1.5, -0.5), (0.0, 1.0)),)), "finite and not below 0"),
+    "an infinite expected reward": (lambda: mdp(rewards=((0.0, INF),)), "rewards must be finite wherever an action is available"),
+    "availability of another shape": (lambda: mdp(available=[[True]]), "available must have the rewards' shape (1, 2), but it is (1, 1)"),
+    "an MDP with a discount of one": (lambda: mdp(discount=1.0), "discount must lie in [0, 1), but it is 1.0"),
+    "a warm start of another length": (lambda: solve(mdp(), values=np.zeros(3)), "values"),
+    "no iterations": (lambda: solve(mdp(), max_iterations=0), "max_iterations must be at least 1, but it is 0"),
+    "factors that are not stochastic": (lambda: reduce_mdp(np.ones((2, 1)), np.full((1, 1, 2), 0.4), np.zeros(2), 0.9), "0.8"),
+    "a negative alpha": (lambda: largest_rep_width(np.array([1.0, 2.0]), 1, -1.0), "alpha"),
+    # tasks
+    "an unknown goal": (lambda: PuddleWorld(goal="circle"), "goal must be one of 'triangle', 'square', but it is 'circle'"),
+    "a negative number of transitions": (lambda: PuddleWorld().collect(-5), "n must be at least 1, but it is -5"),
+    "an action beyond the last": (lambda: PuddleWorld().step([[0.5, 0.5]], [4]), "the first is row 0: 4"),
+    "a state of three numbers": (lambda: PuddleWorld().step([[0.5, 0.5, 0.5]], [0]), "must have 2 columns"),
+    "a state that is NaN": (lambda: PuddleWorld().step([[NAN, 0.5]], [0]), "must be finite"),
+    "an unknown test set": (lambda: PuddleWorld().test_states("hard"), "but it is 'hard'"),
+    "a policy that answers too little": (lambda: PuddleWorld().evaluate(lambda s: [0]), "must return one action a state, shape (13,), but the shape of the actions is (1,)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_bad_input_gets_a_clear_error(case):
+    call, message = CASES[case]
+    with pytest.raises((ValueError, TypeError, NotFittedError), match=re.escape(message)):
+        call()
+
+
+def test_there_are_at_least_forty_cases():
+    assert len(CASES) >= 40

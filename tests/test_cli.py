@@ -1,0 +1,74 @@
+"""The command, as a person at a terminal meets it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbrl.cli import main
+from kbrl.data.files import written_beside
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def run(*arguments, **options):
+    code = "from kbrl.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, **options)
+
+
+def test_the_demonstration_prints_its_table_and_draws_its_picture(tmp_path, capsys):
+    main(["demo", "-n", "600", "-m", "40", "--runs", "2", "-o", str(tmp_path / "new"), "--quiet"])
+    out, err = capsys.readouterr()
+    rows = {line.split("  ")[0].strip() for line in out.splitlines()}
+    assert {"random moves", "KBRL", "KBSF"} <= rows
+    picture = tmp_path / "new" / "puddle_world.png"
+    assert str(picture) in out
+    assert picture.read_bytes().startswith(PNG)
+    assert os.listdir(tmp_path / "new") == ["puddle_world.png"]
+    assert err == ""
+
+
+def test_a_wrong_option_is_a_usage_error_on_standard_error():
+    done = run("demo", "--runs", "0")
+    assert done.returncode == 2
+    assert "Invalid value for '--runs'" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_and_no_traceback(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run("demo", "-o", str(tmp_path / "file" / "folder"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_help_says_what_it_is_for_and_gives_an_example():
+    assert "Kernel-based reinforcement learning" in run("--help").stdout
+    assert "Example: kbrl demo" in run("demo", "--help").stdout
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
+    target = tmp_path / "model.bin"
+    target.write_bytes(b"old")
+
+    def write_half():
+        with written_beside(target) as beside:
+            Path(beside).write_bytes(b"half")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_half()
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["model.bin"]
+
+
+def test_a_good_write_takes_the_place_of_the_old_file(tmp_path):
+    target = tmp_path / "model.bin"
+    target.write_bytes(b"old")
+    with written_beside(target) as beside:
+        Path(beside).write_bytes(b"new")
+    assert target.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["model.bin"]

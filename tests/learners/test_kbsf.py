@@ -96,7 +96,7 @@ def test_any_log_gives_finite_values_for_the_actions_that_were_tried(
     assert np.isfinite(q[:, tried]).all()
     assert (q[:, ~tried] == -np.inf).all()
     assert np.isin(model.predict(log.states), log.actions).all()
-    assert np.abs(q[:, tried]).max() <= np.abs(log.rewards).max() / (1 - 0.99) * (1 + 1e-9)
+    assert np.abs(q[:, tried]).max() <= np.abs(log.rewards).max() / (1 - 0.99) * (1 + 2 * model.tolerance)
 
 
 @settings(max_examples=50, deadline=None)
@@ -215,3 +215,15 @@ def test_duplicates_among_the_users_representative_states_are_dropped_and_said(l
 def test_more_representative_states_than_states_are_said(log):
     with pytest.warns(KbrlWarning, match="60"):
         assert len(KBSF(n_reps=1000).fit(log).reps_) == 60
+
+
+def test_the_bound_of_a_model_is_kept_and_scaling_does_not_matter_to_it(log):
+    queries = np.random.default_rng(3).random((50, 2))
+    shared = {"sample_width": 0.5, "discount": 0.5}
+    big = KBRL(**shared).fit(log)
+    small = KBSF(30, rep_width=0.02, q_function="samples", random_state=0, **shared).fit(log)
+    bound = small.bound(log)
+    assert np.abs(big.q_values(queries) - small.q_values(queries)).max() <= bound.q_error
+    other = Transitions(log.states * 1e6, log.actions, log.rewards, log.next_states * 1e6, log.terminals)
+    moved = KBSF(reps=small.reps_ * 1e6, rep_width=0.02, **shared).fit(other)
+    assert moved.bound(other).value == pytest.approx(bound.value)

@@ -20,6 +20,7 @@ from kbrl.data.transitions import Transitions, join
 from kbrl.learners.estimator import Learner, as_log, number_of_jobs
 from kbrl.model import compiled
 from kbrl.model.basis import Basis, check_range, scaled
+from kbrl.model.bounds import Bound, bound_kbsf
 from kbrl.model.factorization import lift
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, check_profile, check_width
@@ -162,6 +163,22 @@ class KBSF(Learner):
     def q_from_samples(self, states: Any) -> Floats:
         """Return Q from the samples; the learner must have kept them, that is, have q_function="samples"."""
         return self._sample_q()(self._scaled(states))
+
+    def bound(self, log: Transitions) -> Bound:
+        """Return how far this model's values can be from KBRL's, if it was fitted to just this log.
+
+        Propositions 1 and 2 of the paper, beside the trivial bound; takes time n * n * n_reps.
+        """
+        self._check_fitted()
+        if self._basis.hard:
+            raise ValueError("The bound is one on the distance to KBRL, which hard aggregation does not approximate.")
+        log, scale = self._with_own_actions(as_log(log)), self._basis.scale
+        states, next_states = scaled(log.states, scale), scaled(log.next_states, scale)
+        fields = (states, log.action_indices, log.rewards, next_states, log.terminals, None, log.action_labels)
+        basis = self._basis
+        return bound_kbsf(
+            Transitions._trusted(*fields), basis.reps, basis.sample_kernel, basis.rep_kernel, float(self.discount)
+        )
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as can be."""

@@ -61,7 +61,7 @@ def _parse_numbers(array: Array) -> Array:
     for index, value in np.ndenumerate(array):
         if not isinstance(value, (bool, int, float, np.number, np.bool_)):
             place = index[0] if array.ndim else 0
-            raise TypeError(f"row {place} holds {getattr(value, 'item', lambda: value)()!r}")
+            raise TypeError(f"row {place} holds {value.item() if isinstance(value, np.generic) else value!r}")
     return array.astype(np.float64)
 
 

@@ -140,6 +140,26 @@ class Transitions:
         for start in range(0, len(self), n_rows):
             yield self[start : start + n_rows]
 
+    def with_actions(self, labels: Array) -> Transitions:
+        """Number the actions by other labels; a label that was taken and is not among them is refused."""
+        if self.action_labels.tolist() == labels.tolist():
+            return self
+        places = {label: place for place, label in enumerate(labels.tolist())}
+        taken = self.action_labels[np.unique(self.action_indices)].tolist()
+        unknown = [label for label in taken if label not in places]
+        if unknown:
+            raise ValueError(
+                f"Transitions must use the actions known from the first data, {labels.tolist()}, but they also have "
+                f"{unknown}. Name all actions in the first log: Transitions(..., action_labels=[...])."
+            )
+        numbers = np.array([places.get(label, -1) for label in self.action_labels.tolist()], dtype=np.intp)
+        return self._replaced(action_indices=numbers[self.action_indices], action_labels=labels)
+
+    def _replaced(self, **fields: Any) -> Transitions:
+        """Return the same transitions with other arrays for some of the fields, which are known to be good."""
+        names = ("states", "action_indices", "rewards", "next_states", "terminals", "episodes", "action_labels")
+        return self._trusted(*(fields.get(name, getattr(self, name)) for name in names))
+
     def _row_fields(self) -> tuple[Array | None, ...]:
         return (self.states, self.action_indices, self.rewards, self.next_states, self.terminals, self.episodes)
 

@@ -17,6 +17,7 @@ from kbrl.arrays import Array, Floats
 from kbrl.checks import NotFittedError, as_rows, whole
 from kbrl.data.transitions import Transitions
 from kbrl.model.basis import scaled
+from kbrl.policy.q_functions import GreedyPolicy
 
 L = TypeVar("L", bound="Learner")
 
@@ -73,7 +74,11 @@ class Learner:
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""
-        return self.predict([state])[0]
+        return self.policy().act(state)
+
+    def policy(self) -> GreedyPolicy:
+        """Return the present greedy policy, which later learning does not change."""
+        return GreedyPolicy(self._q_function(), self.scale_, self.action_labels_)
 
     def _q_function(self) -> Callable[[Floats], Floats]:
         raise NotFittedError(f"{type(self).__name__} does not say how it values actions.")

@@ -8,26 +8,28 @@ Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; sec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Array, Floats
+from kbrl.arrays import Floats, Integers
 from kbrl.checks import as_generator, as_rows, in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.estimator import Learner, as_log, number_of_jobs
+from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model import compiled
 from kbrl.model.basis import Basis, check_range, scaled
-from kbrl.model.bounds import Bound, bound_kbsf
+from kbrl.model.bounds import Bound, bound_kbsf, bound_online
 from kbrl.model.factorization import lift
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, check_profile, check_width
 from kbrl.model.representatives import choose, distinct_rows
-from kbrl.model.statistics import NEIGHBORHOODS, Statistics, new_statistics
-from kbrl.planning import Solution, solve
-from kbrl.policy.q_functions import RepQ, SampleQ
+from kbrl.model.statistics import NEIGHBORHOODS, Statistics
+from kbrl.planning import Solution
+from kbrl.policy.q_functions import GreedyPolicy, RepQ, SampleQ
 
 TERMINALS = ("absorb", "continue")
 AGGREGATIONS = ("soft", "hard")
@@ -43,6 +45,8 @@ class KBSF(Learner):
         one width a representative state.
     sample_neighbors, rep_neighbors: truncate the kernels to that many nearest neighbours, mu and mu-bar.
     scaling: what each state variable is divided by: "std", "range", None, or an array.
+    grow_distance, grow_below: on-line growth: a next state farther than this distance from all representative states,
+        or at which all their kernels are below this value (the paper's 0.01), becomes one, up to ``max_reps``.
     terminals: "absorb" ends an episode where the data say so; "continue" ignores the flag.
     aggregation: "soft" is KBSF; "hard" is Kveton and Theocharous' variant.
     neighborhoods: whether ``sample_neighbors`` counts in all data ("exact") or in each chunk ("per_chunk").
@@ -51,18 +55,11 @@ class KBSF(Learner):
     n_jobs: number of threads, None for one a core; results do not depend on it.
     """
 
-    reps_: Floats  # (n_reps, n_dims) in the units of the data
-    statistics_: Statistics
-    n_samples_: int
-
-    _basis: Basis
+    _model: ReducedModel
     _kept: list[Transitions]  # only where q_function is "samples"
-    # Answers, computed when they are first asked for and forgotten when data come.
-    _mdp: FiniteMDP | None
-    _solution: Solution | None  # the last one is kept as a warm start
-    _is_stale: bool
+    # Answers that are kept until data come.
     _samples: SampleQ | None
-    _decider: Callable[[Floats], int] | None
+    _policy: GreedyPolicy | None
 
     def __init__(
         self,
@@ -78,6 +75,9 @@ class KBSF(Learner):
         *,
         profile: Profile = "exponential",
         cover_distance: float | None = None,
+        grow_distance: float | None = None,
+        grow_below: float | None = None,
+        max_reps: int | None = None,
         terminals: str = "absorb",
         aggregation: str = "soft",
         neighborhoods: str = "exact",
@@ -97,6 +97,9 @@ class KBSF(Learner):
         self.random_state = random_state
         self.profile = profile
         self.cover_distance = cover_distance
+        self.grow_distance = grow_distance
+        self.grow_below = grow_below
+        self.max_reps = max_reps
         self.terminals = terminals
         self.aggregation = aggregation
         self.neighborhoods = neighborhoods
@@ -109,42 +112,86 @@ class KBSF(Learner):
         """Learn from transitions, or from an iterable of chunks of them, of which one at a time is in memory."""
         self._check_parameters()
         chunks = _chunks(log)
-        before = dict(self.__dict__)
-        try:
+        with self._unharmed():
             first = as_log(next(chunks))
             self._start(first)
             for chunk in chain([first], chunks):
                 self._add(as_log(chunk))
-            self._solve()
-        except BaseException:  # what was learnt before is not lost to a bad chunk or to Ctrl-C
-            self.__dict__ = before
-            raise
+            self._model.solution  # noqa: B018
         return self
 
     def partial_fit(self, log: Transitions) -> KBSF:
-        """Learn from further transitions; scaling and representative states stay those of the first ones."""
-        if not hasattr(self, "statistics_"):
-            self._check_parameters()
-            self._start(as_log(log))
-        self._add(as_log(log))
+        """Learn from further transitions; scaling and actions stay those of the first ones.
+
+        The model is solved when an answer is next asked for, starting from the last values.
+        """
+        log = as_log(log)
+        with self._unharmed():
+            if not hasattr(self, "_model"):
+                self._check_parameters()
+                self._start(log)
+            self._add(log)
         return self
+
+    def __add__(self, other: KBSF) -> KBSF:
+        """Return the model of the data of both; both must have the same representative states, scaling and kernels."""
+        for learner in (self, other):
+            learner._check_fitted()
+        if self.action_labels_.tolist() != other.action_labels_.tolist():
+            raise ValueError(
+                f"Models add up only if they know the same actions in the same order, but these know "
+                f"{self.action_labels_.tolist()} and {other.action_labels_.tolist()}."
+            )
+        return self._with(self._model.merged(other._model), self._kept + other._kept)
+
+    def forget(self, log: Transitions) -> KBSF:
+        """Take transitions away that were learnt from before; needs dense sums (sample_neighbors=None)."""
+        self._check_fitted()
+        if self._kept:
+            raise ValueError("A model that keeps its samples (q_function='samples') cannot forget some of them.")
+        self._model = self._model.without(self._prepared(log))
+        self._forget_answers()
+        return self
+
+    def shrink(self, largest_inflow: float = 1e-4) -> float:
+        """Drop the representative states to which no pair leads with a larger probability than this.
+
+        Returns the largest change of the values at the others.
+        """
+        self._check_fitted()
+        change = self._model.shrink(in_unit_interval(largest_inflow, "largest_inflow"))
+        self._forget_answers()
+        return change
+
+    @property
+    def reps_(self) -> Floats:
+        """The representative states, (n_reps, n_dims), in the units of the data."""
+        return self._fitted.basis.reps * self.scale_
+
+    @property
+    def statistics_(self) -> Statistics:
+        """The sums."""
+        return self._fitted.statistics
 
     @property
     def mdp_(self) -> FiniteMDP:
         """The reduced MDP, with one state a representative state."""
-        self._check_fitted()
-        if self._mdp is None:
-            self._mdp = self.statistics_.to_mdp(float(self.discount))
-        return self._mdp
+        return self._fitted.mdp
 
     @property
     def solution_(self) -> Solution:
         """The solution of the reduced MDP, brought up to date where data have come since."""
-        self._check_fitted()
-        if self._is_stale:
-            self._solve()
-        assert self._solution is not None
-        return self._solution
+        return self._fitted.solution
+
+    @property
+    def n_samples_(self) -> int:
+        """The number of transitions behind the model."""
+        return self._fitted.n_samples
+
+    @property
+    def growth_(self) -> Integers:
+        """The curve m(n): (number of transitions, number of representative states) after each chunk, (k, 2)."""
+        return self._fitted.growth
 
     @property
     def rep_q_(self) -> Floats:
@@ -158,10 +205,11 @@ class KBSF(Learner):
 
     def q_from_reps(self, states: Any) -> Floats:
         """Return Q from the representative states, whatever ``q_function`` says."""
-        return RepQ(self._basis.rep_weights, self.rep_q_)(self._scaled(states))
+        return RepQ(self._fitted.basis.rep_weights, self.rep_q_)(self._scaled(states))
 
     def q_from_samples(self, states: Any) -> Floats:
         """Return Q from the samples; the learner must have kept them, that is, have q_function="samples"."""
+        self._check_fitted()
         return self._sample_q()(self._scaled(states))
 
     def bound(self, log: Transitions) -> Bound:
@@ -169,55 +217,63 @@ class KBSF(Learner):
 
         Propositions 1 and 2 of the paper, beside the trivial bound; takes time n * n * n_reps.
         """
-        self._check_fitted()
-        if self._basis.hard:
+        return bound_kbsf(*self._bound_arguments(log))
+
+    def bound_online(self, log: Transitions, q_error: float = 0.0) -> Bound:
+        """Return the same for the values without samples at the next states of the log: proposition 4.
+
+        ``q_error`` is how far the present rep_q_ may be from optimal, where the model was not solved to the end.
+        """
+        return bound_online(*self._bound_arguments(log), q_error)
+
+    def _bound_arguments(self, log: Transitions) -> tuple[Transitions, Floats, Kernel, Kernel, float]:
+        basis = self._fitted.basis
+        if basis.hard:
             raise ValueError("The bound is one on the distance to KBRL, which hard aggregation does not approximate.")
-        log, scale = self._with_own_actions(as_log(log)), self._basis.scale
-        states, next_states = scaled(log.states, scale), scaled(log.next_states, scale)
-        fields = (states, log.action_indices, log.rewards, next_states, log.terminals, None, log.action_labels)
-        basis = self._basis
-        return bound_kbsf(
-            Transitions._trusted(*fields), basis.reps, basis.sample_kernel, basis.rep_kernel, float(self.discount)
-        )
+        log = self._prepared(log)
+        log = log._replaced(states=scaled(log.states, basis.scale), next_states=scaled(log.next_states, basis.scale))
+        return log, basis.reps, basis.sample_kernel, basis.rep_kernel, float(self.discount)
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as can be."""
         self._check_fitted()
-        if self._decider is None:
-            self._decider = self._make_decider()
-        return self.action_labels_[self._decider(self._scaled([state]))]
+        if self._policy is None:
+            self._policy = self.policy()
+        return self._policy.act(state)
+
+    def policy(self) -> GreedyPolicy:
+        """Return the present greedy policy, which later learning does not change."""
+        return GreedyPolicy(self._q_function(), self.scale_, self.action_labels_, self._decider())
 
     def _q_function(self) -> Callable[[Floats], Floats]:
         self._check_fitted()
         if self.q_function == "samples":
             return self._sample_q()
-        return RepQ(self._basis.rep_weights, self.rep_q_)
+        return RepQ(self._fitted.basis.rep_weights, self.rep_q_)
 
     def _sample_q(self) -> SampleQ:
-        self._check_fitted()
         if not self._kept:
             raise ValueError(
                 "Q from samples needs the transitions, and this model has not kept them. "
                 "Fit with KBSF(q_function='samples'), or use q_from_reps."
             )
         if self._samples is None:
-            log, basis = join(self._kept), self._basis
+            log, basis = join(self._kept), self._model.basis
             to_reps = basis.to_reps(scaled(log.next_states, basis.scale), log.terminals)
             worths = log.rewards + self.discount * np.where(log.terminals, 0.0, lift(to_reps, self.rep_q_))
             states = scaled(log.states, basis.scale)
             self._samples = SampleQ.of(basis.sample_kernel, states, worths, log.by_action())
         return self._samples
 
-    def _make_decider(self) -> Callable[[Floats], int]:
+    def _decider(self) -> Callable[[Floats], int] | None:
         """Prepare the compiled decision; it knows dense kernels, and actions available everywhere or nowhere."""
-        at, q = self._basis.rep_weights, np.ascontiguousarray(self.rep_q_.T)
+        at, q = self._model.basis.rep_weights, np.ascontiguousarray(self.rep_q_.T)
         known = np.isfinite(q)
         even = (known.all(axis=1) | ~known.any(axis=1)).all()
         if self.q_function != "reps" or at.shape is None or at.kernel.neighbors is not None or not even:
-            function = self._q_function()
-            return lambda states: int(np.argmax(function(states)[0]))
+            return None
         columns, inverse_widths, shape, scratch = at.columns, at.inverse_widths, at.shape, np.empty(q.shape[1])
-        return lambda states: compiled.decide(states[0], columns, inverse_widths, q, scratch, shape)
+        return lambda state: compiled.decide(state, columns, inverse_widths, q, scratch, shape)
 
     def _check_parameters(self) -> None:
         """Refuse bad parameters before any work is done."""
@@ -231,31 +287,39 @@ class KBSF(Learner):
         check_profile(self.profile)
         positive(self.sample_width, "sample_width")
         check_width(self.rep_width, "rep_width")
-        for name in ("sample_neighbors", "rep_neighbors"):
+        for name in ("sample_neighbors", "rep_neighbors", "max_reps"):
             if getattr(self, name) is not None:
                 whole(getattr(self, name), name)
+        self._growth_distance()
+
+    def _growth_distance(self) -> float | None:
+        """Return how far a state must be from all representative states to become one, in scaled units."""
+        if self.grow_distance is None and self.grow_below is None:
+            return None
+        if np.ndim(self.rep_width):
+            raise ValueError("A model with one width a representative state cannot grow: new ones have no width.")
+        if self.grow_below is None:
+            return positive(self.grow_distance, "grow_distance")
+        if self.grow_distance is not None:
+            raise ValueError("Growth takes grow_distance or grow_below, but not both.")
+        return Kernel(self.rep_width, self.profile).reach(self.grow_below)
 
     def _start(self, log: Transitions) -> None:
-        """Freeze scaling, actions and representative states by the first transitions; forget what was learnt."""
+        """Freeze scaling, actions and first representative states by the first transitions; forget what was learnt."""
         scale = state_scale(log.states, self.scaling)
-        reps = self._choose_reps(log, scale)
         basis = Basis(
-            reps=reps,
+            reps=self._choose_reps(log, scale),
             scale=scale,
             sample_kernel=Kernel(self.sample_width, self.profile, self.sample_neighbors),
             rep_kernel=Kernel(self.rep_width, self.profile, self.rep_neighbors),
             n_actions=log.n_actions,
             hard=self.aggregation == "hard",
         )
-        self._basis = basis
+        discount = float(self.discount)
+        self._model = ReducedModel(basis, self.neighborhoods, discount, solver=self.solver, tolerance=self.tolerance)
         self.scale_ = scale
-        self.reps_ = reps * scale
         self.action_labels_ = log.action_labels
-        self.statistics_ = new_statistics(basis, self.neighborhoods)
-        self.n_samples_ = 0
         self._kept = []
-        self._solution = None
-        self._forget_answers()
 
     def _choose_reps(self, log: Transitions, scale: Floats) -> Floats:
         if not isinstance(self.reps, str):
@@ -266,33 +330,49 @@ class KBSF(Learner):
         return choose(points, self.reps, self.n_reps, rng, cover_distance=self.cover_distance)
 
     def _add(self, log: Transitions) -> None:
-        log = self._with_own_actions(log)
-        self.statistics_.accumulate(log, n_jobs=number_of_jobs(self.n_jobs))
-        self.n_samples_ += len(log)
+        log = self._prepared(log)
+        distance = self._growth_distance()
+        if distance is not None:
+            self._model.grow(log.next_states, distance, self.max_reps)
+        self._model.add(log, n_jobs=number_of_jobs(self.n_jobs))
         if self.q_function == "samples":
             self._kept.append(log)
         self._forget_answers()
 
-    def _with_own_actions(self, log: Transitions) -> Transitions:
-        """Number the actions as the first data did, and ignore ends if asked to."""
+    def _prepared(self, log: Transitions) -> Transitions:
+        """Check and number further transitions as the first ones were, and ignore ends if asked to."""
+        log = as_log(log)
         if log.n_dims != len(self.scale_):
             raise ValueError(f"Transitions must have {len(self.scale_)} state variables, but they have {log.n_dims}.")
         check_range(log.states, self.scale_)
         check_range(log.next_states, self.scale_)
-        log = with_labels(log, self.action_labels_)
-        if self.terminals == "continue":
-            fields = (log.states, log.action_indices, log.rewards, log.next_states, np.zeros(len(log), dtype=bool))
-            return Transitions._trusted(*fields, log.episodes, log.action_labels)
-        return log
+        log = log.with_actions(self.action_labels_)
+        return log if self.terminals == "absorb" else log._replaced(terminals=np.zeros(len(log), dtype=bool))
+
+    @property
+    def _fitted(self) -> ReducedModel:
+        self._check_fitted()
+        return self._model
+
+    def _with(self, model: ReducedModel, kept: list[Transitions]) -> KBSF:
+        result = type(self)(**self.get_params())
+        result._model, result._kept = model, kept
+        result.scale_, result.action_labels_ = self.scale_, self.action_labels_
+        result._forget_answers()
+        return result
 
     def _forget_answers(self) -> None:
-        self._is_stale = True
-        self._mdp = self._samples = self._decider = None
+        self._samples = self._policy = None
 
-    def _solve(self) -> None:
-        start = None if self._solution is None else self._solution.values
-        self._solution = solve(self.mdp_, self.solver, values=start, tolerance=self.tolerance)
-        self._is_stale = False
+    @contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        """What was learnt before is not lost to a bad chunk or to Ctrl-C."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
 
 
 def _chunks(log: Any) -> Iterator[Any]:
@@ -305,20 +385,3 @@ def _chunks(log: Any) -> Iterator[Any]:
     if first is None:
         raise ValueError("fit needs at least one chunk of transitions, but the iterable is empty.")
     return chain([first], chunks)
-
-
-def with_labels(log: Transitions, labels: Array) -> Transitions:
-    """Number a log's actions by the given labels; an action that is not among them is refused."""
-    if log.action_labels.tolist() == labels.tolist():
-        return log
-    taken = log.action_labels[np.unique(log.action_indices)]
-    unknown = [label for label in taken.tolist() if label not in labels.tolist()]
-    if unknown:
-        raise ValueError(
-            f"Transitions must use the actions known from the first data, {labels.tolist()}, but they also have "
-            f"{unknown}. Name all actions in the first log: Transitions(..., action_labels=[...])."
-        )
-    place = {label: index for index, label in enumerate(labels.tolist())}  # labels that were not taken may be unknown
-    numbers = np.array([place.get(label, 0) for label in log.action_labels.tolist()], dtype=np.intp)
-    fields = (log.states, numbers[log.action_indices], log.rewards, log.next_states, log.terminals, log.episodes)
-    return Transitions._trusted(*fields, labels)

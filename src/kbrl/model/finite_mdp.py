@@ -116,5 +116,5 @@ def _check_probabilities(stacked: Any) -> None:
         raise ValueError("probabilities must be finite and not below 0, but some are not.")
     sums = np.asarray(stacked.sum(axis=1)).ravel()
     if sums.max() > 1 + ROUNDING:
-        row = int(np.argmax(sums))
-        raise ValueError(f"Each row of probabilities must sum to at most 1, but row {row} sums to {float(sums[row])!r}.")
+        row, largest = int(np.argmax(sums)), float(sums.max())
+        raise ValueError(f"Each row of probabilities must sum to at most 1, but row {row} sums to {largest!r}.")

@@ -21,7 +21,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from kbrl.arrays import Floats, Integers
-from kbrl.checks import as_floats, one_of, positive, whole
+from kbrl.checks import as_floats, in_unit_interval, one_of, positive, whole
 from kbrl.model import compiled
 from kbrl.model.compiled import FARTHEST
 
@@ -56,6 +56,25 @@ class Kernel:
     def weights(self, states: Floats, points: Floats) -> Any:
         """Return kappa(state, point), (n_states, n_points): rows sum to one; CSR if the kernel has ``neighbors``."""
         return self.at(points).weights(states)
+
+    def reach(self, value: float) -> float:
+        """Return the distance at which the kernel has fallen to this fraction of its value at distance 0."""
+        value = in_unit_interval(value, "value")
+        if np.ndim(self.width) or value == 0:
+            raise ValueError(f"A reach needs one width and a value above 0, but they are {self.width!r} and {value!r}.")
+
+        def drop(z: float) -> float:
+            return float(log_ratio(np.array([z]), np.zeros(1), self.profile)[0]) - float(np.log(value))
+
+        low, high = 0.0, 1.0
+        while drop(high) > 0:
+            if high > FARTHEST:
+                raise ValueError(f"The profile {self.profile!r} never falls to {value:g} of its value at 0.")
+            low, high = high, 2 * high
+        for _ in range(80):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if drop(middle) > 0 else (low, middle)
+        return high * float(self.width)
 
     def same_as(self, other: Kernel) -> bool:
         """Whether two kernels are the same function."""

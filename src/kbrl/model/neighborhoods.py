@@ -22,6 +22,7 @@ from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import blocks, log_profile, log_ratio
 
 _CHUNK_ROWS = 2**19  # bounds the memory of the search trees without growing many small ones
+_FIELDS = ("distances", "rewards", "next_states", "terminals")
 
 
 class Neighborhoods:
@@ -55,6 +56,28 @@ class Neighborhoods:
             for a in range(self.basis.n_actions):
                 kept = (part.distances[a], part.rewards[a], part.terminals[a], part.next_states[a])
                 result._keep_nearest(a, *kept)
+        return result
+
+    def __sub__(self, other: object) -> Neighborhoods:
+        raise ValueError(
+            "Transitions cannot be taken from statistics of nearest neighbours: those that would take their places "
+            "were not kept. Fit again without them, or use dense kernels (sample_neighbors=None)."
+        )
+
+    def on(self, basis: Basis) -> Neighborhoods:
+        """Return the same for a basis with further representative states, of which nothing is known yet."""
+        result = Neighborhoods(basis)
+        result.counts = self.counts.copy()
+        for name in _FIELDS:
+            getattr(result, name)[:, : self.basis.n_reps] = getattr(self, name)
+        return result
+
+    def without(self, basis: Basis, kept: Booleans) -> Neighborhoods:
+        """Return the same for the ``kept`` representative states only."""
+        result = Neighborhoods(basis)
+        result.counts = self.counts.copy()
+        for name in _FIELDS:
+            setattr(result, name, getattr(self, name)[:, kept])
         return result
 
     def to_mdp(self, discount: float) -> FiniteMDP:

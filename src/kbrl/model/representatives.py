@@ -203,9 +203,7 @@ def _means(sample: Floats, centres: Floats, distances: Floats, nearest: Integers
     means = centres + np.stack(shifts, axis=1) / np.maximum(counts, 1)[:, None]
     empty = np.flatnonzero(counts == 0)
     if len(empty):
-        farthest = np.argpartition(distances, -len(empty))[-len(empty) :]
-        farthest = farthest[distances[farthest] > 0]
-        means[empty[: len(farthest)]] = sample[farthest]
+        means[empty] = sample[np.argpartition(distances, -len(empty))[-len(empty) :]]
     return means
 
 

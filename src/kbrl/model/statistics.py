@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from kbrl.arrays import Floats, Integers
+from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import one_of
 from kbrl.data.transitions import Transitions
 from kbrl.model import compiled
@@ -81,6 +81,54 @@ class KernelSums:
             result.reward_sum += factor * part.reward_sum
             for action, block in enumerate(part.transition_sum):
                 result.transition_sum[action] = result.transition_sum[action] + _scale_rows(block, factor[action])
+        return result
+
+    def __sub__(self, other: KernelSums) -> KernelSums:
+        """Return the statistics without the transitions of ``other``, which must be among those of ``self``.
+
+        Where almost all weight of a pair goes (all but 1e-9 of it), what is left is rounding: the pair is unavailable.
+        """
+        self.basis.check_same(other.basis)
+        if (other.counts > self.counts).any():
+            raise ValueError(
+                f"Only transitions that were added can be taken away, but {other.counts.tolist()} are to be taken "
+                f"from {self.counts.tolist()}, action by action."
+            )
+        result = KernelSums(self.basis)
+        result.nearest, result.counts = self.nearest.copy(), self.counts - other.counts
+        factor = _rescale_factor(other.nearest, self.nearest, self.basis)
+        weight = self.weight - factor * other.weight
+        left = (weight > 1e-9 * self.weight) & (result.counts > 0)[:, None]
+        result.nearest[~left] = np.inf
+        result.weight = np.where(left, weight, 0.0)
+        result.reward_sum = np.where(left, self.reward_sum - factor * other.reward_sum, 0.0)
+        for action, block in enumerate(self.transition_sum):
+            rest = block - _scale_rows(other.transition_sum[action], factor[action])
+            result.transition_sum[action] = _scale_rows(rest.clip(0.0), left[action].astype(np.float64))
+        return result
+
+    def on(self, basis: Basis) -> KernelSums:
+        """Return the same sums for a basis with further representative states, of which nothing is known yet."""
+        result = KernelSums(basis)
+        n_old = self.basis.n_reps
+        result.counts = self.counts.copy()
+        for name in ("nearest", "weight", "reward_sum"):
+            getattr(result, name)[:, :n_old] = getattr(self, name)
+        for action, block in enumerate(self.transition_sum):
+            result.transition_sum[action] = _padded(block, basis.n_reps)
+        return result
+
+    def without(self, basis: Basis, kept: Booleans) -> KernelSums:
+        """Return the sums for the ``kept`` representative states, which share what led to the others by similarity."""
+        result = KernelSums(basis)
+        result.counts = self.counts.copy()
+        for name in ("nearest", "weight", "reward_sum"):
+            setattr(result, name, getattr(self, name)[:, kept])
+        stays, goes = np.flatnonzero(kept), np.flatnonzero(~kept)
+        shares = basis.rep_weights.weights(self.basis.reps[goes])
+        for action, block in enumerate(self.transition_sum):
+            rows = block[stays]
+            result.transition_sum[action] = rows[:, stays] + rows[:, goes] @ shares
         return result
 
     def to_mdp(self, discount: float) -> FiniteMDP:
@@ -168,6 +216,15 @@ def _empty(basis: Basis) -> Any:
     is_sparse = basis.sample_kernel.neighbors is not None and basis.rep_weights.kernel.neighbors is not None
     shape = (basis.n_reps, basis.n_reps)
     return sparse.csr_array(shape) if is_sparse else np.zeros(shape)
+
+
+def _padded(block: Any, n_reps: int) -> Any:
+    """Add rows and columns of zeros up to (n_reps, n_reps)."""
+    n_new = n_reps - block.shape[0]
+    if sparse.issparse(block):
+        row_starts = np.concatenate([block.indptr, np.full(n_new, block.indptr[-1], dtype=block.indptr.dtype)])
+        return sparse.csr_array((block.data, block.indices, row_starts), (n_reps, n_reps))
+    return np.pad(block, ((0, n_new), (0, n_new)))
 
 
 def _rescale_factor(old: Floats, new: Floats, basis: Basis) -> Floats:

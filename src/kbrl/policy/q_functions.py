@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.checks import LARGEST_COORDINATE, as_rows
+from kbrl.model.basis import scaled
 from kbrl.model.kernels import Kernel, KernelAt, blocks
 
 # Entries of a block of weights; bounds the memory of a question about many states.
@@ -63,6 +66,37 @@ class SampleQ:
                 for rows in _blocks(len(states), len(worths)):
                     q[rows, action] = samples.weights(states[rows]) @ worths
         return q
+
+
+class GreedyPolicy:
+    """The best action by a Q function of scaled states; ``decide`` may do the same for one state, faster."""
+
+    def __init__(
+        self,
+        q: Callable[[Floats], Floats],
+        scale: Floats,
+        action_labels: Array,
+        decide: Callable[[Floats], int] | None = None,
+    ) -> None:
+        self.q, self.scale, self.action_labels = q, scale, action_labels
+        self._decide = decide or (lambda state: int(np.argmax(q(state[None])[0])))
+
+    def __call__(self, states: Any) -> Array:
+        """Return the label of the best action for each state, (n_states,)."""
+        best = np.argmax(self.q(self._scaled(states)), axis=1)
+        return self.action_labels[best]
+
+    def act(self, state: Any) -> Any:
+        """Return the label of the best action for one state, (n_dims,)."""
+        row = np.asarray(state, dtype=np.float64)
+        if row.shape == self.scale.shape:
+            row = row / self.scale
+            if np.abs(row).max() <= LARGEST_COORDINATE:  # false for NaN, too
+                return self.action_labels[self._decide(row)]
+        return self.action_labels[self._decide(self._scaled([state])[0])]  # says what is wrong
+
+    def _scaled(self, states: Any) -> Floats:
+        return scaled(as_rows(states, "states", n_dims=len(self.scale)), self.scale)
 
 
 def _in_blocks(compute: Callable[[slice], Floats], n_rows: int, n_columns: int) -> Floats:

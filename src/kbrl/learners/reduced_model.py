@@ -1,0 +1,124 @@
+"""What KBSF has learnt so far: sums over a basis, and the solution of the MDP they make.
+
+Here is all that changes over time.  The MDP is made and solved when it is asked for and data have come since, from
+the last values on.  The basis can grow and shrink; sums of models with the same basis add up and can be taken away.
+Paper: section 5, Algorithm 2 and the growth of S-bar.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kbrl.arrays import Floats, Integers
+from kbrl.data.transitions import Transitions
+from kbrl.model.basis import Basis, scaled
+from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.model.representatives import cover
+from kbrl.model.statistics import Statistics, new_statistics
+from kbrl.planning import Solution, solve
+
+
+class ReducedModel:
+    """The statistics, the MDP and its solution, for one basis at a time."""
+
+    def __init__(
+        self, basis: Basis, neighborhoods: str, discount: float, *, solver: str = "auto", tolerance: float = 1e-8
+    ) -> None:
+        self.basis = basis
+        self.statistics: Statistics = new_statistics(basis, neighborhoods)
+        self.discount = discount
+        self.solver = solver
+        self.tolerance = tolerance
+        self._neighborhoods = neighborhoods
+        self._sizes: list[tuple[int, int]] = []  # (number of transitions, number of representative states)
+        self._mdp: FiniteMDP | None = None
+        self._solution: Solution | None = None
+        self._start: Floats | None = None  # values to go on from
+
+    @property
+    def n_samples(self) -> int:
+        """The number of transitions behind the model."""
+        return int(self.statistics.counts.sum())
+
+    @property
+    def growth(self) -> Integers:
+        """The curve m(n): the number of representative states at numbers of transitions, (k, 2)."""
+        return np.array(self._sizes, dtype=np.intp).reshape(-1, 2)
+
+    @property
+    def mdp(self) -> FiniteMDP:
+        """The reduced MDP of the data so far."""
+        if self._mdp is None:
+            self._mdp = self.statistics.to_mdp(self.discount)
+        return self._mdp
+
+    @property
+    def solution(self) -> Solution:
+        """The solution of the reduced MDP of the data so far."""
+        if self._solution is None:
+            self._solution = solve(self.mdp, self.solver, values=self._start, tolerance=self.tolerance)
+            self._start = self._solution.values
+        return self._solution
+
+    def add(self, log: Transitions, *, n_jobs: int = 1) -> None:
+        """Learn from transitions."""
+        self.statistics.accumulate(log, n_jobs=n_jobs)
+        self._sizes.append((self.n_samples, self.basis.n_reps))
+        self._forget_answers()
+
+    def grow(self, states: Floats, distance: float, max_reps: int | None = None) -> None:
+        """Add those of the states, given in the data's units, that are farther than ``distance`` from all before."""
+        reps = cover(scaled(states, self.basis.scale), distance, start=self.basis.reps, max_reps=max_reps)
+        if len(reps) > self.basis.n_reps:
+            if self._start is not None:
+                nearest = self.basis.rep_weights.nearest(reps[self.basis.n_reps :])
+                self._start = np.concatenate([self._start, self._start[nearest]])
+            self.basis = replace(self.basis, reps=reps)
+            self.statistics = self.statistics.on(self.basis)
+            self._forget_answers()
+
+    def shrink(self, largest_inflow: float) -> float:
+        """Drop the representative states that no pair leads to with a larger probability.
+
+        What led to them goes to the others, by similarity.  Returns the largest change of the others' values.
+        """
+        before = self.solution.values
+        kept = _largest_inflow(self.mdp) > largest_inflow
+        if kept.all() or not kept.any():
+            return 0.0
+        kernel = self.basis.rep_kernel
+        if np.ndim(kernel.width):
+            kernel = replace(kernel, width=np.asarray(kernel.width)[kept])
+        self.basis = replace(self.basis, reps=self.basis.reps[kept], rep_kernel=kernel)
+        self.statistics = self.statistics.without(self.basis, kept)
+        self._start = before[kept]
+        self._sizes.append((self.n_samples, self.basis.n_reps))
+        self._forget_answers()
+        return float(np.abs(self.solution.values - before[kept]).max())
+
+    def merged(self, other: ReducedModel) -> ReducedModel:
+        """Return the model of the data of both."""
+        return self._with(self.statistics + other.statistics)  # type: ignore[operator]
+
+    def without(self, log: Transitions) -> ReducedModel:
+        """Return the model of the data without these transitions, which were added before."""
+        return self._with(self.statistics - new_statistics(self.basis, self._neighborhoods).accumulate(log))  # type: ignore[operator]
+
+    def _with(self, statistics: Statistics) -> ReducedModel:
+        result = ReducedModel(
+            self.basis, self._neighborhoods, self.discount, solver=self.solver, tolerance=self.tolerance
+        )
+        result.statistics, result._start = statistics, self._start
+        result._sizes = [(result.n_samples, result.basis.n_reps)]
+        return result
+
+    def _forget_answers(self) -> None:
+        self._mdp = self._solution = None
+
+
+def _largest_inflow(mdp: FiniteMDP) -> Floats:
+    """Return the largest probability with which any pair leads to each state, (n_states,)."""
+    largest = mdp.stacked.max(axis=0)
+    return np.asarray(largest.toarray() if hasattr(largest, "toarray") else largest).ravel()

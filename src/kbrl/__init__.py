@@ -12,9 +12,14 @@ if TYPE_CHECKING:
     from kbrl.checks import NotFittedError as NotFittedError
     from kbrl.data.transitions import Transitions as Transitions
     from kbrl.data.transitions import join as join
+    from kbrl.learners.committee import Committee as Committee
     from kbrl.learners.estimator import clone as clone
+    from kbrl.learners.exploration import Epsilon as Epsilon
+    from kbrl.learners.exploration import Optimism as Optimism
     from kbrl.learners.kbrl import KBRL as KBRL
     from kbrl.learners.kbsf import KBSF as KBSF
+    from kbrl.learners.online import OnlineAgent as OnlineAgent
+    from kbrl.learners.online import OnlineRun as OnlineRun
     from kbrl.model.finite_mdp import FiniteMDP as FiniteMDP
     from kbrl.model.kernels import Kernel as Kernel
     from kbrl.planning import Solution as Solution
@@ -31,6 +36,11 @@ _HOMES = {
     "solve": "kbrl.planning",
     "KBRL": "kbrl.learners.kbrl",
     "KBSF": "kbrl.learners.kbsf",
+    "Committee": "kbrl.learners.committee",
+    "OnlineAgent": "kbrl.learners.online",
+    "OnlineRun": "kbrl.learners.online",
+    "Epsilon": "kbrl.learners.exploration",
+    "Optimism": "kbrl.learners.exploration",
     "clone": "kbrl.learners.estimator",
     "NotFittedError": "kbrl.checks",
     "KbrlWarning": "kbrl.checks",

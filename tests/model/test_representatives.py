@@ -74,9 +74,10 @@ def naive_lloyd(points, centres):
 
 
 def naive_farthest(points, first, n_reps):
-    reps = [first]
+    reps, nearest = [first], [distance(p, first) for p in points]
     while len(reps) < n_reps:
-        reps.append(max(points, key=lambda p: min(distance(p, r) for r in reps)))
+        reps.append(points[np.argmax(nearest)])
+        nearest = [min(near, distance(p, reps[-1])) for p, near in zip(points, nearest)]
     return np.array(reps)
 
 
@@ -266,7 +267,8 @@ def test_a_grid_over_one_value_is_that_value():
 
 
 def test_a_grid_has_no_equal_levels_where_there_are_no_numbers_between():
-    assert distinct(grid(np.array([[1.0], [np.nextafter(1.0, 2)]]), 10)) == {(1.0,), (np.nextafter(1.0, 2),)}
+    points = np.array([[1.0], [np.nextafter(1.0, 2)]])
+    np.testing.assert_array_equal(grid(points, 10), points)
 
 
 @given(k=st.integers(1, 40), degree=st.integers(1, 6))
@@ -287,11 +289,11 @@ def test_farthest_points_have_at_most_twice_the_smallest_radius(points, n_reps, 
     assert radius(points, reps) <= 2 * min(radius(points, s) for s in subsets) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("n", "n_dims", "scale"), [(300, 2, 1.0), (65, 1, 1e100), (200, 5, 1e-100), (64, 3, 1.0)])
+@pytest.mark.parametrize(("n", "n_dims", "scale"), [(2000, 2, 1.0), (65, 1, 1e100), (200, 5, 1e-100), (64, 3, 1.0)])
 def test_farthest_points_agree_with_their_slow_twin(n, n_dims, scale):
     points = scale * generator(n).normal(size=(n, n_dims))
-    reps = farthest_points(points, 12, generator())
-    np.testing.assert_array_equal(reps, naive_farthest(points, reps[0], 12))
+    reps = farthest_points(points, 50, generator())
+    np.testing.assert_array_equal(reps, naive_farthest(points, reps[0], 50))
 
 
 @given(points=point_sets(), fraction=st.floats(0.01, 1.5))
@@ -313,7 +315,7 @@ def test_a_cover_agrees_with_its_slow_twin(threshold):
 
 def test_a_point_at_exactly_the_distance_is_covered():
     np.testing.assert_array_equal(cover(np.arange(6.0)[:, None], 2.0), [[0.0], [3.0]])
-    np.testing.assert_array_equal(cover(np.array([[0.0, 0.0], [3.0, 4.0]]), 5.0), [[0.0, 0.0]])
+    np.testing.assert_array_equal(cover(np.array([[0.0, 0.0], [9.0, 9.0], [3.0, 4.0]]), 5.0), [[0.0, 0.0], [9.0, 9.0]])
 
 
 def test_a_cover_of_the_parts_in_turn_is_that_of_the_whole():
@@ -380,7 +382,7 @@ def test_a_warning_points_to_who_called_the_caller():
 
 
 def test_rows_of_the_user_keep_their_order_and_dropped_ones_are_said():
-    reps = [[3.0, 1.0], [0.0, 2.0], [3.0, 1.0], [-0.0, 2.0], [1.0, 1.0]]
+    reps = [[3.0, 1.0], [0.0, 2.0], [-0.0, 2.0], [1.0, 1.0], [3.0, 1.0]]
     with pytest.warns(KbrlWarning, match="reps has 5 rows, but 2 of them equal an earlier one: using 3 representative"):
         kept = distinct_rows(np.array(reps), "reps")
     np.testing.assert_array_equal(kept, [[3.0, 1.0], [0.0, 2.0], [1.0, 1.0]])

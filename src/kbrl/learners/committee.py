@@ -1,0 +1,114 @@
+"""Committees: several learners that differ in their randomness, and decide together.
+
+The paper's members have representative states of their own, drawn at random, and vote; ties are broken at random.
+Their disagreement says how much an answer owes to chance.  Paper: section 4.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Floats
+from kbrl.checks import as_generator, one_of, whole
+from kbrl.data.transitions import Transitions
+from kbrl.learners.estimator import Learner, as_log, clone, number_of_jobs
+
+VOTES = ("majority", "mean")
+
+
+class Committee(Learner):
+    """A committee of copies of a learner, each with a random_state of its own.
+
+    vote: "majority" takes the action that most members prefer; "mean" the one with the best mean value.
+    n_jobs: members fitted side by side, None for one a core.
+    """
+
+    members_: list[Any]
+
+    def __init__(
+        self,
+        learner: Any,
+        n_members: int = 10,
+        *,
+        vote: str = "majority",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.learner = learner
+        self.n_members = n_members
+        self.vote = vote
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, log: Transitions) -> Committee:
+        """Let every member learn from the same transitions."""
+        members = self._new_members()
+        self._each(lambda member: member.fit(as_log(log)), members)
+        self._set(members)
+        return self
+
+    def partial_fit(self, log: Transitions) -> Committee:
+        """Let every member learn from further transitions."""
+        members = self.members_ if hasattr(self, "members_") else self._new_members()
+        self._each(lambda member: member.partial_fit(as_log(log)), members)
+        self._set(members)
+        return self
+
+    def predict(self, states: Any) -> Array:
+        """Return the label of the action that the committee prefers in each state, (n_states,)."""
+        if self.vote == "mean":
+            return super().predict(states)
+        votes = self.votes(states)
+        ties = votes == votes.max(axis=1, keepdims=True)
+        best = np.argmax(ties * self._rng.random(votes.shape), axis=1)
+        return self.action_labels_[best]
+
+    def act(self, state: Any) -> Any:
+        """Return the label of the action that the committee prefers in one state, (n_dims,)."""
+        return self.predict([state])[0]
+
+    def votes(self, states: Any) -> Floats:
+        """Return the fraction of the members that prefer each action, (n_states, n_actions)."""
+        self._check_fitted()
+        q = self._all_q(states)
+        best = q.argmax(axis=2)
+        return (best[:, :, None] == np.arange(q.shape[2])).mean(axis=0)
+
+    def q_values(self, states: Any) -> Floats:
+        """Return the mean of the members' values of each action, (n_states, n_actions)."""
+        self._check_fitted()
+        return self._all_q(states).mean(axis=0)
+
+    def spread(self, states: Any) -> Floats:
+        """Return the standard deviation of the members' values of each action, (n_states, n_actions)."""
+        self._check_fitted()
+        q = self._all_q(states)
+        return np.where(np.isfinite(q[0]), np.where(np.isfinite(q), q, 0.0).std(axis=0), 0.0)
+
+    def _all_q(self, states: Any) -> Floats:
+        return np.stack([member.q_values(states) for member in self.members_])
+
+    def _q_function(self) -> Callable[[Floats], Floats]:
+        self._check_fitted()
+        return lambda scaled_states: self.q_values(scaled_states * self.scale_)
+
+    def _new_members(self) -> list[Any]:
+        one_of(self.vote, VOTES, "vote")
+        whole(self.n_members, "n_members")
+        rng = as_generator(self.random_state)
+        seeds = [int(seed) for seed in rng.integers(2**31, size=self.n_members)]
+        self._rng = rng
+        takes_seed = "random_state" in self.learner.get_params()
+        return [clone(self.learner).set_params(**({"random_state": seed} if takes_seed else {})) for seed in seeds]
+
+    def _each(self, work: Callable[[Any], Any], members: list[Any]) -> None:
+        with ThreadPoolExecutor(max_workers=min(number_of_jobs(self.n_jobs), len(members))) as pool:
+            list(pool.map(work, members))
+
+    def _set(self, members: list[Any]) -> None:
+        self.members_ = members
+        self.scale_, self.action_labels_ = members[0].scale_, members[0].action_labels_

@@ -1,0 +1,106 @@
+"""How an agent that learns while it acts tries what it does not know.
+
+``Epsilon`` takes a random action with a probability that may fall over time: the paper lowers it by 30 % every 50 000
+transitions on the helicopter.  ``Optimism`` takes every pair of which the data say little to be as good as can be, in
+the manner of R-MAX (Brafman and Tennenholtz 2002; Jong and Stone 2009), which the paper names as future work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import sparse
+
+from kbrl.arrays import Floats
+from kbrl.checks import in_unit_interval, positive, whole
+from kbrl.learners.kbsf import KBSF
+from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.planning import Solution, solve
+from kbrl.policy.q_functions import GreedyPolicy, RepQ
+
+
+class Exploration(Protocol):
+    """A rule: which policy to follow after an update, and how often to leave it."""
+
+    def plan(self, learner: Any) -> GreedyPolicy:
+        """Return the policy to follow from now on."""
+
+    def epsilon(self, n_seen: int) -> float:
+        """Return the probability of a random action after so many transitions."""
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """The greedy policy, left with probability start * factor^(number of transitions // every), at least ``least``."""
+
+    start: float = 1.0
+    factor: float = 1.0
+    every: int = 1
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("start", "factor", "least"):
+            in_unit_interval(getattr(self, name), name, closed=True)
+        whole(self.every, "every")
+
+    def plan(self, learner: Any) -> GreedyPolicy:
+        """Return the learner's greedy policy."""
+        policy: GreedyPolicy = learner.policy()
+        return policy
+
+    def epsilon(self, n_seen: int) -> float:
+        """Return the probability of a random action after so many transitions."""
+        return max(self.least, self.start * self.factor ** (n_seen // self.every))
+
+
+class Optimism:
+    """The policy that is greedy for a model in which ``mass`` worth of kernel weight speaks for ``best_value``.
+
+    To each pair is added, with this weight, an imaginary transition that ends the episode with that reward: a pair with
+    little weight of its own looks good until it has been tried, a pair with much weight is as it is.
+    """
+
+    def __init__(self, mass: float, best_value: float) -> None:
+        self.mass, self.best_value = positive(mass, "mass"), float(best_value)
+        self._last: Solution | None = None
+
+    def plan(self, learner: KBSF) -> GreedyPolicy:
+        """Solve the optimistic model, starting from the last solution of it."""
+        mdp = optimistic(learner.mdp_, learner.statistics_.log_mass(), self.mass, self.best_value)
+        start = self._last.values if self._last is not None and len(self._last.values) == mdp.n_states else None
+        self._last = solve(mdp, values=start)
+        weights = learner.statistics_.basis.rep_weights
+        return GreedyPolicy(RepQ(weights, self._last.q), learner.scale_, learner.action_labels_)
+
+    def epsilon(self, n_seen: int) -> float:
+        """Return 0: what is not known is tried because it looks good."""
+        return 0.0
+
+
+def optimistic(mdp: FiniteMDP, log_mass: Floats, mass: float, best_value: float) -> FiniteMDP:
+    """Mix every pair with an imaginary end worth ``best_value``, weighted against the pair's own kernel mass."""
+    with np.errstate(over="ignore"):
+        known = 1.0 / (1.0 + mass * np.exp(-np.maximum(log_mass, -700.0)))  # mass of data / (mass of data + mass)
+    known = np.where(mdp.available, known, 0.0)
+    rewards = known * np.where(mdp.available, mdp.rewards, 0.0) + (1.0 - known) * best_value
+    stacked = mdp.stacked
+    if sparse.issparse(stacked):
+        stacked = sparse.csr_array(sparse.diags_array(known.ravel()) @ stacked)
+    else:
+        stacked = stacked * known.reshape(-1, 1)
+    return FiniteMDP._trusted(stacked, rewards, mdp.discount, np.ones_like(mdp.available))
+
+
+def as_exploration(exploration: Any) -> Exploration:
+    """Return a rule; a number stands for a constant epsilon."""
+    if isinstance(exploration, (int, float)) and not isinstance(exploration, bool):
+        return Epsilon(float(exploration))
+    if hasattr(exploration, "plan") and hasattr(exploration, "epsilon"):
+        rule: Exploration = exploration
+        return rule
+    raise TypeError(
+        f"exploration must be a probability, an Epsilon, an Optimism or another rule with plan and epsilon, "
+        f"but it is {exploration!r}."
+    )

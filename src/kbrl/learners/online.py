@@ -1,0 +1,203 @@
+"""Learning while acting: Algorithm 3 of the paper, incremental KBSF.
+
+An ``OnlineAgent`` acts and observes in a loop of the user's own; an ``OnlineRun`` is that loop for tasks and Gymnasium
+environments, with a record of how it went.  Transitions are gathered until the model is next updated, every
+``model_interval`` of them, and then discarded; the values and the policy are updated every ``value_interval``.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats
+from kbrl.checks import as_generator, as_rows, check_finite, whole
+from kbrl.data.transitions import Transitions
+from kbrl.learners.exploration import Exploration, as_exploration
+from kbrl.policy.q_functions import GreedyPolicy
+from kbrl.trials.streams import as_stream
+
+
+class OnlineAgent:
+    """A learner with ``partial_fit`` that acts: ``act``, then ``observe`` what came of it, and again.
+
+    actions: the labels of the possible actions, or their number.  exploration: a probability of a random action, an
+    ``Epsilon`` schedule, or ``Optimism``.  Before the first update of the values, actions are uniformly random.
+    """
+
+    def __init__(
+        self,
+        learner: Any,
+        actions: Any,
+        *,
+        exploration: Any = 0.1,
+        model_interval: int = 1000,
+        value_interval: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.learner = learner
+        self.action_labels = np.arange(whole(actions, "actions")) if np.ndim(actions) == 0 else np.asarray(actions)
+        self.exploration: Exploration = as_exploration(exploration)
+        self.model_interval = whole(model_interval, "model_interval")
+        self.value_interval = whole(model_interval if value_interval is None else value_interval, "value_interval")
+        self.n_seen = 0  # transitions
+        self._rng = as_generator(random_state)
+        self._places = {label: place for place, label in enumerate(self.action_labels.tolist())}
+        self._policy: GreedyPolicy | None = None
+        self._pending: list[tuple[Array, ...]] = []
+        self._n_pending = 0
+
+    def act(self, observation: Any) -> Any:
+        """Return the label of the action to take in one state."""
+        explores, choices = self._draw(1)
+        return choices[0] if self._policy is None or explores[0] else self._policy.act(observation)
+
+    def act_all(self, observations: Floats) -> Array:
+        """Return the labels of the actions to take in several states, (n,)."""
+        if len(observations) == 1:
+            return np.array([self.act(observations[0])])
+        explores, choices = self._draw(len(observations))
+        return choices if self._policy is None else np.where(explores, choices, self._policy(observations))
+
+    def _draw(self, n: int) -> tuple[Booleans, Array]:
+        """Draw whether to explore and how; always both, so that updates do not shift the random numbers to come."""
+        chance, place = self._rng.random((2, n))
+        choices = self.action_labels[(place * len(self.action_labels)).astype(np.intp)]
+        return chance < self.exploration.epsilon(self.n_seen), choices
+
+    def observe(self, observation: Any, action: Any, reward: float, next_observation: Any, terminated: bool) -> None:
+        """Take note of one transition; a time limit is no end, so ``terminated`` is False there."""
+        rows = as_rows([observation, next_observation], "observations")
+        rewards = np.array([float(reward)])
+        check_finite(rewards, "reward")
+        self.observe_all(rows[:1], np.array([action]), rewards, rows[1:], np.array([bool(terminated)]))
+
+    def observe_all(
+        self, observations: Floats, actions: Array, rewards: Floats, next_observations: Floats, terminals: Booleans
+    ) -> None:
+        """Take note of several transitions at once, one a row; no more than an interval has."""
+        places = [self._places.get(action, -1) for action in np.asarray(actions).tolist()]
+        if -1 in places:
+            raise ValueError(f"actions must be among {self.action_labels.tolist()}, but they are {actions!r}.")
+        self._pending.append((observations, np.array(places, dtype=np.intp), rewards, next_observations, terminals))
+        before, self.n_seen = self.n_seen, self.n_seen + len(rewards)
+        self._n_pending += len(rewards)
+        if before // self.model_interval < self.n_seen // self.model_interval:
+            self.update_model()
+        if before // self.value_interval < self.n_seen // self.value_interval:
+            self.update_values()
+
+    def update_model(self) -> None:
+        """Learn from the transitions gathered since the last update, and discard them."""
+        if self._n_pending:
+            fields = [np.concatenate(column) for column in zip(*self._pending)]
+            self._pending, self._n_pending = [], 0
+            self.learner.partial_fit(Transitions._trusted(*fields, None, self.action_labels))
+
+    def update_values(self) -> None:
+        """Solve the model, and follow the new policy from now on; without a model yet, do nothing."""
+        if hasattr(self.learner, "scale_"):
+            self._policy = self.exploration.plan(self.learner)
+
+
+@dataclass
+class OnlineRecord:
+    """How it went: one entry an episode, and one an update of the model."""
+
+    returns: list[float] = field(default_factory=list)  # discounted
+    lengths: list[int] = field(default_factory=list)
+    ended_at: list[int] = field(default_factory=list)  # number of transitions when the episode was over
+    updated_at: list[int] = field(default_factory=list)  # number of transitions when the model was updated
+    n_reps: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)  # since the update before
+    interrupted: bool = False
+
+    @property
+    def seconds_per_step(self) -> Floats:
+        """The mean time of a step in each interval between updates, (n_updates,)."""
+        return np.array(self.seconds) / np.diff(np.array(self.updated_at), prepend=0)
+
+
+class OnlineRun:
+    """An agent in an environment: a task, a Gymnasium environment, or a Gymnasium vector environment.
+
+    ``steps(n)`` goes on for n more transitions and may be called again.  Ctrl-C stops it after the current step: what
+    was learnt is kept, ``record.interrupted`` says so, and ``steps`` goes on from there.
+    """
+
+    def __init__(self, agent: OnlineAgent, environment: Any, *, n_parallel: int = 1, random_state: Any = None) -> None:
+        self.agent = agent
+        self.record = OnlineRecord()
+        self._stream = as_stream(environment, n_parallel, as_generator(random_state))
+        if self._stream.n_actions != len(agent.action_labels):
+            raise ValueError(
+                f"Agent and environment must have the same number of actions, but they have "
+                f"{len(agent.action_labels)} and {self._stream.n_actions}."
+            )
+        n = len(self._stream.observations)
+        self._returns, self._weights, self._lengths = np.zeros(n), np.ones(n), np.zeros(n, dtype=np.intp)
+        self._spent = 0.0
+
+    def steps(self, n_steps: int, *, progress: Callable[[int], None] | None = None) -> OnlineRecord:
+        """Go on for at least so many transitions; ``progress`` is told the number of transitions of each step."""
+        goal = self.agent.n_seen + whole(n_steps, "n_steps")
+        with _stop_on_ctrl_c() as stopped:
+            while self.agent.n_seen < goal and not stopped.is_set():
+                before, start = self.agent.n_seen, perf_counter()
+                self._step()
+                self._spent += perf_counter() - start
+                self._note_update(before)
+                if progress is not None:
+                    progress(self.agent.n_seen - before)
+            self.record.interrupted = stopped.is_set()
+        self.agent.update_model()
+        return self.record
+
+    def _step(self) -> None:
+        stream, agent = self._stream, self.agent
+        observations = stream.observations
+        actions = agent.act_all(observations)
+        step = stream.step(actions)
+        self._note_episodes(step.rewards, step.over, step.happened)
+        seen = (observations, actions, step.rewards, step.next_observations, step.terminals)
+        agent.observe_all(*(seen if step.happened.all() else (column[step.happened] for column in seen)))
+
+    def _note_episodes(self, rewards: Floats, over: Booleans, happened: Booleans) -> None:
+        self._returns += np.where(happened, self._weights * rewards, 0.0)
+        self._lengths += happened
+        self._weights *= float(getattr(self.agent.learner, "discount", 1.0))
+        for row in np.flatnonzero(over):
+            self.record.returns.append(float(self._returns[row]))
+            self.record.lengths.append(int(self._lengths[row]))
+            self.record.ended_at.append(self.agent.n_seen + 1)
+        starts = over | ~happened
+        self._returns[starts], self._weights[starts], self._lengths[starts] = 0.0, 1.0, 0
+
+    def _note_update(self, before: int) -> None:
+        interval = self.agent.model_interval
+        if before // interval < self.agent.n_seen // interval:
+            self.record.updated_at.append(self.agent.n_seen)
+            self.record.n_reps.append(len(getattr(self.agent.learner, "reps_", ())))
+            self.record.seconds.append(self._spent)
+            self._spent = 0.0
+
+
+@contextmanager
+def _stop_on_ctrl_c() -> Iterator[threading.Event]:
+    """Note Ctrl-C instead of raising it, so that no update is left half done; only the main thread gets it."""
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,137 @@
+"""Environments as endless streams of transitions, for learning while acting.
+
+A stream holds the current states of one or more episodes side by side and starts a new episode where one is over.
+The transition at the boundary of two episodes is never shown: it did not happen.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats
+from kbrl.checks import whole
+from kbrl.policy.rules import action_indices
+from kbrl.trials.rollouts import Simulator
+
+
+class Step(NamedTuple):
+    """What followed one decision in each of the episodes."""
+
+    rewards: Floats  # (n_parallel,)
+    next_observations: Floats  # (n_parallel, n_observed)
+    terminals: Booleans  # really ended
+    over: Booleans  # ended or cut by a time limit: a new episode starts
+    happened: Booleans  # False where an environment only reset itself
+
+
+class Stream(Protocol):
+    """Something to act in, step by step."""
+
+    observations: Floats  # (n_parallel, n_observed), where the next decisions are to be taken
+    n_actions: int
+
+    def step(self, actions: Array) -> Step:
+        """Take one decision in each episode."""
+
+
+class SimulatorStream:
+    """Episodes of a simulator side by side."""
+
+    def __init__(self, simulator: Simulator, n_parallel: int, rng: np.random.Generator) -> None:
+        self._simulator, self._rng = simulator, rng
+        self.n_actions = len(simulator.actions)
+        self._states = simulator.reset(n_parallel, rng)
+        self._lengths = np.zeros(n_parallel, dtype=np.intp)
+        self.observations = simulator.observe(self._states)
+
+    def step(self, actions: Array) -> Step:
+        """Take one decision in each episode."""
+        simulator = self._simulator
+        indices = action_indices(actions, len(self._states), simulator.actions)
+        states, rewards, terminals = simulator.step(self._states, indices, self._rng)
+        self._lengths += 1
+        next_observations = simulator.observe(states)
+        over = terminals | simulator.truncates(states) | (self._lengths >= simulator.max_steps)
+        self._states, self.observations = states, next_observations
+        if over.any():
+            self._states = states.copy()
+            self._states[over] = simulator.reset(int(over.sum()), self._rng)
+            self._lengths[over] = 0
+            self.observations = simulator.observe(self._states)
+        return Step(rewards, next_observations, terminals, over, np.ones(len(over), dtype=bool))
+
+
+class GymnasiumStream:
+    """One Gymnasium environment with discrete actions."""
+
+    def __init__(self, env: Any, rng: np.random.Generator) -> None:
+        self._env = env
+        self.n_actions = int(env.action_space.n)
+        observation, _ = env.reset(seed=int(rng.integers(2**31)))
+        self.observations = _row(observation)
+
+    def step(self, actions: Array) -> Step:
+        """Take one decision."""
+        observation, reward, terminated, truncated, _ = self._env.step(actions[0])
+        next_observations = _row(observation)
+        over = bool(terminated or truncated)
+        self.observations = _row(self._env.reset()[0]) if over else next_observations
+        flags = (np.array([bool(terminated)]), np.array([over]), np.array([True]))
+        return Step(np.array([float(reward)]), next_observations, *flags)
+
+
+class VectorStream:
+    """A Gymnasium vector environment, which resets itself in the step after an episode's end, or in the same one."""
+
+    def __init__(self, envs: Any, rng: np.random.Generator) -> None:
+        self._envs = envs
+        self.n_actions = int(envs.single_action_space.n)
+        mode = envs.metadata.get("autoreset_mode")
+        self._mode = str(getattr(mode, "value", mode))
+        if self._mode not in ("NextStep", "SameStep"):
+            raise ValueError(
+                f"A vector environment must reset itself in the next or in the same step, but its mode is {self._mode}."
+            )
+        observations, _ = envs.reset(seed=int(rng.integers(2**31)))
+        self.observations = _rows(observations)
+        self._was_over = np.zeros(len(self.observations), dtype=bool)
+
+    def step(self, actions: Array) -> Step:
+        """Take one decision in each environment."""
+        observations, rewards, terminated, truncated, infos = self._envs.step(np.asarray(actions))
+        over = np.asarray(terminated | truncated, dtype=bool)
+        self.observations = next_observations = _rows(observations)
+        if self._mode == "SameStep" and over.any():
+            next_observations = next_observations.copy()
+            for row in np.flatnonzero(over):
+                next_observations[row] = infos["final_obs"][row]
+        happened = ~self._was_over
+        self._was_over = over if self._mode == "NextStep" else np.zeros_like(over)
+        flags = (np.asarray(terminated, dtype=bool), over & happened, happened)
+        return Step(np.asarray(rewards, dtype=np.float64), next_observations, *flags)
+
+
+def as_stream(environment: Any, n_parallel: int, rng: np.random.Generator) -> Stream:
+    """Return a stream of a task or simulator, of a Gymnasium environment, or of a Gymnasium vector environment."""
+    whole(n_parallel, "n_parallel")
+    if hasattr(environment, "single_action_space"):
+        return VectorStream(environment, rng)
+    if hasattr(environment, "action_space"):
+        return GymnasiumStream(environment, rng)
+    if hasattr(environment, "observe") and hasattr(environment, "reset"):
+        return SimulatorStream(environment, n_parallel, rng)
+    raise TypeError(
+        f"Learning on-line needs a task, a Gymnasium environment or a vector of them, "
+        f"but it got {type(environment).__name__}."
+    )
+
+
+def _row(observation: Any) -> Floats:
+    return np.array(observation, dtype=np.float64).reshape(1, -1)
+
+
+def _rows(observations: Any) -> Floats:
+    array = np.array(observations, dtype=np.float64)
+    return array.reshape(len(array), -1)

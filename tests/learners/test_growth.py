@@ -1,0 +1,163 @@
+"""Incremental KBSF: growth, shrinking, merging and forgetting."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbrl import KBSF, Kernel, Transitions
+from kbrl.model.basis import Basis
+from kbrl.model.statistics import new_statistics
+from samples import WIDTHS, logs, random_log
+
+FORMS = [(None, None), (None, 2), (3, 2), (3, None)]
+REPS = np.random.default_rng(5).random((6, 2))
+
+
+def dense(mdp):
+    return mdp.stacked if isinstance(mdp.stacked, np.ndarray) else mdp.stacked.toarray()
+
+
+def basis_of(log, n_reps, form, tau=0.3, tau_bar=0.2):
+    reps = np.random.default_rng(7).random((9, log.n_dims))[:n_reps]
+    kernels = Kernel(tau, neighbors=form[0]), Kernel(tau_bar, neighbors=form[1])
+    return Basis(reps, np.ones(log.n_dims), *kernels, log.n_actions)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    before=logs(max_rows=15), seed=st.integers(0, 999), form=st.sampled_from(FORMS), tau=WIDTHS,
+    neighborhoods=st.sampled_from(["exact", "per_chunk"]),
+)  # fmt: skip
+def test_a_grown_model_is_the_old_one_plus_one_that_had_all_states_from_the_start(
+    before, seed, form, tau, neighborhoods
+):
+    later = random_log(n=12, n_dims=before.n_dims, n_actions=before.n_actions, seed=seed)
+    small, large = basis_of(before, 3, form, tau), basis_of(before, 5, form, tau)
+    old = new_statistics(small, neighborhoods).accumulate(before)
+    grown = old.on(large).accumulate(later)
+    expected = old.on(large) + new_statistics(large, neighborhoods).accumulate(later)
+    np.testing.assert_allclose(dense(grown.to_mdp(0.9)), dense(expected.to_mdp(0.9)), rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(grown.to_mdp(0.9).rewards, expected.to_mdp(0.9).rewards, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", [(None, None), (None, 2)])
+def test_growing_keeps_every_old_entry_of_dense_sums(form):
+    log = random_log(n=40)
+    small = basis_of(log, 3, form)
+    larger = replace(small, reps=np.concatenate([small.reps, [[5.0, 5.0]]]))
+    grown = new_statistics(small).accumulate(log).on(larger)
+    old, new = new_statistics(small).accumulate(log).to_mdp(0.9), grown.to_mdp(0.9)
+    np.testing.assert_array_equal(new.probabilities[:, :3, :3], old.probabilities)
+    np.testing.assert_array_equal(new.rewards[:, :3], old.rewards)
+    assert not new.available[:, 3].any()
+
+
+def test_states_beyond_the_distance_become_representative_states_and_the_curve_is_recorded():
+    near, far = random_log(n=50), random_log(n=50, seed=1)
+    far = Transitions(far.states + 10, far.actions, far.rewards, far.next_states + 10, far.terminals)
+    model = KBSF(reps=REPS, scaling=None, grow_distance=1.5).fit(near)
+    assert len(model.reps_) == 6
+    model.partial_fit(far)
+    new = model.reps_[6:]
+    assert len(new) >= 1
+    assert np.sqrt(((far.next_states[:, None] - model.reps_) ** 2).sum(axis=2)).min(axis=1).max() <= 1.5
+    np.testing.assert_array_equal(model.growth_, [[50, 6], [100, len(model.reps_)]])
+    assert np.isfinite(model.q_values(far.states)).all()
+
+
+def test_growth_by_a_kernel_value_is_growth_by_the_distance_where_it_has_that_value():
+    assert Kernel(0.5).reach(0.01) == pytest.approx(-0.5 * np.log(0.01))
+    assert Kernel(2.0, "gaussian").reach(0.01) == pytest.approx(2 * np.sqrt(-2 * np.log(0.01)))
+    assert Kernel(1.0, lambda z: 1 / (1 + z)).reach(0.01) == pytest.approx(99.0)
+    log = random_log(n=200, seed=3)
+    one = KBSF(reps=REPS, scaling=None, rep_width=0.05, grow_below=0.01).fit(log)
+    two = KBSF(reps=REPS, scaling=None, rep_width=0.05, grow_distance=-0.05 * np.log(0.01)).fit(log)
+    np.testing.assert_array_equal(one.reps_, two.reps_)
+
+
+def test_growth_stops_at_the_largest_number():
+    model = KBSF(reps=REPS, grow_distance=0.01, max_reps=9, scaling=None).fit(random_log(n=100))
+    assert len(model.reps_) == 9
+
+
+@pytest.mark.parametrize("form", [(None, None), (3, 2)])
+@pytest.mark.parametrize("cuts", [[20], [1, 2, 50], [59]])
+def test_models_fitted_apart_add_up_to_the_model_of_all_data(form, cuts):
+    log = random_log(n=60, n_actions=3)
+    settings = {"reps": REPS, "scaling": None, "tolerance": 1e-13}
+    settings |= {"sample_neighbors": form[0], "rep_neighbors": form[1]}
+    parts = [KBSF(**settings).fit(log[a:b]) for a, b in zip([0, *cuts], [*cuts, 60])]
+    merged = parts[0]
+    for part in parts[1:]:
+        merged = merged + part
+    whole = KBSF(**settings).fit(log)
+    np.testing.assert_allclose(merged.rep_q_, whole.rep_q_, rtol=1e-10)
+    assert merged.n_samples_ == 60
+
+
+@settings(max_examples=60, deadline=None)
+@given(log=logs(), more=st.integers(1, 20), seed=st.integers(0, 99), form=st.sampled_from([(None, None), (None, 2)]))
+def test_what_is_added_and_taken_away_again_leaves_the_model_as_it_was(log, more, seed, form):
+    extra = random_log(n=more, n_dims=log.n_dims, n_actions=log.n_actions, seed=seed)
+    basis = basis_of(log, 4, form, tau=0.5)
+    alone = new_statistics(basis).accumulate(log)
+    back = (alone + new_statistics(basis).accumulate(extra)) - new_statistics(basis).accumulate(extra)
+    np.testing.assert_allclose(dense(back.to_mdp(0.9)), dense(alone.to_mdp(0.9)), atol=1e-9)
+    np.testing.assert_allclose(back.to_mdp(0.9).rewards, alone.to_mdp(0.9).rewards, atol=1e-9)
+    np.testing.assert_array_equal(back.to_mdp(0.9).available, alone.to_mdp(0.9).available)
+
+
+def test_a_model_forgets_data():
+    log = random_log(n=60)
+    settings = {"reps": REPS, "scaling": None, "sample_width": 0.5}
+    np.testing.assert_allclose(
+        KBSF(**settings).fit(log).forget(log[40:]).rep_q_, KBSF(**settings).fit(log[:40]).rep_q_, rtol=1e-6
+    )
+
+
+def test_what_cannot_be_forgotten_is_said():
+    log = random_log(n=60)
+    with pytest.raises(ValueError, match="those that would take their places"):
+        KBSF(reps=REPS, sample_neighbors=3).fit(log).forget(log[:5])
+    with pytest.raises(ValueError, match="keeps its samples"):
+        KBSF(reps=REPS, q_function="samples").fit(log).forget(log[:5])
+    with pytest.raises(ValueError, match="Only transitions that were added can be taken away"):
+        KBSF(reps=REPS).fit(log[:5]).forget(log)
+
+
+@pytest.mark.parametrize("form", [(None, None), (3, 2)])
+def test_dropping_states_that_nothing_leads_to_changes_nothing(form):
+    log = random_log(n=80)
+    settings = {"scaling": None, "rep_width": 0.05, "sample_neighbors": form[0], "rep_neighbors": form[1]}
+    far = np.concatenate([REPS, [[50.0, 50.0], [-70.0, 10.0]]])
+    model = KBSF(reps=far, **settings).fit(log)
+    assert model.shrink(1e-12) <= 1e-6
+    np.testing.assert_array_equal(model.reps_, REPS)
+    np.testing.assert_allclose(model.rep_q_, KBSF(reps=REPS, **settings).fit(log).rep_q_, rtol=1e-6)
+
+
+def test_a_shrunk_model_still_has_distributions_for_rows_and_says_what_changed():
+    log = random_log(n=80, ending=0.0)
+    model = KBSF(n_reps=30, random_state=0).fit(log)
+    before = {tuple(rep): value for rep, value in zip(model.reps_, model.rep_values_)}
+    change = model.shrink(0.6)
+    assert 0 < len(model.reps_) < 30
+    np.testing.assert_allclose(model.mdp_.probabilities.sum(axis=2), 1.0)
+    after = {tuple(rep): value for rep, value in zip(model.reps_, model.rep_values_)}
+    assert change == pytest.approx(max(abs(before[rep] - after[rep]) for rep in after))
+
+
+def test_models_of_other_data_are_refused_where_they_do_not_fit():
+    log = random_log(n=60)
+    model = KBSF(reps=REPS, scaling=None).fit(log)
+    with pytest.raises(ValueError, match="refer to the same basis, but these differ in: representative states"):
+        model + KBSF(reps=REPS + 1, scaling=None).fit(log)
+    with pytest.raises(ValueError, match="know the same actions"):
+        model + KBSF(reps=REPS, scaling=None).fit(random_log(n_actions=3))
+    with pytest.raises(ValueError, match="but not both"):
+        KBSF(grow_distance=1.0, grow_below=0.01).fit(log)
+    with pytest.raises(ValueError, match="cannot grow"):
+        KBSF(grow_distance=1.0, rep_width=[1.0, 2.0]).fit(log)

@@ -1,0 +1,212 @@
+"""Learning while acting: Algorithm 3, on tasks and on Gymnasium environments."""
+
+import os
+import signal
+
+import gymnasium
+import numpy as np
+import pytest
+
+from kbrl import KBRL, KBSF
+from kbrl.learners.exploration import Epsilon, Optimism, optimistic
+from kbrl.learners.online import OnlineAgent, OnlineRun
+from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.tasks import PuddleWorld
+from samples import random_log
+
+GRID = np.stack(np.meshgrid(np.linspace(0, 1, 10), np.linspace(0, 1, 10)), axis=-1).reshape(-1, 2)
+
+
+class Spy:
+    """A learner that only remembers what it was given."""
+
+    discount = 0.5
+
+    def __init__(self):
+        self.chunks = []
+
+    def partial_fit(self, log):
+        self.chunks.append(log)
+
+
+def agent_of(learner=None, **settings):
+    learner = KBSF(reps=GRID, random_state=0) if learner is None else learner
+    return OnlineAgent(learner, 4, **({"model_interval": 500, "exploration": 1.0, "random_state": 0} | settings))
+
+
+@pytest.mark.parametrize("interval", [1000, 2000, 4000])
+def test_the_interval_of_updates_does_not_change_the_final_model(interval):
+    def final(model_interval):
+        agent = agent_of(KBSF(reps=GRID, scaling=None, tolerance=1e-12), model_interval=model_interval)
+        OnlineRun(agent, PuddleWorld(), random_state=1).steps(4000)
+        return agent.learner
+
+    one, batch = final(interval), final(4000)
+    np.testing.assert_allclose(one.mdp_.stacked, batch.mdp_.stacked, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(one.rep_q_, batch.rep_q_, rtol=1e-8)
+
+
+def test_transitions_are_those_that_happened_and_are_discarded_after_use():
+    spy = Spy()
+    run = OnlineRun(agent_of(spy, model_interval=100), PuddleWorld(noise=False), random_state=0)
+    run.steps(1000)
+    assert [len(chunk) for chunk in spy.chunks] == [100] * 10
+    assert run.agent._pending == []
+    task = PuddleWorld(noise=False)
+    for chunk in spy.chunks:
+        next_states, rewards, terminals = task.step(chunk.states, chunk.action_indices)
+        np.testing.assert_array_equal(chunk.next_states, next_states)
+        np.testing.assert_array_equal(chunk.rewards, rewards)
+        np.testing.assert_array_equal(chunk.terminals, terminals)
+
+
+def test_the_record_has_the_discounted_return_and_the_length_of_every_episode():
+    spy = Spy()
+    run = OnlineRun(agent_of(spy, model_interval=5000), PuddleWorld(), random_state=3)
+    record = run.steps(5000)
+    log = spy.chunks[0]
+    start = 0
+    for length, value, ended_at in zip(record.lengths, record.returns, record.ended_at):
+        rewards = log.rewards[start : start + length]
+        assert value == pytest.approx(sum(0.5**t * r for t, r in enumerate(rewards)))
+        start += length
+        assert ended_at == start
+    assert max(record.lengths) <= 300
+    assert record.updated_at == [5000]
+
+
+def make_env(**kwargs):
+    return gymnasium.make("kbrl/PuddleWorld-v0", **kwargs)
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
+def test_vector_environments_give_no_transition_across_a_reset(mode):
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    envs = SyncVectorEnv([lambda: make_env(max_steps=7, noise=False)] * 3, autoreset_mode=AutoresetMode[mode])
+    spy = Spy()
+    OnlineRun(agent_of(spy, model_interval=200), envs, random_state=0).steps(400)
+    task = PuddleWorld(noise=False)
+    for chunk in spy.chunks:
+        np.testing.assert_array_equal(chunk.next_states, task.step(chunk.states, chunk.action_indices)[0])
+
+
+def test_one_environment_gives_no_transition_across_a_reset():
+    spy = Spy()
+    record = OnlineRun(agent_of(spy, model_interval=50), make_env(max_steps=7, noise=False), random_state=0).steps(100)
+    task = PuddleWorld(noise=False)
+    for chunk in spy.chunks:
+        np.testing.assert_array_equal(chunk.next_states, task.step(chunk.states, chunk.action_indices)[0])
+    assert set(record.lengths) <= set(range(1, 8))
+
+
+def test_epsilon_falls_as_the_paper_lowers_it():
+    rule = Epsilon(1.0, factor=0.7, every=50_000, least=0.1)
+    assert [rule.epsilon(n) for n in (0, 49_999, 50_000, 100_000, 10**7)] == pytest.approx([1, 1, 0.7, 0.49, 0.1])
+
+
+def test_the_policy_changes_only_when_the_values_are_updated():
+    agent = agent_of(exploration=0.0, model_interval=100, value_interval=300)
+    run = OnlineRun(agent, PuddleWorld(), random_state=0)
+    run.steps(300)
+    first = agent._policy
+    run.steps(200)
+    assert agent._policy is first
+    run.steps(100)
+    assert agent._policy is not first
+
+
+def test_it_learns_the_puddle_world_from_scratch():
+    agent = agent_of(KBSF(reps=GRID, sample_width=0.1, rep_width=0.1), exploration=Epsilon(1.0, 0.7, 1000))
+    OnlineRun(agent, PuddleWorld(), n_parallel=10, random_state=0).steps(12_000)
+    assert PuddleWorld().evaluate(agent.learner.predict, random_state=0).mean > 3
+
+
+def test_the_same_seeds_give_the_same_run():
+    records = []
+    for _ in range(2):
+        agent = agent_of(KBSF(20, random_state=0), exploration=0.3)
+        records.append(OnlineRun(agent, PuddleWorld(), n_parallel=4, random_state=5).steps(3000))
+    assert records[0].returns == records[1].returns
+
+
+def test_ctrl_c_stops_after_a_step_keeps_what_was_learnt_and_can_be_resumed():
+    agent = agent_of(model_interval=100)
+    run = OnlineRun(agent, PuddleWorld(), random_state=0)
+    count = []
+
+    def interrupt(n):
+        count.append(n)
+        if len(count) == 250:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    record = run.steps(10_000, progress=interrupt)
+    assert record.interrupted
+    assert agent.learner.n_samples_ == agent.n_seen < 10_000
+    assert not run.steps(100).interrupted
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_agent_in_a_loop_of_the_users_own_learns_from_what_it_observes():
+    agent = OnlineAgent(KBSF(reps=GRID), ["up", "down", "right", "left"], model_interval=10, random_state=0)
+    for _ in range(25):
+        action = agent.act([0.5, 0.5])
+        assert action in ["up", "down", "right", "left"]
+        agent.observe([0.5, 0.5], action, 1.0, [0.6, 0.5], False)
+    assert agent.learner.n_samples_ == 20
+    agent.update_model()
+    assert agent.learner.n_samples_ == 25
+
+
+def test_an_imaginary_end_weighs_as_much_as_it_is_said_to():
+    mdp = FiniteMDP(np.array([[[1.0]]]), np.array([[2.0]]), 0.5)
+    mixed = optimistic(mdp, np.log([[3.0]]), mass=1.0, best_value=10.0)
+    np.testing.assert_allclose(mixed.rewards, [[0.75 * 2 + 0.25 * 10]])
+    np.testing.assert_allclose(mixed.stacked, [[0.75]])
+
+
+def test_optimism_tries_what_is_not_known_and_gives_up_what_is_known_to_be_bad():
+    log = random_log(n=200, n_actions=1)
+    model = KBSF(reps=GRID, scaling=None, discount=0.5).fit(
+        type(log)(log.states, log.actions, log.rewards, log.next_states, action_labels=[0, 1])
+    )
+    policy = Optimism(mass=0.1, best_value=100.0).plan(model)
+    assert set(policy(GRID).tolist()) == {1}
+    assert set(model.predict(GRID).tolist()) == {0}
+    far = Optimism(mass=1e-12, best_value=0.6).plan(KBSF(reps=GRID, scaling=None).fit(random_log(n=500, ending=0)))
+    assert set(far(GRID).tolist()) <= {0, 1}
+
+
+def test_the_error_on_line_is_within_the_bound_of_proposition_4_along_a_run():
+    task = PuddleWorld()
+    log = task.collect(240, random_state=0)
+    settings = {"sample_width": 0.3, "discount": 0.6, "scaling": None}
+    model = KBSF(reps=GRID, rep_width=0.02, **settings)
+    for n in (60, 120, 180, 240):
+        model.partial_fit(log[n - 60 : n])
+        seen = log[:n]
+        exact = KBRL(**settings).fit(seen).q_values(seen.next_states)
+        going_on = ~seen.terminals
+        error = np.abs(exact - model.q_from_reps(seen.next_states))[going_on]
+        known = np.isfinite(error)
+        assert error[known].max() <= model.bound_online(seen).value
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OnlineAgent(KBSF(), 0), "actions must be at least 1"),
+        (lambda: OnlineAgent(KBSF(), 4, exploration="bold"), "exploration must be a probability"),
+        (lambda: OnlineAgent(KBSF(), 4, exploration=2.0), "start must lie in"),
+        (lambda: OnlineAgent(KBSF(), 4, model_interval=0), "model_interval must be at least 1"),
+        (lambda: OnlineRun(OnlineAgent(KBSF(), 3), PuddleWorld()), "same number of actions, but they have 3 and 4"),
+        (lambda: OnlineRun(OnlineAgent(KBSF(), 4), object()), "needs a task, a Gymnasium environment"),
+        (lambda: agent_of().observe([0, 0], 7, 0.0, [0, 0], False), "actions must be among"),
+        (lambda: agent_of().observe([0, np.nan], 1, 0.0, [0, 0], False), "observations must be finite"),
+        (lambda: agent_of().observe([0, 0], 1, np.inf, [0, 0], False), "reward must be finite"),
+        (lambda: Optimism(-1.0, 3.0), "mass must be a finite number above 0"),
+    ],
+)
+def test_bad_input_gets_a_clear_error(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kbrl.learners.kbsf import KBSF as KBSF
     from kbrl.learners.online import OnlineAgent as OnlineAgent
     from kbrl.learners.online import OnlineRun as OnlineRun
+    from kbrl.learners.sarsa import SARSA as SARSA
     from kbrl.model.finite_mdp import FiniteMDP as FiniteMDP
     from kbrl.model.kernels import Kernel as Kernel
     from kbrl.planning import Solution as Solution
@@ -36,6 +37,7 @@ _HOMES = {
     "solve": "kbrl.planning",
     "KBRL": "kbrl.learners.kbrl",
     "KBSF": "kbrl.learners.kbsf",
+    "SARSA": "kbrl.learners.sarsa",
     "Committee": "kbrl.learners.committee",
     "OnlineAgent": "kbrl.learners.online",
     "OnlineRun": "kbrl.learners.online",

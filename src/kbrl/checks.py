@@ -95,7 +95,7 @@ def positive(value: Any, name: str) -> float:
     """Return a finite number above zero."""
     number = _real(value, name)
     if not (np.isfinite(number) and number > 0):
-        raise ValueError(f"{name} must be a finite number above 0, but it is {value!r}. Try 0.1 or 1.")
+        raise ValueError(f"{name} must be a finite number above 0, but it is {value!r}.")
     return number
 
 

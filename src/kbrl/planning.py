@@ -107,8 +107,7 @@ def solve(
     max_iterations = whole(max_iterations, "max_iterations")
     scale = _largest_value(mdp)
     start = np.zeros(mdp.n_states) if values is None else _checked_values(mdp, values)
-    # No optimal value is beyond the scale, so clipping only brings the start closer to them.
-    start = np.where(mdp.available.any(axis=0), np.clip(start, -scale, scale), 0.0)
+    start = np.clip(start, -scale, scale)  # which brings it closer: no value is beyond the scale
     yardstick = _yardstick(mdp, max(tolerance, FLOOR / (1.0 - mdp.discount)) * scale)
     if method == "auto":  # a small linear system costs less than looking through many actions (measured)
         few_states = mdp.n_states <= 500 and mdp.n_actions >= 32 and not sparse.issparse(mdp.stacked)
@@ -221,7 +220,7 @@ class _PartialEvaluation:
             if self._stale < PATIENCE:
                 further = self._extrapolate(values, before, after)
                 swept = sweep(further)
-                if self._yardstick.error(swept - further) < self._yardstick.error(after):
+                if self._yardstick.error(swept - further) < self._yardstick.error(after):  # else it went too far
                     values = swept
         return values
 

@@ -327,7 +327,8 @@ class KBSF(Learner):
             return scaled(distinct_rows(given, "reps"), scale)
         points = scaled(log.next_states, scale)
         rng = as_generator(self.random_state)
-        return choose(points, self.reps, self.n_reps, rng, cover_distance=self.cover_distance)
+        n_reps = self.max_reps if self.reps == "cover" else self.n_reps  # a cover is as large as it has to be
+        return choose(points, self.reps, n_reps, rng, cover_distance=self.cover_distance)
 
     def _add(self, log: Transitions) -> None:
         log = self._prepared(log)

@@ -1,10 +1,12 @@
 """Stage 6: where policies act.  Importing this registers the tasks with Gymnasium, where that is installed."""
 
 from kbrl.tasks.from_gymnasium import from_gymnasium as from_gymnasium
+from kbrl.tasks.helicopter import Helicopter as Helicopter
+from kbrl.tasks.hiv import HIV as HIV
 from kbrl.tasks.puddle_world import PuddleWorld as PuddleWorld
 from kbrl.tasks.task import Task as Task
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (PuddleWorld,)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (PuddleWorld, HIV, Helicopter)}
 
 
 def _register() -> None:

@@ -41,22 +41,22 @@ _STRIP_SECONDS = 10.0
 class PoleBalancing(Task):
     """Pole balancing with ``n_poles`` 1, 2 (a long and a short one) or 3 (long, short, long).
 
-    A state is (x, x_dot, theta_1, theta_1_dot, ...) in metres, radians and seconds; angle 0 is upright.
+        A state is (x, x_dot, theta_1, theta_1_dot, ...) in metres, radians and seconds; angle 0 is upright.
 
-    gravity: "down" is correct physics.  "up" lets poles hang upwards, so that the upright position is stable: what
-        the paper's simulator very probably had, since its rates for two and three poles are out of reach otherwise.
-    forces: the actions, in newtons: (-10, 10), (-10, 0, 10), or a list of one's own.
-    track_friction: whether the cart rubs on the track; some public versions leave that out.
-    start: episodes start at the "origin", uniformly in the "test box", or in a box of one's own, given by its
-        half-widths (n_dims,).
+        gravity: "down" is correct physics.  "up" lets poles hang upwards, so that the upright position is stable: what
+            the paper's simulator very probably had, since its rates for two and three poles are out of reach otherwise.
+        forces: the actions, in newtons: (-10, 10), (-10, 0, 10), or a list of one's own.
+        track_friction: whether the cart rubs on the track; some public versions leave that out.
+        start: episodes start at the "origin", uniformly in the "test box", or in a box of one's own, given by its
+            half-widths (n_dims,).
 
-    ``low`` and ``high`` hold for every episode from the start box or the test states: an episode goes no farther
-    than the failure limits and one decision, and on a bounded track bounded forces give bounded speeds.
+        ``low`` and ``high`` hold for every episode from the start box or the test states: an episode goes no farther
+        than the failure limits and one decision, and on a bounded track bounded forces give bounded speeds.
 
-    Test sets put each variable at -w, 0, +w (or -w, +w), with w = 1.2 m, 0.24 m/s, 18 degrees, 75 degrees/s (150
-    for the short pole).  How many states can be balanced at all, as far as ``feasibility`` finds out:
-FEASIBILITY_TABLE
-    With ``gravity="up"`` all of them can.  " cells" after a name takes the centres of as many cells: 2/3 w or w/2.
+        Test sets put each variable at -w, 0, +w (or -w, +w), with w = 1.2 m, 0.24 m/s, 18 degrees, 75 degrees/s (150
+        for the short pole).  How many states can be balanced at all, as far as ``feasibility`` finds out:
+    FEASIBILITY_TABLE
+        With ``gravity="up"`` all of them can.  " cells" after a name takes the centres of as many cells: 2/3 w or w/2.
     """
 
     name = "PoleBalancing"
@@ -211,19 +211,21 @@ def _draw_cart(axes: Any, state: Floats, force: float | None) -> None:
 
     x, angles = state[0], state[2::2]
     axes.plot([-TRACK_LIMIT, TRACK_LIMIT], [0, 0], color="black", linewidth=1)
-    for limit in (-TRACK_LIMIT, TRACK_LIMIT):
-        axes.plot([limit, limit], [0, 0.25], color="tab:red", linewidth=4)
+    axes.vlines([-TRACK_LIMIT, TRACK_LIMIT], 0, 0.25, color="tab:red", linewidth=4)
     axes.add_patch(Rectangle((x - 0.3, 0.02), 0.6, 0.2, facecolor="lightgray", edgecolor="black"))
     hinges = x + 0.2 * (np.arange(len(angles)) - 0.5 * (len(angles) - 1))  # drawn apart, so that one sees them all
     for hinge, angle, half_length, color in zip(hinges, angles, HALF_LENGTHS, _COLORS):
         length = 2 * half_length * (1 if half_length > 0.1 else 4)
-        axes.plot(hinge + np.array([0, length * np.sin(angle)]), [0.22, 0.22 + length * np.cos(angle)], color=color, linewidth=5)
-    if force:
-        tail = x - 0.35 * np.sign(force)
-        arrow = {"arrowstyle": "->", "color": "tab:green", "linewidth": 2}
-        axes.annotate("", (tail, 0.12), (tail - 0.45 * np.sign(force), 0.12), arrowprops=arrow)
-    label = "" if force is None else f"force {force:g} N"
-    axes.text(-2.4, 1.3, f"x = {x:+.2f} m\n{label}", va="top")
+        tip = (hinge + length * np.sin(angle), 0.22 + length * np.cos(angle))
+        axes.plot([hinge, tip[0]], [0.22, tip[1]], color=color, linewidth=5)
+    text = f"x = {x:+.2f} m"
+    if force is not None:
+        text += f"\nforce {force:g} N"
+        head, tail = (x - distance * np.sign(force) for distance in (0.35, 0.8))
+        axes.annotate("", (head, 0.12), (tail, 0.12), arrowprops={"arrowstyle": "->", "color": "tab:green", "lw": 2})
+    axes.text(-2.4, 1.3, text, va="top")
+    if _fails(state[None])[0]:
+        axes.text(0, 1.3, "failed", va="top", ha="center", color="tab:red", weight="bold")
     if len(angles) > 1:
         axes.text(2.4, 1.3, "short pole drawn\n4 times its length", va="top", ha="right", color=_COLORS[1])
     axes.set(xlim=(-2.75, 2.75), ylim=(-0.1, 1.35), aspect="equal")
@@ -232,20 +234,20 @@ def _draw_cart(axes: Any, state: Floats, force: float | None) -> None:
 
 def _draw_angles(axes: Any, states: Floats) -> None:
     seconds = STEP * STEPS_PER_DECISION * np.arange(len(states))
-    recent = seconds >= seconds[-1] - _STRIP_SECONDS
+    first = max(0.0, seconds[-1] - _STRIP_SECONDS)
+    recent = seconds >= first
     for i, color in zip(range(states.shape[1] // 2 - 1), _COLORS):
         label = f"pole {i + 1} ({'long' if HALF_LENGTHS[i] > 0.1 else 'short'})"
         axes.plot(seconds[recent], np.rad2deg(states[recent, 2 + 2 * i]), color=color, linewidth=1.5, label=label)
+    axes.axhline(0, color="gray", linewidth=0.5)
     for limit in (-36, 36):
         axes.axhline(limit, color="tab:red", linestyle="--", linewidth=1)
-    axes.axhline(0, color="gray", linewidth=0.5)
-    first = max(0.0, seconds[-1] - _STRIP_SECONDS)
     axes.set(xlim=(first, max(first + 1.0, seconds[-1])), ylim=(-45, 45), yticks=[-36, -18, 0, 18, 36])
     axes.set(xlabel="time (s)", ylabel="angle (degrees)")
-    axes.legend(loc="lower left", fontsize="x-small", ncols=3)
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize="small", ncols=3, frameon=False)
 
 
-_LANES = 16  # states advance side by side in blocks of this size: the compiler makes vector instructions of the lanes
+_LANES = 32  # states advance side by side in blocks of this size: the compiler makes vector instructions of the lanes
 _ROUNDER = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the lowest bits
 
 
@@ -285,28 +287,29 @@ def _sine_and_cosine(angle: float) -> tuple[float, float]:
 def _differentiate(states: Any, forces: Any, poles: Any, constants: Any, slopes: Any, scratch: Any) -> None:
     """slopes = d states / dt, both (n_dims, _LANES): Wieland's equations."""
     gravity, track_friction, hinge_friction = constants[0], constants[1], constants[2]
-    push, mass = scratch[0], scratch[1]
+    # Arrays whose rows are written in one loop must not interleave, or the compiler gives up on vectors.
+    cosines, torques = scratch[0], scratch[1]
+    push, mass = cosines[0], torques[0]
     for j in range(_LANES):
         velocity = states[1, j]
         push[j] = forces[j] - track_friction * ((velocity > 0.0) * 1.0 - (velocity < 0.0) * 1.0)
         mass[j] = CART_MASS
     for i in range(poles.shape[1]):
         half_length, pole_mass = poles[0, i], poles[1, i]
-        cosines, torques = scratch[2 + 2 * i], scratch[3 + 2 * i]
         for j in range(_LANES):
             sine, cosine = _sine_and_cosine(states[2 + 2 * i, j])
             turning = states[3 + 2 * i, j]
             torque = hinge_friction * turning / (pole_mass * half_length) + gravity * sine
             push[j] += pole_mass * (half_length * turning * turning * sine + 0.75 * cosine * torque)  # F_i
             mass[j] += pole_mass * (1.0 - 0.75 * cosine * cosine)  # m_i~
-            cosines[j], torques[j] = cosine, torque
+            cosines[1 + i, j], torques[1 + i, j] = cosine, torque
     for j in range(_LANES):
         slopes[0, j], slopes[1, j] = states[1, j], push[j] / mass[j]
     for i in range(poles.shape[1]):
         lever = -0.75 / poles[0, i]
         for j in range(_LANES):
             slopes[2 + 2 * i, j] = states[3 + 2 * i, j]
-            slopes[3 + 2 * i, j] = lever * (slopes[1, j] * scratch[2 + 2 * i, j] + scratch[3 + 2 * i, j])
+            slopes[3 + 2 * i, j] = lever * (slopes[1, j] * cosines[1 + i, j] + torques[1 + i, j])
 
 
 @njit(error_model="numpy")
@@ -335,7 +338,7 @@ def _advance(states: Floats, forces: Floats, poles: Floats, constants: Floats, s
     n, n_dims = states.shape
     next_states = np.empty((n, n_dims))
     block, pushes = np.zeros((n_dims, _LANES)), np.zeros(_LANES)  # lanes beyond the last state stay harmless
-    work, scratch = np.empty((3, n_dims, _LANES)), np.empty((n_dims, _LANES))
+    work, scratch = np.empty((3, n_dims, _LANES)), np.empty((2, n_dims // 2, _LANES))
     for first in range(0, n, _LANES):
         size = min(_LANES, n - first)
         for j in range(size):

@@ -12,7 +12,6 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
 from kbrl.checks import whole
-from kbrl.policy.rules import action_indices
 from kbrl.trials.rollouts import Simulator
 
 
@@ -49,8 +48,7 @@ class SimulatorStream:
     def step(self, actions: Array) -> Step:
         """Take one decision in each episode."""
         simulator = self._simulator
-        indices = action_indices(actions, len(self._states), simulator.actions)
-        states, rewards, terminals = simulator.step(self._states, indices, self._rng)
+        states, rewards, terminals = simulator.step(self._states, actions, self._rng)
         self._lengths += 1
         next_observations = simulator.observe(states)
         over = terminals | simulator.truncates(states) | (self._lengths >= simulator.max_steps)

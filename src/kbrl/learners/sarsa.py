@@ -1,0 +1,218 @@
+"""SARSA(lambda) with tile coding: what the paper compares incremental KBSF with on the helicopter.
+
+Linear in the active tiles, with replacing traces; it learns only while acting, from each transition once.  ``SARSA`` is
+learner and agent in one: give it to an ``OnlineRun``, or call ``act`` and ``observe`` in a loop of your own.
+Paper: section 5.2.3; Sutton 1996; the order within a step follows RL-Library's agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.checks import as_floats, as_generator, as_rows, check_finite, in_unit_interval, positive, whole
+from kbrl.learners.estimator import Learner
+from kbrl.learners.exploration import as_exploration
+from kbrl.policy.tile_coding import fill_q, fill_tiles
+
+
+class SARSA(Learner):
+    """SARSA(lambda) with tile coding, hashed into ``memory`` weights.
+
+    actions: labels or number of the actions.  low, high: bounds of the observations, (n_dims,), one tiling divides into
+        ``tiles`` parts each; beyond them it goes on.
+    step_size: alpha; divided by the number of tilings unless ``divide_step`` is False.
+    trace_decay: lambda; traces below ``least_trace`` are dropped.
+    exploration: the probability of a random action, or an ``Epsilon`` schedule.
+    """
+
+    def __init__(
+        self,
+        actions: Any,
+        low: Any,
+        high: Any,
+        *,
+        n_tilings: int = 24,
+        tiles: int = 4,
+        memory: int = 2**20,
+        step_size: float = 0.001,
+        divide_step: bool = True,
+        trace_decay: float = 0.05,
+        least_trace: float = 0.01,
+        discount: float = 0.99,
+        exploration: Any = 0.1,
+        model_interval: int = 1000,
+        random_state: Any = None,
+    ) -> None:
+        self.actions = actions
+        self.low = low
+        self.high = high
+        self.n_tilings = n_tilings
+        self.tiles = tiles
+        self.memory = memory
+        self.step_size = step_size
+        self.divide_step = divide_step
+        self.trace_decay = trace_decay
+        self.least_trace = least_trace
+        self.discount = discount
+        self.exploration = exploration
+        self.model_interval = model_interval
+        self.random_state = random_state
+        self._begin()
+
+    def _begin(self) -> None:
+        """Check the parameters and start with no knowledge: all weights are 0."""
+        low, high = as_floats(self.low, "low"), as_floats(self.high, "high")
+        if low.ndim != 1 or low.shape != high.shape or not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
+            raise ValueError(f"low and high must be finite bounds with low < high, but they are {low} and {high}.")
+        self.action_labels_ = np.arange(self.actions) if np.ndim(self.actions) == 0 else np.asarray(self.actions)
+        self._low, self.scale_ = low, (high - low) / whole(self.tiles, "tiles")
+        alpha = positive(self.step_size, "step_size")
+        self._alpha = alpha / whole(self.n_tilings, "n_tilings") if self.divide_step else alpha
+        self._decay = in_unit_interval(self.discount, "discount", closed=True) * in_unit_interval(
+            self.trace_decay, "trace_decay", closed=True
+        )
+        self._rule = as_exploration(self.exploration)
+        self._rng = as_generator(self.random_state)
+        self.weights_: Floats = np.zeros(whole(self.memory, "memory"))
+        self._traces: Floats = np.zeros(self.memory)
+        self._active: Integers = np.zeros(self.memory, dtype=np.intp)  # the places with a trace
+        self._n_active = 0
+        shape = (len(self.action_labels_), self.n_tilings)
+        self._tiles, self._next_tiles = np.zeros(shape, dtype=np.intp), np.zeros(shape, dtype=np.intp)
+        self._q: Floats = np.zeros(shape[0])
+        self._places = {label: place for place, label in enumerate(self.action_labels_.tolist())}
+        self._expected: Floats | None = None  # the state of which the next action is already chosen
+        self._next_action = 0
+        self.n_seen = 0
+
+    @property
+    def learner(self) -> SARSA:
+        """Itself: agent and learner are one."""
+        return self
+
+    @property
+    def action_labels(self) -> Array:
+        """The labels of the actions, (n_actions,)."""
+        return self.action_labels_
+
+    def act(self, state: Any) -> Any:
+        """Return the label of the action to take in one state; a state other than expected begins a new episode."""
+        observation = as_rows([state], "state", n_dims=len(self._low))[0]
+        if self._expected is None or not np.array_equal(observation, self._expected):
+            self._begin_episode(observation)
+        return self.action_labels_[self._next_action]
+
+    def observe(self, observation: Any, action: Any, reward: float, next_observation: Any, terminated: bool) -> None:
+        """Learn from one transition, and choose the next action."""
+        rows = as_rows([observation, next_observation], "observations", n_dims=len(self._low))
+        place = self._places.get(action)
+        if place is None:
+            raise ValueError(f"action must be among {self.action_labels_.tolist()}, but it is {action!r}.")
+        reward = float(reward)
+        check_finite(np.array([reward]), "reward")
+        if self._expected is None or not np.array_equal(rows[0], self._expected):
+            self._begin_episode(rows[0])
+        self._learn(place, reward, rows[1], bool(terminated))
+        self.n_seen += 1
+
+    def act_all(self, observations: Floats) -> Array:
+        """Return the action of the one episode that is going on, (1,)."""
+        if len(observations) != 1:
+            raise ValueError(f"SARSA follows one episode at a time, but it got {len(observations)} states at once.")
+        return np.array([self.act(observations[0])])
+
+    def observe_all(
+        self, observations: Floats, actions: Array, rewards: Floats, next_observations: Floats, terminals: Booleans
+    ) -> None:
+        """Learn from the transition of the one episode that is going on."""
+        for row in range(len(rewards)):
+            step = (observations[row], actions[row], rewards[row], next_observations[row], terminals[row])
+            self.observe(*step)
+
+    def update_model(self) -> None:
+        """Do nothing: every transition is learnt from when it is observed."""
+
+    def _q_function(self) -> Callable[[Floats], Floats]:
+        def q(scaled_states: Floats) -> Floats:
+            result = np.empty((len(scaled_states), len(self.action_labels_)))
+            tiles = np.zeros_like(self._tiles)
+            for row, state in enumerate(scaled_states - self._low / self.scale_):
+                fill_tiles(state, self.n_tilings, self.memory, tiles)
+                fill_q(self.weights_, tiles, result[row])
+            return result
+
+        return q
+
+    def _begin_episode(self, observation: Floats) -> None:
+        self._traces[self._active[: self._n_active]] = 0.0
+        self._n_active = 0
+        self._next_action = self._choose(observation, self._tiles)
+        self._expected = observation.copy()
+
+    def _choose(self, observation: Floats, tiles: Integers) -> int:
+        """Find the active tiles of a state, and choose an action: random or, ties broken at random, the best."""
+        fill_tiles((observation - self._low) / self.scale_, self.n_tilings, self.memory, tiles)
+        fill_q(self.weights_, tiles, self._q)
+        chance, place = self._rng.random(2)
+        if chance < self._rule.epsilon(self.n_seen):
+            return int(place * len(self._q))
+        best = np.flatnonzero(self._q == self._q.max())
+        return int(best[int(place * len(best))])
+
+    def _learn(self, action: int, reward: float, next_observation: Floats, terminated: bool) -> None:
+        ahead = 0.0
+        if not terminated:
+            self._next_action = self._choose(next_observation, self._next_tiles)
+            ahead = float(self.discount) * float(self._q[self._next_action])
+        arrays = (self.weights_, self._traces, self._active, self._n_active, self._tiles)
+        self._n_active = update(*arrays, action, reward + ahead, self._alpha, self._decay, float(self.least_trace))
+        self._tiles, self._next_tiles = self._next_tiles, self._tiles
+        self._expected = None if terminated else next_observation.copy()
+
+
+@njit(cache=True, nogil=True)
+def update(
+    weights: Floats,
+    traces: Floats,
+    active: Integers,
+    n_active: int,
+    tiles: Integers,
+    action: int,
+    target: float,
+    alpha: float,
+    decay: float,
+    least: float,
+) -> int:
+    """Decay the traces, renew those of the tiles of the action taken, and move all traced weights towards the target.
+
+    Returns the number of places with a trace.
+    """
+    kept = 0
+    for k in range(n_active):
+        place = active[k]
+        traces[place] *= decay
+        if traces[place] < least:
+            traces[place] = 0.0
+        else:
+            active[kept] = place
+            kept += 1
+    for other in range(len(tiles)):
+        if other != action:
+            for tiling in range(tiles.shape[1]):
+                traces[tiles[other, tiling]] = 0.0
+    error = target
+    for tiling in range(tiles.shape[1]):
+        place = tiles[action, tiling]
+        error -= weights[place]
+        if traces[place] == 0.0 and kept < len(active):
+            active[kept] = place
+            kept += 1
+        traces[place] = 1.0
+    for k in range(kept):
+        weights[active[k]] += alpha * error * traces[active[k]]
+    return kept

@@ -72,3 +72,39 @@ def test_a_good_write_takes_the_place_of_the_old_file(tmp_path):
         Path(beside).write_bytes(b"new")
     assert target.read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["model.bin"]
+
+
+def test_tasks_are_listed_with_their_test_sets(capsys):
+    main(["tasks"])
+    out = capsys.readouterr().out
+    assert "PuddleWorld" in out
+    assert "paper (13)" in out
+
+
+def test_a_log_is_collected_and_the_same_seed_gives_the_same_file(tmp_path, capsys):
+    for name in ("one.csv", "two.csv"):
+        main(["collect", "puddleworld", "-n", "500", "-o", str(tmp_path / name), "--set", "goal=square"])
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+    assert len((tmp_path / "one.csv").read_text().splitlines()) == 501
+    assert "goal='square'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["collect", "Chess", "-o", "x.csv"], 2, "There is no task 'Chess'"),
+        (["collect", "PuddleWorld", "-n", "0", "-o", "x.csv"], 2, "0 is not in the range"),
+        (["collect", "PuddleWorld", "-o", "x.txt"], 1, "written as .csv or .npz"),
+        (["collect", "PuddleWorld", "-o", "x.csv", "--set", "goal=circle"], 1, "goal must be one of"),
+        (["collect", "PuddleWorld", "-o", "x.csv", "--set", "gaol=square"], 1, "gaol"),
+        (["collect", "PuddleWorld", "-o", "x.csv", "--set", "goal"], 2, "--set takes NAME=VALUE"),
+        (["collect", "PuddleWorld", "-o", "no/such/folder/x.csv"], 1, "No such file"),
+    ],
+)
+def test_what_cannot_be_collected_is_said(arguments, status, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == status
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ Exit status: 0 all went well, 1 the data or the files are at fault, 2 the comman
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,6 +56,67 @@ def demo(transitions: int, reps: int, runs: int, seed: int, output: Path, quiet:
     except ImportError:
         raise click.ClickException("The picture needs matplotlib. Install it by: pip install 'kbrl[plot]'.") from None
     click.echo(f"Picture: {output / 'puddle_world.png'}")
+
+
+@commands.command()
+def tasks() -> None:
+    """List the simulators.
+
+    Example: kbrl tasks
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from kbrl.tasks import TASKS
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("task", "observes", "actions", "discount", "test states", "source"):
+        table.add_column(name, overflow="fold")
+    for task in (make() for make in TASKS.values()):
+        sets = ", ".join(f"{name} ({len(task.test_states(name))})" for name in task.test_sets)
+        observed = f"{len(task.low)}: {', '.join(task.observation_names)}"
+        actions = f"{len(task.actions)}" + (f": {', '.join(task.actions)}" if len(task.actions) <= 4 else "")
+        table.add_row(task.name, observed, actions, f"{task.discount:g}", sets, task.source)
+    Console(width=max(110, Console().width)).print(table)
+
+
+@commands.command()
+@click.argument("task")
+@click.option("-n", "--transitions", default=10_000, show_default=True, type=click.IntRange(1), help="Number of rows.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help=".csv or .npz")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="An option of the task, as in --set n_poles=2."
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Decides all randomness.")
+def collect(task: str, transitions: int, output: Path, settings: tuple[str, ...], seed: int) -> None:
+    """Write a log of random moves in TASK.
+
+    Example: kbrl collect PuddleWorld -n 8000 -o log.csv
+    """
+    import numpy as np
+
+    from kbrl.data.logs import write_log
+    from kbrl.tasks import TASKS
+
+    names = {name.lower(): name for name in TASKS}
+    if task.lower() not in names:
+        raise click.UsageError(f"There is no task {task!r}. The tasks are {', '.join(TASKS)}.")
+    simulator = TASKS[names[task.lower()]](**dict(_setting(text) for text in settings))
+    log = simulator.collect(transitions, random_state=seed)
+    named = log._replaced(action_labels=np.array(simulator.actions))
+    write_log(named, output, names=simulator.observation_names)
+    click.echo(f"{output}: {len(log)} transitions of {simulator!r}, {int(log.terminals.sum())} of them ends.")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE; a value is a JSON number, list, true or false, or else a word."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--set takes NAME=VALUE, but it got {text!r}.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _print_scores(scores: list[Score]) -> None:

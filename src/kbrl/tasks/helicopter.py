@@ -64,6 +64,7 @@ class Helicopter(Task):
     """
 
     name = "Helicopter"
+    source = "Abbeel et al. 2005, RL-Library"
     discount = 0.99
     max_steps = LAST_DECISION
     state_names = (

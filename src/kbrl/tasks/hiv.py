@@ -71,6 +71,7 @@ class HIV(Task):
     """
 
     name = "HIV"
+    source = "Adams et al. 2004, Ernst et al. 2006"
     actions = ("none", "RTI", "PI", "both")
     discount = 0.98
     max_steps = 200  # 1000 days of treatment

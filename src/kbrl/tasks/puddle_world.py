@@ -44,6 +44,7 @@ class PuddleWorld(Task):
     """
 
     name = "PuddleWorld"
+    source = "Sutton 1996"
     actions = ("up", "down", "right", "left")
     discount = 0.99
     max_steps = 300

@@ -28,6 +28,7 @@ class Task(ABC):
     """
 
     name: str
+    source: str = ""  # where the task comes from
     actions: tuple[str, ...]
     discount: float
     max_steps: int  # decisions after which an episode is cut; no end, and no reward

@@ -272,8 +272,10 @@ class KBSF(Learner):
         even = (known.all(axis=1) | ~known.any(axis=1)).all()
         if self.q_function != "reps" or at.shape is None or at.kernel.neighbors is not None or not even:
             return None
-        columns, inverse_widths, shape, scratch = at.columns, at.inverse_widths, at.shape, np.empty(q.shape[1])
-        return lambda state: compiled.decide(state, columns, inverse_widths, q, scratch, shape)
+        actions = np.flatnonzero(known.any(axis=1))
+        q, scratch = q[actions], np.empty(q.shape[1])
+        columns, inverse_widths, shape = at.columns, at.inverse_widths, at.shape
+        return lambda state: int(actions[compiled.decide(state, columns, inverse_widths, q, scratch, shape)])
 
     def _check_parameters(self) -> None:
         """Refuse bad parameters before any work is done."""

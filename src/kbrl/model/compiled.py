@@ -26,7 +26,7 @@ FARTHEST = 1e150  # in widths; its square is still finite
 
 Shape = tuple[tuple[int, ...], tuple[int, ...]]
 
-_SMALLEST = -707.0  # exp of anything smaller would be denormal, and slow
+_SMALLEST = -707.0  # exp of anything smaller would be denormal, and slow: it is taken for zero
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
@@ -40,7 +40,8 @@ def shape_of(n_dims: int, gaussian: bool) -> Shape:
 
 @njit(fastmath={"contract"})
 def exp_of_nonpositive(x: float) -> float:
-    """exp(x) for x <= 0 to one unit in the last place, never below exp(-707)."""
+    """exp(x) for x <= 0 to one unit in the last place, and 0 below exp(-707)."""
+    is_zero = x < _SMALLEST
     x = max(x, _SMALLEST)
     rounded = x * _LOG2_E + _ROUNDER
     whole = rounded - _ROUNDER
@@ -59,7 +60,7 @@ def exp_of_nonpositive(x: float) -> float:
     p = p * r + 1.0
     p = p * r + 1.0
     bits = np.float64(p).view(np.int64) + (np.float64(rounded).view(np.int64) << 52)
-    return np.int64(bits).view(np.float64)
+    return 0.0 if is_zero else np.int64(bits).view(np.float64)
 
 
 @njit(fastmath=FAST)
@@ -143,7 +144,7 @@ def sample_values(
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats, z: Floats, shape: Shape) -> int:
-    """Return the greedy action of one state; rep_q is (n_actions, n_reps), z is scratch of (n_reps,)."""
+    """Return the greedy action of one state; rep_q is finite, (n_actions, n_reps), z is scratch of (n_reps,)."""
     lanes = np.empty(LANES)
     _fill_distances(state, points, inverse_widths, z, shape)
     nearest = _smallest(z, lanes)

@@ -129,12 +129,12 @@ def test_memory_is_fixed():
 
 def puddle_agent():
     settings = {"n_tilings": 8, "tiles": 5, "step_size": 0.3, "trace_decay": 0.9, "random_state": 0}
-    return SARSA(4, [0.0, 0.0], [1.0, 1.0], exploration=Epsilon(0.5, 0.7, 10_000), **settings)
+    return SARSA(4, [0.0, 0.0], [1.0, 1.0], exploration=Epsilon(0.5, 0.7, 4_000), **settings)
 
 
 def test_it_learns_the_puddle_world_on_line():
     task, agent = PuddleWorld(), puddle_agent()
-    OnlineRun(agent, task, random_state=0).steps(100_000)
+    OnlineRun(agent, task, random_state=0).steps(40_000)
     assert task.evaluate(agent.predict, random_state=1).mean > 3
 
 

@@ -127,19 +127,20 @@ class KernelAt:
             return self._sparse_weights(states)
         out = np.empty((len(states), len(self.points)))
         for rows in blocks(len(states)):
-            self._fill(states[rows], out[rows])
+            self.fill(states[rows], out[rows])
         return out
 
-    def nearest(self, states: Floats) -> Integers:
-        """Return the index of the point nearest to each state."""
-        return self.tree.query(states)[1].astype(np.intp)
-
-    def _fill(self, states: Floats, out: Floats) -> None:
+    def fill(self, states: Floats, out: Floats) -> None:
+        """Write kappa(state, point) of a dense kernel to ``out``, (n_states, n_points)."""
         if self.shape is not None:
             compiled.normalize_rows(states, self.columns, self.inverse_widths, out, self.shape)
         else:
             z = np.minimum(cdist(states, self.points) * self.inverse_widths, FARTHEST)
             out[:] = normalized(z, self.kernel.profile)
+
+    def nearest(self, states: Floats) -> Integers:
+        """Return the index of the point nearest to each state."""
+        return self.tree.query(states)[1].astype(np.intp)
 
     def _sparse_weights(self, states: Floats) -> sparse.csr_array:
         n_points = len(self.points)

@@ -155,32 +155,36 @@ class KernelSums:
         self.counts += [len(part.rewards) for part in parts]
 
     def _add_dense(self, action: int, samples: Samples) -> None:
+        n_rows, n_reps = min(len(samples.rewards), BLOCK_ROWS), self.basis.n_reps
+        all_values, scratch = np.empty((2, n_rows, n_reps)), np.empty((n_reps, n_reps))
         for rows in blocks(len(samples.rewards)):
             part = samples.part(rows)
-            values = self._kernel_values(action, part)
-            to_reps = self.basis.to_reps(part.next_states, part.terminals)
-            if sparse.issparse(to_reps):
+            values = all_values[0, : len(part.rewards)]
+            self._fill_kernel_values(action, part, values)
+            if self.basis.rep_weights.kernel.neighbors is not None:
+                to_reps = self.basis.to_reps(part.next_states, part.terminals)
                 self.transition_sum[action] += (to_reps.T @ values).T
             else:
-                self.transition_sum[action] += values.T @ to_reps
+                to_reps = all_values[1, : len(part.rewards)]
+                self.basis.rep_weights.fill(part.next_states, to_reps)
+                to_reps[part.terminals] = 0.0
+                self.transition_sum[action] += np.matmul(values.T, to_reps, out=scratch)
 
-    def _kernel_values(self, action: int, samples: Samples) -> Floats:
-        """Return k(rep i, s_t), (n, n_reps), relative to the nearest sample so far, and add to weight and rewards."""
+    def _fill_kernel_values(self, action: int, samples: Samples, z: Floats) -> None:
+        """Write k(rep i, s_t) to z, (n, n_reps), relative to the nearest sample so far; add to weight and rewards."""
         kernel = self.basis.samples_at_reps
         nearest = self.nearest[action].copy()
-        z = np.empty((len(samples.rewards), self.basis.n_reps))
         weight, reward_sum = self.weight[action], self.reward_sum[action]
         if kernel.shape is not None:
             compiled.scaled_distances(samples.states, kernel.columns, kernel.inverse_widths, z, nearest, kernel.shape)
             self._move_reference(action, nearest)
             compiled.sample_values(z, nearest, samples.rewards, weight, reward_sum, kernel.shape)
-            return z
+            return
         z[:] = np.minimum(cdist(samples.states, kernel.points) * kernel.inverse_widths, FARTHEST)
         self._move_reference(action, np.minimum(nearest, z.min(axis=0)))
-        values = np.exp(log_ratio(z, self.nearest[action], kernel.kernel.profile))
-        weight += values.sum(axis=0)
-        reward_sum += samples.rewards @ values
-        return values
+        z[:] = np.exp(log_ratio(z, self.nearest[action], kernel.kernel.profile))
+        weight += z.sum(axis=0)
+        reward_sum += samples.rewards @ z
 
     def _add_nearest(self, action: int, samples: Samples) -> None:
         """Add the mu nearest samples of this chunk to each representative state."""

@@ -3,10 +3,11 @@
 from kbrl.tasks.from_gymnasium import from_gymnasium as from_gymnasium
 from kbrl.tasks.helicopter import Helicopter as Helicopter
 from kbrl.tasks.hiv import HIV as HIV
+from kbrl.tasks.pole_balancing import PoleBalancing as PoleBalancing
 from kbrl.tasks.puddle_world import PuddleWorld as PuddleWorld
 from kbrl.tasks.task import Task as Task
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (PuddleWorld, HIV, Helicopter)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (PuddleWorld, PoleBalancing, HIV, Helicopter)}
 
 
 def _register() -> None:

@@ -41,22 +41,30 @@ _STRIP_SECONDS = 10.0
 class PoleBalancing(Task):
     """Pole balancing with ``n_poles`` 1, 2 (a long and a short one) or 3 (long, short, long).
 
-        A state is (x, x_dot, theta_1, theta_1_dot, ...) in metres, radians and seconds; angle 0 is upright.
+    A state is (x, x_dot, theta_1, theta_1_dot, ...) in metres, radians and seconds; angle 0 is upright.
 
-        gravity: "down" is correct physics.  "up" lets poles hang upwards, so that the upright position is stable: what
-            the paper's simulator very probably had, since its rates for two and three poles are out of reach otherwise.
-        forces: the actions, in newtons: (-10, 10), (-10, 0, 10), or a list of one's own.
-        track_friction: whether the cart rubs on the track; some public versions leave that out.
-        start: episodes start at the "origin", uniformly in the "test box", or in a box of one's own, given by its
-            half-widths (n_dims,).
+    gravity: "down" is correct physics.  "up" lets poles hang upwards, so that the upright position is stable: what
+        the paper's simulator very probably had, since its rates for two and three poles are out of reach otherwise.
+    forces: the actions, in newtons: (-10, 10), (-10, 0, 10), or a list of one's own.
+    track_friction: whether the cart rubs on the track; some public versions leave that out.
+    start: episodes start at the "origin", uniformly in the "test box", or in a box of one's own, given by its
+        half-widths (n_dims,).
 
-        ``low`` and ``high`` hold for every episode from the start box or the test states: an episode goes no farther
-        than the failure limits and one decision, and on a bounded track bounded forces give bounded speeds.
+    ``low`` and ``high`` hold for every episode from the start box or the test states: an episode goes no farther
+    than the failure limits and one decision, and on a bounded track bounded forces give bounded speeds.
 
-        Test sets put each variable at -w, 0, +w (or -w, +w), with w = 1.2 m, 0.24 m/s, 18 degrees, 75 degrees/s (150
-        for the short pole).  How many states can be balanced at all, as far as ``feasibility`` finds out:
-    FEASIBILITY_TABLE
-        With ``gravity="up"`` all of them can.  " cells" after a name takes the centres of as many cells: 2/3 w or w/2.
+    Test sets put each variable at -w, 0, +w (or only -w, +w) with w = 1.2 m, 0.24 m/s, 18 degrees and 75 degrees/s
+    (150 for the short pole).  The paper is not clear about two poles: "a" keeps the cart at rest in the middle.  How
+    many states can be balanced at all with -10 or 10 N, as proved by ``feasibility`` with a budget of up to 2e8:
+
+        poles  test set             states  can be balanced  cannot  not known
+        1      "paper" (3^4)            81               73       6          2
+        2      "a" (3^4)                81               43      38          0
+        2      "b" (3^6)               729              385     296         48
+        2      "c" (2^6)                64               30      34          0
+        3      "corners" (2^8)         256               28     212         16
+
+    With ``gravity="up"`` all of them can.  " cells" after a name takes the centres of as many cells: 2/3 w, or w/2.
     """
 
     name = "PoleBalancing"
@@ -116,7 +124,7 @@ class PoleBalancing(Task):
         friction = TRACK_FRICTION if self.track_friction else 0.0
         next_states = advance(states, self._forces[actions], gravity, track_friction=friction)
         fails = _fails(next_states)
-        return next_states, -fails.astype(np.float64), fails
+        return next_states, np.where(fails, -1.0, 0.0), fails
 
     def _test_states(self, name: str) -> Floats:
         name, _, cells = name.partition(" ")

@@ -24,7 +24,7 @@ class UniformRandom:
         self._rng = as_generator(random_state)
 
     def __call__(self, observations: Floats) -> Array:
-        return self.actions[self._rng.integers(len(self.actions), size=len(observations))]
+        return self.actions.take(self._rng.integers(len(self.actions), size=len(observations)))
 
 
 class EpsilonGreedy:
@@ -66,6 +66,8 @@ def action_indices(choices: Any, n_rows: int, actions: Sequence[str]) -> Integer
 
 def _unknown(array: Array, n_actions: int) -> Array:
     if array.dtype.kind in "iu":
+        if array.min() >= 0 and array.max() < n_actions:  # two passes without an array of their own
+            return np.zeros(1, dtype=bool)
         return (array < 0) | (array >= n_actions)
     if array.dtype.kind in "bf":  # 2.0 is the place 2; nan and 0.5 are no place
         return ~np.isin(array, np.arange(n_actions))

@@ -89,7 +89,7 @@ def collect(
         log = _to_log(steps, n_episodes, len(simulator.actions))
         logs.append(log[: n - n_rows])
         n_episodes, n_rows = n_episodes + n_new, n_rows + len(log)
-    return join(logs)
+    return logs[0] if len(logs) == 1 else join(logs)
 
 
 def rollout(
@@ -124,10 +124,11 @@ def _play(
     """Run an episode from each state, all in step, dropping those that are over."""
     rows = np.arange(len(states))
     observations = simulator.observe(states)
+    step = getattr(simulator, "step_trusted", simulator.step)  # what is known to be good need not be checked again
     for _ in range(max_steps):
         # A policy gets a copy: one that scales its input in place must not move the simulator.
         actions = action_indices(policy(observations.copy()), len(rows), simulator.actions)
-        states, rewards, terminals = simulator.step(states, actions, rng)
+        states, rewards, terminals = step(states, actions, rng)
         next_observations = simulator.observe(states)
         yield _Step(rows, observations, actions, rewards, next_observations, terminals)
         goes_on = ~(terminals | simulator.truncates(states))

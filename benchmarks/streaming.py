@@ -1,8 +1,8 @@
 """Learning from a stream: what splitting the data costs, and that memory stays flat however long it gets.
 
-Puddle world in chunks of t_m = t_v transitions gives the model of one batch (the paper's section 5.2.1).  Transitions of
-two poles, made on the fly and discarded after use, go through ``partial_fit`` in a process of its own for each length
-(``python -m benchmarks.streaming N FORM``); the paper needed 20 minutes for 10^7 of them (three poles).
+Puddle world in chunks of t_m = t_v transitions gives the model of one batch (the paper's section 5.2.1).  Transitions
+of two poles, made on the fly and discarded after use, go through ``partial_fit``, in a process of its own for each
+length (``python -m benchmarks.streaming N FORM``); the paper needed 20 minutes for 10^7 of them (three poles).
 """
 
 from __future__ import annotations

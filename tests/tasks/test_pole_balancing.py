@@ -10,9 +10,10 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbrl.tasks import pole_balancing
+from kbrl.tasks import pole_dynamics
 from kbrl.tasks.gymnasium_env import TaskEnv
-from kbrl.tasks.pole_balancing import PoleBalancing, advance
+from kbrl.tasks.pole_balancing import PoleBalancing
+from kbrl.tasks.pole_dynamics import advance
 from tasks import slow_poles
 
 DOWN, UP = -9.8, 9.8
@@ -27,12 +28,12 @@ def random_states(n, n_poles, seed=0):
 
 def differentiate(state, force, gravity, track_friction):
     """Return the library's time derivative of one state."""
-    n_poles, n_lanes = len(state) // 2 - 1, pole_balancing._LANES
+    n_poles, n_lanes = len(state) // 2 - 1, pole_dynamics._LANES
     block, slopes = (np.repeat(np.asarray(state)[:, None], n_lanes, axis=1) for _ in range(2))
     poles = np.array([slow_poles.HALF_LENGTHS[:n_poles], slow_poles.MASSES[:n_poles]])
     scratch = np.empty((2, 1 + n_poles, n_lanes))
     constants = np.array([gravity, track_friction, 2e-6])
-    pole_balancing._differentiate(block, np.full(n_lanes, force), poles, constants, slopes, scratch)
+    pole_dynamics._differentiate(block, np.full(n_lanes, force), poles, constants, slopes, scratch)
     return slopes[:, 0]
 
 
@@ -110,7 +111,7 @@ def test_a_state_moves_the_same_alone_and_in_any_company(n_poles):
 @settings(max_examples=200, deadline=None)
 def test_sine_and_cosine_are_right_to_the_last_places(angle):
     expected = (np.sin(angle), np.cos(angle))
-    np.testing.assert_allclose(pole_balancing._sine_and_cosine(angle), expected, rtol=0, atol=2.3e-16)
+    np.testing.assert_allclose(pole_dynamics._sine_and_cosine(angle), expected, rtol=0, atol=2.3e-16)
 
 
 def test_absurd_angles_are_failures_and_no_nan():

@@ -25,8 +25,8 @@ RATES = (0.0, 0.5, 1.0, 2.0)  # Hz
 DECISIONS_PER_SECOND = 5
 
 STEP = 0.05  # of Euler and Maruyama, in the Epileptor's unit of time
-STEPS_PER_SAMPLE = 15  # a sample of the potential is its mean over 0.75 units
-SAMPLES_PER_DECISION = 8  # a decision lasts 6 units, so that 1 Hz is a pulse every 30 units
+STEPS_PER_SAMPLE = 12  # a sample of the potential is its mean over 0.6 units
+SAMPLES_PER_DECISION = 8  # a decision lasts 4.8 units, so that 1 Hz is a pulse every 24 units
 PULSE_STEPS = 20  # a pulse lasts 1 unit,
 PULSE_HEIGHT = 2.0  # and is added to x1'
 SLOW_TIME = 2857.0  # time constant of z, which brings seizures on and ends them
@@ -37,9 +37,9 @@ START = (-1.6, -11.0, 3.5, -0.9, 0.0, -0.16, -1.6)  # x1, y1, z, x2, y2, u, leve
 WARM_UP = 500  # decisions that are thrown away
 
 N_LAGS = 15
-SAMPLES_PER_LAG = 3  # 2.25 units are 0.075 s
+SAMPLES_PER_LAG = 3  # 1.8 units are 0.075 s
 TRACE_KEPT = 0.5  # of the trace, from one decision to the next
-TRACE_HEIGHT = 2.0  # what a pulse adds to it: enough to reach the leading components
+TRACE_HEIGHT = 3.0  # what a pulse adds to it: enough to reach the leading components
 N_COMPONENTS = 5
 
 

@@ -19,7 +19,8 @@ from scipy.linalg import solve_discrete_are
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_rows, whole
-from kbrl.tasks.pole_balancing import ANGLE_LIMIT, GRAVITY, TRACK_LIMIT, PoleBalancing, advance
+from kbrl.tasks.pole_balancing import PoleBalancing
+from kbrl.tasks.pole_dynamics import ANGLE_LIMIT, GRAVITY, TRACK_LIMIT, advance
 
 Plan = NDArray[np.int16]
 

@@ -7,6 +7,7 @@ All contenders but kbrl leave out the running log-scale that keeps small widths 
 
 from __future__ import annotations
 
+import ctypes
 import math
 import tempfile
 from collections.abc import Callable, Iterator
@@ -145,7 +146,7 @@ def with_kbrl(problem: Problem) -> Build:
     return build
 
 
-def with_c(problem: Problem, library: yardstick.ctypes.CDLL) -> Model:
+def with_c(problem: Problem, library: ctypes.CDLL) -> Model:
     """Fill the two kernel matrices of a chunk in C, and multiply them by NumPy."""
     m = len(problem.reps)
     points = np.ascontiguousarray(problem.reps.T)

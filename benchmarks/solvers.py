@@ -56,7 +56,7 @@ def _compare(mdp: FiniteMDP, tick: Tick) -> Report:
     measured = cpu_times(contenders, rounds=2, tick=tick)
     rows = [
         Row(
-            f"kbrl: {method}, {solutions[method].iterations} improvements",
+            f"{method}, {solutions[method].iterations} improvements",
             seconds(value),
             times(value / measured[AUTO]),
         )

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.measure import Report, Row, Section, Tick, at_most, cpu_times, seconds, times
 from benchmarks.memory import ROOT, megabytes, peak_memory, reset_peak_memory
 
-CHUNK = 100_000
+CHUNK = 20_000
 FORMS = {
     "dense, m = 200": {"n_reps": 200},
     "sparse, m = 2000": {"n_reps": 2000, "sample_neighbors": 50, "rep_neighbors": 10},
@@ -28,7 +28,7 @@ FORMS = {
 def run(quick: bool, tick: Tick) -> Iterator[Report]:
     """Yield the table of intervals, then that of lengths."""
     yield _intervals(2000 if quick else 8000, tick)
-    yield _lengths((CHUNK, 2 * CHUNK) if quick else (10**5, 10**6, 10**7), tick)
+    yield _lengths((2 * CHUNK, 4 * CHUNK) if quick else (10**5, 10**6, 10**7), tick)
 
 
 SECTION = Section("streaming", run)
@@ -40,7 +40,8 @@ def _intervals(n: int, tick: Tick) -> Report:
 
     log = PuddleWorld().collect(n, random_state=0)
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 10)] * 2), axis=-1).reshape(-1, 2)
-    settings = {"reps": grid, "sample_width": 0.1, "rep_width": 0.1, "n_jobs": 1}
+    # One scaling for all: by itself, a model would take that of its first chunk.
+    settings = {"reps": grid, "sample_width": 0.1, "rep_width": 0.1, "n_jobs": 1, "scaling": log.states.std(axis=0)}
     models = {}
 
     def learn(interval: int) -> None:

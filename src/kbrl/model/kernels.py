@@ -28,7 +28,7 @@ from kbrl.model.compiled import FARTHEST
 Profile = str | Callable[[Floats], Floats]
 
 PROFILES = ("exponential", "gaussian")
-BLOCK_ROWS = 2048  # of a block of distances, so that it stays in the cache
+BLOCK_ROWS = 1024  # of a block of distances, so that it stays in the cache
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import sparse
-from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.transitions import Transitions
-from kbrl.model.basis import Basis, Samples, for_each_action
+from kbrl.model.basis import Basis, Samples, for_each_action, nearest_samples
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.model.kernels import blocks, log_profile, log_ratio
+from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
 
 _CHUNK_ROWS = 2**19  # bounds the memory of the search trees without growing many small ones
 _FIELDS = ("distances", "rewards", "next_states", "terminals")
@@ -99,7 +98,7 @@ class Neighborhoods:
     def _add(self, parts: list[Samples], n_jobs: int) -> None:
         def work(action: int) -> None:
             if len(parts[action].rewards):
-                self._keep_nearest(action, *_nearest(parts[action], self.basis.reps, self.n_neighbors))
+                self._keep_nearest(action, *_nearest(parts[action], self.basis, self.n_neighbors))
 
         for_each_action(work, self.basis.n_actions, n_jobs)
         self.counts += [len(part.rewards) for part in parts]
@@ -119,16 +118,17 @@ class Neighborhoods:
 
     def _transition_rows(self, action: int, weights: Floats) -> Floats | sparse.csr_array:
         """Return K D for one action, (n_reps, n_reps), without the rows of D that K does not touch."""
-        n_reps = self.basis.n_reps
+        order = self.basis.search_order
+        places = np.argsort(order)
         if self.basis.rep_weights.kernel.neighbors is not None:
-            return sparse.csr_array(self._product(action, slice(0, n_reps), weights))
-        n_block = max(1, 2048 // self.n_neighbors)
-        return np.concatenate([self._product(action, rows, weights) for rows in blocks(n_reps, n_block)])
+            return sparse.csr_array(self._product(action, order, weights)[places])
+        n_block = max(1, BLOCK_ROWS // self.n_neighbors)
+        parts = [self._product(action, order[rows], weights) for rows in blocks(self.basis.n_reps, n_block)]
+        return np.concatenate(parts)[places]
 
-    def _product(self, action: int, rows: slice, weights: Floats) -> Floats | sparse.csr_array:
+    def _product(self, action: int, rows: Integers, weights: Floats) -> Floats | sparse.csr_array:
         next_states = self.next_states[action, rows].reshape(-1, self.basis.reps.shape[1])
-        terminals = self.terminals[action, rows].ravel()
-        to_reps = self.basis.to_reps(next_states, terminals)
+        to_reps = self.basis.to_reps(next_states, self.terminals[action, rows].ravel())
         k = weights[rows]
         row_starts = np.arange(0, k.size + 1, self.n_neighbors)
         return sparse.csr_array((k.ravel(), np.arange(k.size), row_starts), (len(k), k.size)) @ to_reps
@@ -153,13 +153,13 @@ def _canonical_order(distances: Floats, rewards: Floats, terminals: Booleans, ne
     return np.lexsort(keys, axis=1)
 
 
-def _nearest(samples: Samples, reps: Floats, n_neighbors: int) -> tuple[Floats, Floats, Booleans, Floats]:
+def _nearest(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Floats, Floats, Booleans, Floats]:
     """Return the mu nearest samples to each representative state, (n_reps, k), with all those at the mu-th distance."""
     n_samples = len(samples.rewards)
-    distances, indices = cKDTree(samples.states).query(reps, k=[*range(1, min(n_neighbors + 1, n_samples) + 1)])
+    distances, indices = nearest_samples(samples.states, basis, min(n_neighbors + 1, n_samples))
     if n_samples > n_neighbors and (distances[:, n_neighbors] <= distances[:, n_neighbors - 1]).any():
         samples = _thin_out(samples, n_neighbors)
-        distances, indices = _with_ties(samples, reps, n_neighbors)
+        distances, indices = _with_ties(samples, basis, n_neighbors)
     picked = np.minimum(indices, len(samples.rewards) - 1)  # missing ones have an infinite distance
     return distances, samples.rewards[picked], samples.terminals[picked], samples.next_states[picked]
 
@@ -173,16 +173,15 @@ def _thin_out(samples: Samples, n_neighbors: int) -> Samples:
     new_state[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     starts = np.flatnonzero(new_state)
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    return samples.part(order[rank < n_neighbors])
+    return samples.take(order[rank < n_neighbors])
 
 
-def _with_ties(samples: Samples, reps: Floats, n_neighbors: int) -> tuple[Floats, Integers]:
+def _with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Floats, Integers]:
     """Search until the last neighbour found is farther than the mu-th, for every representative state."""
-    tree = cKDTree(samples.states)
     n_samples, reach = len(samples.rewards), n_neighbors
     while True:
         reach = min(2 * reach, n_samples)
-        distances, indices = tree.query(reps, k=[*range(1, reach + 1)])
+        distances, indices = nearest_samples(samples.states, basis, reach)
         tied = distances[:, -1] <= distances[:, min(n_neighbors, reach) - 1]
         if reach == n_samples or not tied.any():
             return distances, indices

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import one_of
 from kbrl.data.transitions import Transitions
 from kbrl.model import compiled
-from kbrl.model.basis import Basis, Samples, for_each_action
+from kbrl.model.basis import Basis, Samples, for_each_action, nearest_samples
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
@@ -65,7 +64,7 @@ class KernelSums:
         if self.basis.sample_kernel.neighbors is not None:
             self._add(self._add_nearest, self.basis.by_action(log), n_jobs)
             return self
-        for chunk in log.chunks(BLOCK_ROWS * max(32, 2 * self.basis.n_actions)):
+        for chunk in log.chunks(BLOCK_ROWS * max(16, 2 * self.basis.n_actions)):
             self._add(self._add_dense, self.basis.by_action(chunk), n_jobs)
         return self
 
@@ -190,7 +189,7 @@ class KernelSums:
         """Add the mu nearest samples of this chunk to each representative state."""
         kernel = self.basis.samples_at_reps
         n_neighbors = min(kernel.kernel.neighbors or 1, len(samples.rewards))
-        distances, indices = cKDTree(samples.states).query(self.basis.reps, k=[*range(1, n_neighbors + 1)])
+        distances, indices = nearest_samples(samples.states, self.basis, n_neighbors)
         z = np.minimum(distances * kernel.inverse_widths[:, None], FARTHEST)
         self._move_reference(action, np.minimum(self.nearest[action], z[:, 0]))
         values = np.exp(log_ratio(z, self.nearest[action][:, None], kernel.kernel.profile))

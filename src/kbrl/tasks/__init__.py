@@ -1,5 +1,7 @@
 """Stage 6: where policies act.  Importing this registers the tasks with Gymnasium, where that is installed."""
 
+from kbrl.tasks.epilepsy import Epilepsy as Epilepsy
+from kbrl.tasks.epilepsy import FixedFrequency as FixedFrequency
 from kbrl.tasks.from_gymnasium import from_gymnasium as from_gymnasium
 from kbrl.tasks.helicopter import Helicopter as Helicopter
 from kbrl.tasks.hiv import HIV as HIV
@@ -7,7 +9,7 @@ from kbrl.tasks.pole_balancing import PoleBalancing as PoleBalancing
 from kbrl.tasks.puddle_world import PuddleWorld as PuddleWorld
 from kbrl.tasks.task import Task as Task
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (PuddleWorld, PoleBalancing, HIV, Helicopter)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (PuddleWorld, PoleBalancing, HIV, Epilepsy, Helicopter)}
 
 
 def _register() -> None:

@@ -33,6 +33,10 @@ TEST_SEED = 0  # of the draw of the test states
 DRAWN = 1000  # decisions in a picture, the last ones
 
 
+def _component_names(n: int) -> tuple[str, ...]:
+    return tuple(f"component {i + 1}" for i in range(n))
+
+
 class FixedFrequency:
     """Pulses at a fixed rate, whatever the state: after n calls, exactly n * hz / decisions_per_second, rounded down.
 
@@ -83,14 +87,17 @@ class Epilepsy(Task):
     the row after a recording's last is the next one's first (``across_recordings=False``: last rows are nobody's
     neighbours); an episode starts midway between two random rows (``start="row"``: in one); the noise is uniform
     from 0 to twice ``noise_scale`` times the mean size of a step (``noise_centred=True``: around 0).
-    States are clipped to the recordings' range widened by a tenth on each side; policies on real recordings do not
-    get there.  Test sets: ten rows ("rows") or ten points of the range ("box"), drawn uniformly with seed 0.
+    States are clipped to the recordings' range widened by a tenth on each side.  Real recordings do not lead there;
+    the substitute does where pulses come faster than the 2 Hz recorded.
+    Test sets: ten rows ("rows") or ten points of the range ("box"), drawn uniformly with seed 0.
     """
 
     name = "Epilepsy"
+    source = "Bush and Pineau 2009; a substitute by default"
     actions = ("wait", "pulse")
     discount = 0.99
     max_steps = 10_000
+    state_names = _component_names(N_COMPONENTS)
     test_sets = ("rows", "box")
 
     def __init__(
@@ -120,8 +127,8 @@ class Epilepsy(Task):
             recordings = read_recordings(recordings)
         self._given = recordings
         self.source = SOURCE if recordings is None else recordings.source
-        n_dims = N_COMPONENTS if recordings is None else recordings.features.shape[1]
-        self.state_names = tuple(f"component {i + 1}" for i in range(n_dims))
+        if recordings is not None and recordings.features.shape[1] != N_COMPONENTS:
+            self.state_names = _component_names(recordings.features.shape[1])
 
     @property
     def recordings(self) -> Recordings:
@@ -201,9 +208,10 @@ class Epilepsy(Task):
             pulsed = first + np.flatnonzero(np.asarray(actions)[first:])
             mark = bottom + 0.06 * (top - bottom)
             axes.vlines(pulsed / self.decisions_per_second, bottom, mark, color="tab:blue", linewidth=1.0)
-        axes.set(xlim=(seconds[0] - width, seconds[-1] + width), ylim=(bottom, top), xlabel="seconds")
+        right = max(seconds[-1], seconds[0] + 10.0) + width
+        axes.set(xlim=(seconds[0] - width, right), ylim=(bottom, top), xlabel="seconds")
         axes.set_ylabel("first component of the field potential")
-        label = "SUBSTITUTE, simulated with the Epileptor" if self.recordings.is_substitute else "recordings"
+        label = "SUBSTITUTE: Epileptor" if self.recordings.is_substitute else "recordings"
         axes.set_title(f"{self.name} ({label}), decision {n - 1}\nshaded red: seizure; blue ticks: pulses", fontsize=10)
 
     def _reset(self, n: int, rng: np.random.Generator) -> Floats:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +64,7 @@ class Recordings:
         stimulation = as_floats(self.stimulation, "stimulation")
         _check_shape(stimulation, (n_dims,), "stimulation", "one number a feature")
         check_finite(stimulation, "stimulation")
+        _check_shape(as_floats(self.magnitude, "magnitude"), (), "magnitude", "one number")
         if not math.isfinite(self.magnitude):
             raise ValueError(f"magnitude must be a finite number, but it is {self.magnitude!r}.")
         fields = {"features": features, "stimulation": stimulation, "pulses": pulses}
@@ -103,6 +105,8 @@ class _Parameters(NamedTuple):
 
 def read_recordings(folder: Any) -> Recordings:
     """Read the recordings of a folder; an error names the file, the line and what stands there."""
+    if not isinstance(folder, (str, PathLike)):
+        raise TypeError(f"recordings must be the path of a folder, or Recordings, but they are {folder!r}.")
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"The recordings folder {str(folder)!r} is not a folder. Pass one with {PARAMETERS}.")

@@ -218,7 +218,7 @@ def _draw_cart(axes: Any, state: Floats, force: float | None) -> None:
         axes.annotate("", (head, 0.12), (tail, 0.12), arrowprops={"arrowstyle": "->", "color": "tab:green", "lw": 2})
     axes.text(-2.4, 1.3, text, va="top")
     if has_failed(state[None])[0]:
-        axes.text(0, 1.3, "failed", va="top", ha="center", color="tab:red", weight="bold")
+        axes.text(-2.4, 0.72, "failed", va="top", color="tab:red", weight="bold")
     if len(angles) > 1:
         axes.text(2.4, 1.3, "short pole drawn\n4 times its length", va="top", ha="right", color=_COLORS[1])
     axes.set(xlim=(-2.75, 2.75), ylim=(-0.1, 1.35), aspect="equal")

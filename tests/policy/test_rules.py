@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from kbrl.policy.rules import EpsilonGreedy, UniformRandom, action_indices
+from kbrl.policy.rules import Constant, EpsilonGreedy, UniformRandom, action_indices
+from kbrl.tasks import PuddleWorld
 
 STATES = np.zeros((40_000, 2))
 
@@ -65,3 +66,15 @@ def test_epsilon_and_the_list_of_actions_are_checked():
         UniformRandom([])
     with pytest.raises(ValueError, match="one action a state"):
         EpsilonGreedy(lambda observations: np.zeros(3), 0.1, range(2), 0)(np.zeros((2, 1)))
+
+
+def test_a_constant_policy_always_answers_the_same():
+    assert Constant("wait")(np.zeros((3, 2))).tolist() == ["wait"] * 3
+    assert Constant(2)(np.zeros((1, 2))).tolist() == [2]
+
+
+def test_fixed_policies_are_evaluated_like_learners():
+    task = PuddleWorld(noise=False)
+    by_name, by_place = task.evaluate(Constant("right"), "top"), task.evaluate(Constant(2), "top")
+    np.testing.assert_array_equal(by_name.returns, by_place.returns)
+    assert by_name.lengths.tolist() == task.evaluate(lambda states: [2] * len(states), "top").lengths.tolist()

@@ -8,13 +8,14 @@ Paper: section 5.2.3; Sutton 1996; the order within a step follows RL-Library's 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import numpy as np
 from numba import njit
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import as_floats, as_generator, as_rows, check_finite, in_unit_interval, positive, whole
+from kbrl.checks import as_floats, as_generator, as_rows, in_unit_interval, positive, whole
 from kbrl.learners.estimator import Learner
 from kbrl.learners.exploration import as_exploration
 from kbrl.policy.tile_coding import fill_q, fill_tiles
@@ -78,13 +79,17 @@ class SARSA(Learner):
         )
         self._rule = as_exploration(self.exploration)
         self._rng = as_generator(self.random_state)
-        self.weights_: Floats = np.zeros(whole(self.memory, "memory"))
-        self._traces: Floats = np.zeros(self.memory)
-        self._active: Integers = np.zeros(self.memory, dtype=np.intp)  # the places with a trace
+        n_actions = len(self.action_labels_)
+        n_blocks = whole(self.memory, "memory") // n_actions
+        if n_blocks == 0:
+            raise ValueError(f"memory must hold a weight for each of {n_actions} actions, but it is {self.memory}.")
+        self.weights_: Floats = np.zeros((n_blocks, n_actions))
+        self._traces: Floats = np.zeros((n_blocks, n_actions))
+        self._active: Integers = np.zeros(self.weights_.size, dtype=np.intp)  # the places with a trace
         self._n_active = 0
-        shape = (len(self.action_labels_), self.n_tilings)
-        self._tiles, self._next_tiles = np.zeros(shape, dtype=np.intp), np.zeros(shape, dtype=np.intp)
-        self._q: Floats = np.zeros(shape[0])
+        self._tiles = np.zeros(self.n_tilings, dtype=np.intp)
+        self._next_tiles = np.zeros(self.n_tilings, dtype=np.intp)
+        self._q: Floats = np.zeros(n_actions)
         self._places = {label: place for place, label in enumerate(self.action_labels_.tolist())}
         self._expected: Floats | None = None  # the state of which the next action is already chosen
         self._next_action = 0
@@ -102,23 +107,32 @@ class SARSA(Learner):
 
     def act(self, state: Any) -> Any:
         """Return the label of the action to take in one state; a state other than expected begins a new episode."""
-        observation = as_rows([state], "state", n_dims=len(self._low))[0]
-        if self._expected is None or not np.array_equal(observation, self._expected):
-            self._begin_episode(observation)
+        self._meet(self._checked(state, "state"))
         return self.action_labels_[self._next_action]
 
     def observe(self, observation: Any, action: Any, reward: float, next_observation: Any, terminated: bool) -> None:
         """Learn from one transition, and choose the next action."""
-        rows = as_rows([observation, next_observation], "observations", n_dims=len(self._low))
+        state, next_state = self._checked(observation, "observation"), self._checked(next_observation, "observation")
         place = self._places.get(action)
         if place is None:
             raise ValueError(f"action must be among {self.action_labels_.tolist()}, but it is {action!r}.")
-        reward = float(reward)
-        check_finite(np.array([reward]), "reward")
-        if self._expected is None or not np.array_equal(rows[0], self._expected):
-            self._begin_episode(rows[0])
-        self._learn(place, reward, rows[1], bool(terminated))
+        if not isfinite(reward):
+            raise ValueError(f"reward must be finite, but it is {reward!r}.")
+        self._meet(state)
+        self._learn(place, float(reward), next_state, bool(terminated))
         self.n_seen += 1
+
+    def _checked(self, state: Any, name: str) -> Floats:
+        """Return one state as an array; what is wrong with it is found out only if something is."""
+        row = np.asarray(state, dtype=np.float64)
+        if row.shape == self._low.shape and isfinite(row.sum()):
+            return row
+        return as_rows([state], name, n_dims=len(self._low))[0]
+
+    def _meet(self, state: Floats) -> None:
+        """Begin a new episode where the state is not the one that was expected."""
+        if self._expected is None or (state != self._expected).any():
+            self._begin_episode(state)
 
     def act_all(self, observations: Floats) -> Array:
         """Return the action of the one episode that is going on, (1,)."""
@@ -142,37 +156,62 @@ class SARSA(Learner):
             result = np.empty((len(scaled_states), len(self.action_labels_)))
             tiles = np.zeros_like(self._tiles)
             for row, state in enumerate(scaled_states - self._low / self.scale_):
-                fill_tiles(state, self.n_tilings, self.memory, tiles)
+                fill_tiles(state, len(self.weights_), tiles)
                 fill_q(self.weights_, tiles, result[row])
             return result
 
         return q
 
     def _begin_episode(self, observation: Floats) -> None:
-        self._traces[self._active[: self._n_active]] = 0.0
+        self._traces.ravel()[self._active[: self._n_active]] = 0.0
         self._n_active = 0
         self._next_action = self._choose(observation, self._tiles)
         self._expected = observation.copy()
 
     def _choose(self, observation: Floats, tiles: Integers) -> int:
         """Find the active tiles of a state, and choose an action: random or, ties broken at random, the best."""
-        fill_tiles((observation - self._low) / self.scale_, self.n_tilings, self.memory, tiles)
-        fill_q(self.weights_, tiles, self._q)
         chance, place = self._rng.random(2)
-        if chance < self._rule.epsilon(self.n_seen):
-            return int(place * len(self._q))
-        best = np.flatnonzero(self._q == self._q.max())
-        return int(best[int(place * len(best))])
+        explores = chance < self._rule.epsilon(self.n_seen)
+        return choose(observation, self._low, self.scale_, self.weights_, tiles, self._q, explores, place)
 
     def _learn(self, action: int, reward: float, next_observation: Floats, terminated: bool) -> None:
         ahead = 0.0
         if not terminated:
             self._next_action = self._choose(next_observation, self._next_tiles)
             ahead = float(self.discount) * float(self._q[self._next_action])
-        arrays = (self.weights_, self._traces, self._active, self._n_active, self._tiles)
+        arrays = (self.weights_.ravel(), self._traces.ravel(), self._active, self._n_active, self._tiles, len(self._q))
         self._n_active = update(*arrays, action, reward + ahead, self._alpha, self._decay, float(self.least_trace))
         self._tiles, self._next_tiles = self._next_tiles, self._tiles
         self._expected = None if terminated else next_observation.copy()
+
+
+@njit(cache=True, nogil=True)
+def choose(
+    observation: Floats,
+    low: Floats,
+    widths: Floats,
+    weights: Floats,
+    tiles: Integers,
+    q: Floats,
+    explores: bool,
+    place: float,
+) -> int:
+    """Fill tiles and q of a state, and return an action: any, or one of the best, as ``place`` in [0, 1) decides."""
+    fill_tiles((observation - low) / widths, len(weights), tiles)
+    fill_q(weights, tiles, q)
+    if explores:
+        return int(place * len(q))
+    top = q.max()
+    n_best = 0
+    for action in range(len(q)):
+        n_best += q[action] == top
+    wanted = int(place * n_best)
+    for action in range(len(q)):
+        if q[action] == top:
+            if wanted == 0:
+                return action
+            wanted -= 1
+    return 0
 
 
 @njit(cache=True, nogil=True)
@@ -182,6 +221,7 @@ def update(
     active: Integers,
     n_active: int,
     tiles: Integers,
+    n_actions: int,
     action: int,
     target: float,
     alpha: float,
@@ -190,7 +230,7 @@ def update(
 ) -> int:
     """Decay the traces, renew those of the tiles of the action taken, and move all traced weights towards the target.
 
-    Returns the number of places with a trace.
+    Weights and traces are flat: action a of block b is at b * n_actions + a.  Returns how many places have a trace.
     """
     kept = 0
     for k in range(n_active):
@@ -201,18 +241,16 @@ def update(
         else:
             active[kept] = place
             kept += 1
-    for other in range(len(tiles)):
-        if other != action:
-            for tiling in range(tiles.shape[1]):
-                traces[tiles[other, tiling]] = 0.0
     error = target
-    for tiling in range(tiles.shape[1]):
-        place = tiles[action, tiling]
-        error -= weights[place]
-        if traces[place] == 0.0 and kept < len(active):
-            active[kept] = place
+    for tiling in range(len(tiles)):
+        start = tiles[tiling] * n_actions
+        error -= weights[start + action]
+        had_trace = traces[start + action] != 0.0
+        traces[start : start + n_actions] = 0.0  # the other actions' are cleared
+        traces[start + action] = 1.0
+        if not had_trace and kept < len(active):
+            active[kept] = start + action
             kept += 1
-        traces[place] = 1.0
     for k in range(kept):
         weights[active[k]] += alpha * error * traces[active[k]]
     return kept

@@ -27,6 +27,16 @@ class UniformRandom:
         return self.actions.take(self._rng.integers(len(self.actions), size=len(observations)))
 
 
+class Constant:
+    """Always the same action."""
+
+    def __init__(self, action: Any) -> None:
+        self.action = action
+
+    def __call__(self, observations: Floats) -> Array:
+        return np.full(len(observations), self.action)
+
+
 class EpsilonGreedy:
     """The actions of a policy, each replaced by a uniformly random one with probability epsilon."""
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kbrl.learners.exploration import Optimism as Optimism
     from kbrl.learners.kbrl import KBRL as KBRL
     from kbrl.learners.kbsf import KBSF as KBSF
+    from kbrl.learners.model_file import load_model as load_model
+    from kbrl.learners.model_file import save_model as save_model
     from kbrl.learners.online import OnlineAgent as OnlineAgent
     from kbrl.learners.online import OnlineRun as OnlineRun
     from kbrl.learners.sarsa import SARSA as SARSA
@@ -44,6 +46,8 @@ _HOMES = {
     "Epsilon": "kbrl.learners.exploration",
     "Optimism": "kbrl.learners.exploration",
     "clone": "kbrl.learners.estimator",
+    "save_model": "kbrl.learners.model_file",
+    "load_model": "kbrl.learners.model_file",
     "NotFittedError": "kbrl.checks",
     "KbrlWarning": "kbrl.checks",
 }

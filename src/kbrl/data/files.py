@@ -1,22 +1,91 @@
-"""Files are written beside and renamed: a crash or a full disk leaves the old file whole."""
+"""Files are written beside and renamed: a crash or a full disk leaves the old file whole.
+
+What a killed process left beside goes when the same file is next written: a file that is being written is locked,
+a forgotten one is not.  Where the system has no such locks (Windows), nothing is swept.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # some file systems cannot sync a folder
 
 
 @contextmanager
 def written_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a path beside the target to write to; it takes the target's place when all went well, and goes if not."""
     target = Path(path)
-    beside = target.with_name(f".{target.stem}.{os.getpid()}.part{target.suffix}")
+    _sweep(target)
+    beside, descriptor = _create_beside(target)
     try:
         yield beside
         with open(beside, "rb") as file:
             os.fsync(file.fileno())
+        if fcntl is None:  # Windows renames only what is closed
+            os.close(descriptor)
+            descriptor = -1
         os.replace(beside, target)
+        _sync_folder(target.parent)
     finally:
+        if descriptor >= 0:
+            os.close(descriptor)
         beside.unlink(missing_ok=True)
+
+
+def _create_beside(target: Path) -> tuple[Path, int]:
+    """Create a file beside the target and lock it; return its path and the descriptor that holds the lock."""
+    while True:
+        beside = target.with_name(f".{target.stem}.{os.getpid()}-{secrets.token_hex(4)}.part{target.suffix}")
+        descriptor = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks: then nobody else gets one either
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if beside.exists():
+            return beside, descriptor
+        os.close(descriptor)  # swept by another process before it was locked
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed processes left beside this target: files of such a name that nobody holds a lock on."""
+    if fcntl is None:
+        return
+    name = re.compile(rf"\.{re.escape(target.stem)}\.\d+-[0-9a-f]{{8}}\.part{re.escape(target.suffix)}")
+    with suppress(OSError):
+        for leftover in [entry for entry in os.scandir(target.parent) if name.fullmatch(entry.name)]:
+            with suppress(OSError):
+                _remove_unlocked(leftover.path)
+
+
+def _remove_unlocked(path: str) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a loss of power."""
+    if fcntl is None:
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise

@@ -76,7 +76,7 @@ class Neighborhoods:
         result = Neighborhoods(basis)
         result.counts = self.counts.copy()
         for name in _FIELDS:
-            setattr(result, name, getattr(self, name)[:, kept])
+            setattr(result, name, np.ascontiguousarray(getattr(self, name)[:, kept]))
         return result
 
     def to_mdp(self, discount: float) -> FiniteMDP:

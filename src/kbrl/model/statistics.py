@@ -122,12 +122,13 @@ class KernelSums:
         result = KernelSums(basis)
         result.counts = self.counts.copy()
         for name in ("nearest", "weight", "reward_sum"):
-            setattr(result, name, getattr(self, name)[:, kept])
+            setattr(result, name, np.ascontiguousarray(getattr(self, name)[:, kept]))
         stays, goes = np.flatnonzero(kept), np.flatnonzero(~kept)
         shares = basis.rep_weights.weights(self.basis.reps[goes])
         for action, block in enumerate(self.transition_sum):
             rows = block[stays]
-            result.transition_sum[action] = rows[:, stays] + rows[:, goes] @ shares
+            moved = rows[:, stays] + rows[:, goes] @ shares
+            result.transition_sum[action] = moved if sparse.issparse(moved) else np.ascontiguousarray(moved)
         return result
 
     def to_mdp(self, discount: float) -> FiniteMDP:

@@ -1,0 +1,137 @@
+"""Named arrays and facts in one safetensors file, under a seal: the SHA-256 of all its bytes.
+
+safetensors itself notices almost no flipped bit.  The seal is taken with its own 64 digits set to zero, and stands
+with the format's name and version at the very start, so that nothing is parsed before it was checked.
+
+The writer of the safetensors package orders metadata at random and holds all arrays twice; ours is sixteen lines, and
+equal contents give equal files.  Reading is left to the package.  The layout is described in docs/model_file.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn
+
+import numpy as np
+from safetensors import SafetensorError, deserialize
+
+from kbrl.arrays import Array
+
+# The kinds of arrays that are stored: name in the file, and NumPy's type.
+_TYPES = {"F64": "<f8", "I64": "<i8", "I32": "<i4", "BOOL": "|b1"}
+_NAMES = {np.dtype(numpy_type): name for name, numpy_type in _TYPES.items()}
+_BLANK = b"0" * 64
+_START = re.compile(
+    rb'\{"__metadata__":\{"format":"(?P<format>[^"\\]{1,80})","format_version":"(?P<version>[0-9]{1,9})",'
+    rb'"sha256":"(?P<seal>[0-9a-f]{64})"[,}]'
+)
+_HEAD_BYTES = 512  # in which the start must lie
+
+
+class Contents(NamedTuple):
+    """What a sealed file holds."""
+
+    facts: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+def write_sealed(
+    file: IO[bytes], format_name: str, version: int, facts: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> None:
+    """Write facts, as JSON, and arrays of float64, int64, int32 or bool to an open file."""
+    arrays = {name: _little_endian(array) for name, array in arrays.items()}
+    ordered = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # each is aligned to its own size
+    metadata = {"format": format_name, "format_version": str(version), "sha256": _BLANK.decode()}
+    header: dict[str, Any] = {"__metadata__": metadata | {name: _json(facts[name]) for name in sorted(facts)}}
+    end = 0
+    for name in ordered:
+        array, start, end = arrays[name], end, end + arrays[name].nbytes
+        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = _json(header).encode()
+    text += b" " * (-len(text) % 8)
+    start_of_file = len(text).to_bytes(8, "little") + text
+    digest = hashlib.sha256(start_of_file)
+    for name in ordered:
+        digest.update(_bytes(arrays[name]))
+    file.write(start_of_file.replace(_BLANK, digest.hexdigest().encode(), 1))
+    for name in ordered:
+        file.write(_bytes(arrays[name]))
+
+
+def read_sealed(path: str | os.PathLike[str], format_name: str, version: int) -> Contents:
+    """Read the file if it is whole, unchanged, and of this format and version; else raise a ValueError."""
+    with open(path, "rb") as file:
+        _check_start(file.read(_HEAD_BYTES), Path(path), format_name, version)
+        file.seek(0)
+        raw = file.read()
+    header_end = 8 + int.from_bytes(raw[:8], "little")
+    if header_end > len(raw):
+        refuse(path, f"it is cut short: it has {len(raw)} bytes, and its header alone should have {header_end}")
+    _check_seal(raw, path)
+    try:
+        arrays = {name: _array(**entry) for name, entry in deserialize(raw)}  # type: ignore[no-untyped-call]
+        metadata = json.loads(raw[8:header_end])["__metadata__"]
+        facts = {k: json.loads(v) for k, v in metadata.items() if k not in ("format", "format_version", "sha256")}
+    except (SafetensorError, ValueError, RecursionError) as error:
+        refuse(path, f"its contents cannot be parsed ({error})")
+    return Contents(facts, arrays)
+
+
+def refuse(path: str | os.PathLike[str], fault: str, way_out: str | None = None) -> NoReturn:
+    """Raise the error for a file that cannot be used."""
+    way_out = way_out or "Take a copy of the file that is whole, or make it anew."
+    raise ValueError(f"{os.fspath(path)} cannot be loaded: {fault}. {way_out}")
+
+
+def _check_start(head: bytes, path: Path, format_name: str, version: int) -> None:
+    start = _START.match(head, 8)
+    if start is None:
+        refuse(path, f"it does not start as a {format_name} does; it is another kind of file, or damaged")
+    found, found_version = start["format"].decode("utf-8", "replace"), int(start["version"])
+    if found != format_name:
+        refuse(path, f"it should be a {format_name}, but it says that it is {found!r}")
+    if found_version != version:
+        way_out = (
+            "Install the kbrl that wrote it, or a later one."
+            if found_version > version
+            else "Load and save it with the kbrl that wrote it, or make it anew."
+        )
+        refuse(path, f"its format version is {found_version}, and this kbrl reads version {version}", way_out)
+
+
+def _check_seal(raw: bytes, path: str | os.PathLike[str]) -> None:
+    start = _START.match(raw, 8)
+    assert start is not None
+    first, last = start.span("seal")
+    digest = hashlib.sha256(raw[:first] + _BLANK)
+    digest.update(memoryview(raw)[last:])
+    if digest.hexdigest() != start["seal"].decode():
+        refuse(path, "its bytes are not those that were saved (SHA-256): it was damaged, cut short or edited")
+
+
+def _array(dtype: str, shape: list[int], data: bytearray) -> Array:
+    if dtype not in _TYPES:
+        raise ValueError(f"an array has the type {dtype}, and only {', '.join(_TYPES)} are known")
+    if dtype == "BOOL":
+        flags = np.frombuffer(data, dtype=np.uint8)
+        if flags.size and flags.max() > 1:
+            raise ValueError("a flag is neither 0 nor 1")
+        return flags.view(np.bool_).reshape(shape)
+    return np.frombuffer(data, dtype=_TYPES[dtype]).reshape(shape)
+
+
+def _little_endian(array: Array) -> Array:
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+
+
+def _bytes(array: Array) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

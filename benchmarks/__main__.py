@@ -12,10 +12,10 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import dense, latency, learners, memory, sarsa, simulators, solvers, sparse, streaming
+from benchmarks import dense, latency, learners, memory, rivals, sarsa, simulators, solvers, sparse, streaming
 from benchmarks.measure import Report, Section, show
 
-MODULES = (dense, learners, sparse, latency, memory, solvers, simulators, sarsa, streaming)
+MODULES = (dense, learners, sparse, latency, memory, solvers, simulators, rivals, sarsa, streaming)
 SECTIONS = {module.SECTION.name: module.SECTION for module in MODULES}
 WIDTH = 120  # of tables that do not go to a terminal
 

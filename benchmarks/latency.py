@@ -77,7 +77,7 @@ def _decide_all(
 ) -> Integers:
     chosen = np.empty(len(states), np.intp)
     for t in range(len(states)):
-        chosen[t] = compiled.decide(states[t], points, inverse_widths, rep_q, scratch, shape)
+        chosen[t] = compiled.decide(states[t], points, inverse_widths, rep_q, shape)
     return chosen
 
 

@@ -463,14 +463,19 @@ def test_modified_policy_iteration_does_not_copy_the_rows_of_a_dense_policy():
     assert peak < 0.25 * 8 * 400 * 400
 
 
-def test_auto_chooses_policy_iteration_for_few_states_and_many_actions(monkeypatch):
+def test_auto_chooses_policy_iteration_for_few_states_the_more_the_more_actions(monkeypatch):
     calls = []
     monkeypatch.setattr(planning, "evaluate_policy", lambda *arguments: calls.append(1) or evaluate_policy(*arguments))
     rng = np.random.default_rng(0)
-    for n_actions, form, exact in [(32, "dense", True), (31, "dense", False), (32, "sparse", False)]:
+    for n_states, n_actions, form, exact in [
+        (300, 1, "dense", True),
+        (301, 1, "dense", False),
+        (301, 32, "dense", True),
+        (5, 32, "sparse", False),
+    ]:
         calls.clear()
-        probabilities = rng.dirichlet(np.ones(5), (n_actions, 5))
-        solve(make(probabilities, rng.random((n_actions, 5)), 0.9, form=form))
+        probabilities = rng.dirichlet(np.ones(n_states), (n_actions, n_states))
+        solve(make(probabilities, rng.random((n_actions, n_states)), 0.9, form=form))
         assert bool(calls) == exact
 
 

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from kbrl.learners.estimator import clone as clone
     from kbrl.learners.exploration import Epsilon as Epsilon
     from kbrl.learners.exploration import Optimism as Optimism
+    from kbrl.learners.fitted_q import FittedQ as FittedQ
     from kbrl.learners.kbrl import KBRL as KBRL
     from kbrl.learners.kbsf import KBSF as KBSF
+    from kbrl.learners.lspi import LSPI as LSPI
     from kbrl.learners.model_file import load_model as load_model
     from kbrl.learners.model_file import save_model as save_model
     from kbrl.learners.online import OnlineAgent as OnlineAgent
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from kbrl.model.kernels import Kernel as Kernel
     from kbrl.planning import Solution as Solution
     from kbrl.planning import solve as solve
+    from kbrl.testing import check_learner as check_learner
 
 __version__ = "0.1.0"
 
@@ -39,6 +42,8 @@ _HOMES = {
     "solve": "kbrl.planning",
     "KBRL": "kbrl.learners.kbrl",
     "KBSF": "kbrl.learners.kbsf",
+    "LSPI": "kbrl.learners.lspi",
+    "FittedQ": "kbrl.learners.fitted_q",
     "SARSA": "kbrl.learners.sarsa",
     "Committee": "kbrl.learners.committee",
     "OnlineAgent": "kbrl.learners.online",
@@ -46,6 +51,7 @@ _HOMES = {
     "Epsilon": "kbrl.learners.exploration",
     "Optimism": "kbrl.learners.exploration",
     "clone": "kbrl.learners.estimator",
+    "check_learner": "kbrl.testing",
     "save_model": "kbrl.learners.model_file",
     "load_model": "kbrl.learners.model_file",
     "NotFittedError": "kbrl.checks",

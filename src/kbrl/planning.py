@@ -95,14 +95,14 @@ def solve(
     """Return the optimal values, action values and policy.
 
     ``method`` is "value iteration", "modified policy iteration", "policy iteration" or "auto": policy iteration for a
-    dense MDP of few states and many actions, else modified policy iteration.  ``values`` are where to start from.
+    dense MDP of few states, else modified policy iteration.  ``values`` are where to start from.
 
     Where ``converged``, no value is off by more than ``tolerance`` times the largest that a value could be, which is
     max |r| / (1 - discount); multiplying the rewards therefore changes nothing.  A tolerance that rounding puts out of
     reach is replaced by 64 rounding errors over (1 - discount).  Without convergence after ``max_iterations``
     improvements of the policy, the best estimate so far is returned, with ``converged`` False.
     """
-    one_of(method, ("auto", *_METHODS), "method")
+    one_of(method, ("auto", *METHODS), "method")
     tolerance = positive(tolerance, "tolerance")
     max_iterations = whole(max_iterations, "max_iterations")
     scale = _largest_value(mdp)
@@ -110,9 +110,9 @@ def solve(
     start = np.clip(start, -scale, scale)  # which brings it closer: no value is beyond the scale
     yardstick = _yardstick(mdp, max(tolerance, FLOOR / (1.0 - mdp.discount)) * scale)
     if method == "auto":  # a small linear system costs less than looking through many actions (measured)
-        few_states = mdp.n_states <= 500 and mdp.n_actions >= 32 and not sparse.issparse(mdp.stacked)
+        few_states = mdp.n_states <= (500 if mdp.n_actions >= 32 else 300) and not sparse.issparse(mdp.stacked)
         method = "policy iteration" if few_states else "modified policy iteration"
-    return _iterate(mdp, start, _METHODS[method](mdp, yardstick), yardstick, max_iterations)
+    return _iterate(mdp, start, METHODS[method](mdp, yardstick), yardstick, max_iterations)
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class _PartialEvaluation:
         return values + min(max(step, 0.0), self._yardstick.ahead) * after
 
 
-_METHODS: dict[str, Callable[[FiniteMDP, _Yardstick], Evaluate]] = {
+METHODS: dict[str, Callable[[FiniteMDP, _Yardstick], Evaluate]] = {
     "modified policy iteration": _PartialEvaluation,
     "value iteration": _no_evaluation,
     "policy iteration": _ExactEvaluation,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import as_floats, as_rows, check_finite, check_lengths, refuse_rows
+from kbrl.checks import as_floats, as_rows, check_finite, check_lengths, refuse_rows, whole
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -137,6 +137,7 @@ class Transitions:
 
     def chunks(self, n_rows: int) -> Iterator[Transitions]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
+        whole(n_rows, "n_rows")
         for start in range(0, len(self), n_rows):
             yield self[start : start + n_rows]
 
@@ -191,7 +192,9 @@ def _as_column(array: Array, name: str) -> Array:
 
 
 def _as_labels(values: Any, name: str) -> Array:
-    array = _as_column(np.array(values), name)
+    array = _as_column(_as_array(values), name)
+    if array.dtype.kind == "M" and np.isnat(array).any():
+        refuse_rows(np.isnat(array), array.astype(str), name, "be labels", "Drop the rows without a date.")
     if array.dtype.kind == "f":
         check_finite(array, name)
     if array.dtype.kind == "O":
@@ -206,6 +209,17 @@ def _as_labels(values: Any, name: str) -> Array:
     elif array.dtype.kind not in "biufSUM":
         raise TypeError(f"{name} must be numbers or strings, but their type is {array.dtype}.")
     return array
+
+
+def _as_array(values: Any) -> Array:
+    """Return an array; a list of mixed kinds is not turned into words, so that its faults can be seen."""
+    if isinstance(values, (list, tuple)) and len({type(value) for value in values if not isinstance(value, list)}) > 1:
+        numbers = (bool, int, float, np.number, np.bool_)
+        if not all(isinstance(value, numbers) for value in values):
+            array = np.empty(len(values), dtype=object)
+            array[:] = values
+            return array
+    return np.array(values)
 
 
 def _as_flags(values: Any) -> Booleans:

@@ -16,6 +16,7 @@ from kbrl.arrays import Array, Floats
 from kbrl.checks import as_generator, one_of, whole
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import Learner, as_log, clone, number_of_jobs
+from kbrl.model.basis import scaled
 
 VOTES = ("majority", "mean")
 
@@ -74,27 +75,32 @@ class Committee(Learner):
     def votes(self, states: Any) -> Floats:
         """Return the fraction of the members that prefer each action, (n_states, n_actions)."""
         self._check_fitted()
-        q = self._all_q(states)
-        best = q.argmax(axis=2)
-        return (best[:, :, None] == np.arange(q.shape[2])).mean(axis=0)
+        return _votes(self._all_q(states))
 
     def q_values(self, states: Any) -> Floats:
         """Return the mean of the members' values of each action, (n_states, n_actions)."""
         self._check_fitted()
-        return self._all_q(states).mean(axis=0)
+        return _mean_and_spread(self._all_q(states))[0]
 
     def spread(self, states: Any) -> Floats:
         """Return the standard deviation of the members' values of each action, (n_states, n_actions)."""
         self._check_fitted()
-        q = self._all_q(states)
-        return np.where(np.isfinite(q[0]), np.where(np.isfinite(q), q, 0.0).std(axis=0), 0.0)
+        return _mean_and_spread(self._all_q(states))[1]
 
     def _all_q(self, states: Any) -> Floats:
         return np.stack([member.q_values(states) for member in self.members_])
 
     def _q_function(self) -> Callable[[Floats], Floats]:
+        """Return the mean values, or the shares of the votes, of the members as they are now."""
         self._check_fitted()
-        return lambda scaled_states: self.q_values(scaled_states * self.scale_)
+        policies, vote = [member.policy() for member in self.members_], self.vote
+
+        def q(scaled_states: Floats) -> Floats:
+            states = scaled_states * self.scale_
+            all_q = np.stack([policy.q(scaled(states, policy.scale)) for policy in policies])
+            return _mean_and_spread(all_q)[0] if vote == "mean" else _votes(all_q)
+
+        return q
 
     def _new_members(self) -> list[Any]:
         one_of(self.vote, VOTES, "vote")
@@ -112,3 +118,17 @@ class Committee(Learner):
     def _set(self, members: list[Any]) -> None:
         self.members_ = members
         self.scale_, self.action_labels_ = members[0].scale_, members[0].action_labels_
+
+
+def _votes(all_q: Floats) -> Floats:
+    """Return the fraction of the members that prefer each action, (n_states, n_actions)."""
+    return (all_q.argmax(axis=2)[:, :, None] == np.arange(all_q.shape[2])).mean(axis=0)
+
+
+def _mean_and_spread(all_q: Floats) -> tuple[Floats, Floats]:
+    """Return mean and standard deviation over the members that know an action; -inf and 0 where none does."""
+    known = np.isfinite(all_q)
+    count = np.maximum(known.sum(axis=0), 1)
+    mean = np.where(known, all_q, 0.0).sum(axis=0) / count
+    spread = np.sqrt((np.where(known, all_q - mean, 0.0) ** 2).sum(axis=0) / count)
+    return np.where(known.any(axis=0), mean, -np.inf), spread

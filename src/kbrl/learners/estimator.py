@@ -17,7 +17,7 @@ from kbrl.arrays import Array, Floats
 from kbrl.checks import NotFittedError, as_rows, whole
 from kbrl.data.transitions import Transitions
 from kbrl.model.basis import scaled
-from kbrl.policy.q_functions import GreedyPolicy
+from kbrl.policy.q_functions import GreedyPolicy, check_some_action
 
 L = TypeVar("L", bound="Learner")
 
@@ -69,8 +69,9 @@ class Learner:
 
     def predict(self, states: Any) -> Array:
         """Return the label of the best action for each state, (n_states,)."""
-        best = np.argmax(self.q_values(states), axis=1)
-        return self.action_labels_[best]
+        q = self.q_values(states)
+        check_some_action(q)
+        return self.action_labels_[np.argmax(q, axis=1)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from kbrl.arrays import Floats
+from kbrl.arrays import Array, Floats
 from kbrl.checks import in_unit_interval, positive, whole
 from kbrl.learners.kbsf import KBSF
 from kbrl.model.finite_mdp import FiniteMDP
@@ -104,3 +104,13 @@ def as_exploration(exploration: Any) -> Exploration:
         f"exploration must be a probability, an Epsilon, an Optimism or another rule with plan and epsilon, "
         f"but it is {exploration!r}."
     )
+
+
+def as_actions(actions: Any) -> Array:
+    """Return the labels of actions, given as labels or by their number."""
+    if np.ndim(actions) == 0:
+        return np.arange(whole(actions, "actions"))
+    labels = np.asarray(actions)
+    if labels.ndim != 1 or len(labels) == 0 or len(np.unique(labels)) != len(labels):
+        raise ValueError(f"actions must be a number or different labels, at least one, but they are {actions!r}.")
+    return labels

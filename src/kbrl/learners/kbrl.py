@@ -18,10 +18,11 @@ from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import Learner, as_log
 from kbrl.learners.kbsf import TERMINALS
+from kbrl.learners.reduced_model import say_if_not_converged
 from kbrl.model.basis import scaled
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, KernelAt, Profile, blocks, check_profile
-from kbrl.planning import Solution, solve
+from kbrl.planning import METHODS, Solution, solve
 from kbrl.policy.q_functions import SampleQ
 
 
@@ -68,9 +69,11 @@ class KBRL(Learner):
         ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
         by_action = log.by_action()
         samples = SampleQ.of(kernel, states, log.rewards, by_action)
-        self.mdp_ = _sample_mdp(samples, next_states, ends, by_action, float(self.discount))
-        self.solution_ = solve(self.mdp_, self.solver, tolerance=self.tolerance)
-        worths = log.rewards + self.discount * np.where(ends, 0.0, self.solution_.values)
+        mdp = _sample_mdp(samples, next_states, ends, by_action, float(self.discount))
+        solution = solve(mdp, self.solver, tolerance=self.tolerance)
+        say_if_not_converged(solution)
+        worths = log.rewards + self.discount * np.where(ends, 0.0, solution.values)
+        self.mdp_, self.solution_ = mdp, solution
         self._samples = SampleQ(samples.samples, [worths[rows] for rows in by_action])
         self.scale_ = scale
         self.action_labels_ = log.action_labels
@@ -84,6 +87,8 @@ class KBRL(Learner):
         in_unit_interval(self.discount, "discount")
         one_of(self.terminals, TERMINALS, "terminals")
         check_profile(self.profile)
+        one_of(self.solver, ("auto", *METHODS), "solver")
+        positive(self.tolerance, "tolerance")
         positive(self.sample_width, "sample_width")
         if self.sample_neighbors is not None:
             whole(self.sample_neighbors, "sample_neighbors")
@@ -120,7 +125,8 @@ def _dense_rows(
         weights = at.weights(next_states[block])
         values[block] = weights[:, kept]
         expected[block] = weights @ rewards
-    row_starts = np.arange(n + 1) * len(columns)
+    largest = n * len(columns)  # indices of 4 bytes, while they suffice, save a third of the memory
+    row_starts = np.arange(n + 1, dtype=np.int32 if largest < 2**31 else np.int64) * len(columns)
     return sparse.csr_array((values.ravel(), np.tile(columns, n), row_starts), (n, n)), expected
 
 

@@ -23,12 +23,11 @@ from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model import compiled
 from kbrl.model.basis import Basis, check_range, scaled
 from kbrl.model.bounds import Bound, bound_kbsf, bound_online
-from kbrl.model.factorization import lift
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, check_profile, check_width
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.model.statistics import NEIGHBORHOODS, Statistics
-from kbrl.planning import Solution
+from kbrl.planning import METHODS, Solution
 from kbrl.policy.q_functions import GreedyPolicy, RepQ, SampleQ
 
 TERMINALS = ("absorb", "continue")
@@ -56,6 +55,8 @@ class KBSF(Learner):
     """
 
     _model: ReducedModel
+    _used: dict[str, Any]  # the parameters of this fit
+    _growth: float | None  # how far a state must be from all representative states to become one
     _kept: list[Transitions]  # only where q_function is "samples"
     # Answers that are kept until data come.
     _samples: SampleQ | None
@@ -135,14 +136,24 @@ class KBSF(Learner):
 
     def __add__(self, other: KBSF) -> KBSF:
         """Return the model of the data of both; both must have the same representative states, scaling and kernels."""
+        if not isinstance(other, KBSF):
+            return NotImplemented
         for learner in (self, other):
             learner._check_fitted()
+        self._check_same_settings(other)
         if self.action_labels_.tolist() != other.action_labels_.tolist():
             raise ValueError(
                 f"Models add up only if they know the same actions in the same order, but these know "
                 f"{self.action_labels_.tolist()} and {other.action_labels_.tolist()}."
             )
         return self._with(self._model.merged(other._model), self._kept + other._kept)
+
+    def _check_same_settings(self, other: KBSF) -> None:
+        names = ("discount", "terminals", "neighborhoods", "q_function")
+        different = [name for name in names if self._used[name] != other._used[name]]
+        if different:
+            listing = ", ".join(different)
+            raise ValueError(f"Models add up only if they were fitted alike, but these differ in: {listing}.")
 
     def forget(self, log: Transitions) -> KBSF:
         """Take transitions away that were learnt from before; needs dense sums (sample_neighbors=None)."""
@@ -232,7 +243,7 @@ class KBSF(Learner):
             raise ValueError("The bound is one on the distance to KBRL, which hard aggregation does not approximate.")
         log = self._prepared(log)
         log = log._replaced(states=scaled(log.states, basis.scale), next_states=scaled(log.next_states, basis.scale))
-        return log, basis.reps, basis.sample_kernel, basis.rep_kernel, float(self.discount)
+        return log, basis.reps, basis.sample_kernel, basis.rep_kernel, self._model.discount
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as can be."""
@@ -247,7 +258,7 @@ class KBSF(Learner):
 
     def _q_function(self) -> Callable[[Floats], Floats]:
         self._check_fitted()
-        if self.q_function == "samples":
+        if self._used["q_function"] == "samples":
             return self._sample_q()
         return RepQ(self._fitted.basis.rep_weights, self.rep_q_)
 
@@ -259,8 +270,8 @@ class KBSF(Learner):
             )
         if self._samples is None:
             log, basis = join(self._kept), self._model.basis
-            to_reps = basis.to_reps(scaled(log.next_states, basis.scale), log.terminals)
-            worths = log.rewards + self.discount * np.where(log.terminals, 0.0, lift(to_reps, self.rep_q_))
+            values = RepQ(basis.rep_weights, self.rep_q_)(scaled(log.next_states, basis.scale)).max(axis=1)
+            worths = log.rewards + self._model.discount * np.where(log.terminals, 0.0, values)
             states = scaled(log.states, basis.scale)
             self._samples = SampleQ.of(basis.sample_kernel, states, worths, log.by_action())
         return self._samples
@@ -270,12 +281,11 @@ class KBSF(Learner):
         at, q = self._model.basis.rep_weights, np.ascontiguousarray(self.rep_q_.T)
         known = np.isfinite(q)
         even = (known.all(axis=1) | ~known.any(axis=1)).all()
-        if self.q_function != "reps" or at.shape is None or at.kernel.neighbors is not None or not even:
+        if self._used["q_function"] != "reps" or at.shape is None or at.kernel.neighbors is not None or not even:
             return None
         actions = np.flatnonzero(known.any(axis=1))
-        q, scratch = q[actions], np.empty(q.shape[1])
-        columns, inverse_widths, shape = at.columns, at.inverse_widths, at.shape
-        return lambda state: int(actions[compiled.decide(state, columns, inverse_widths, q, scratch, shape)])
+        q, columns, inverse_widths, shape = q[actions], at.columns, at.inverse_widths, at.shape
+        return lambda state: int(actions[compiled.decide(state, columns, inverse_widths, q, shape)])
 
     def _check_parameters(self) -> None:
         """Refuse bad parameters before any work is done."""
@@ -289,6 +299,8 @@ class KBSF(Learner):
         check_profile(self.profile)
         positive(self.sample_width, "sample_width")
         check_width(self.rep_width, "rep_width")
+        one_of(self.solver, ("auto", *METHODS), "solver")
+        positive(self.tolerance, "tolerance")
         for name in ("sample_neighbors", "rep_neighbors", "max_reps"):
             if getattr(self, name) is not None:
                 whole(getattr(self, name), name)
@@ -322,6 +334,12 @@ class KBSF(Learner):
         self.scale_ = scale
         self.action_labels_ = log.action_labels
         self._kept = []
+        self._freeze_settings()
+
+    def _freeze_settings(self) -> None:
+        """Remember the parameters of this fit: those that are set later count from the next one on."""
+        self._used = {name: getattr(self, name) for name in KBSF._parameter_names()}
+        self._growth = self._growth_distance()
 
     def _choose_reps(self, log: Transitions, scale: Floats) -> Floats:
         if not isinstance(self.reps, str):
@@ -334,12 +352,10 @@ class KBSF(Learner):
 
     def _add(self, log: Transitions) -> None:
         log = self._prepared(log)
-        distance = self._growth_distance()
-        if distance is not None:
-            self._model.grow(log.next_states, distance, self.max_reps)
-        self._model.add(log, n_jobs=number_of_jobs(self.n_jobs))
-        if self.q_function == "samples":
-            self._kept.append(log)
+        growth = {"grow_distance": self._growth, "max_reps": self._used["max_reps"]}
+        self._model.add(log, **growth, n_jobs=number_of_jobs(self.n_jobs))
+        if self._used["q_function"] == "samples":
+            self._kept = [*self._kept, log]
         self._forget_answers()
 
     def _prepared(self, log: Transitions) -> Transitions:
@@ -350,7 +366,8 @@ class KBSF(Learner):
         check_range(log.states, self.scale_)
         check_range(log.next_states, self.scale_)
         log = log.with_actions(self.action_labels_)
-        return log if self.terminals == "absorb" else log._replaced(terminals=np.zeros(len(log), dtype=bool))
+        ends = self._used["terminals"] == "absorb"
+        return log if ends else log._replaced(terminals=np.zeros(len(log), dtype=bool))
 
     @property
     def _fitted(self) -> ReducedModel:
@@ -361,6 +378,7 @@ class KBSF(Learner):
         result = type(self)(**self.get_params())
         result._model, result._kept = model, kept
         result.scale_, result.action_labels_ = self.scale_, self.action_labels_
+        result._used, result._growth = self._used, self._growth
         result._forget_answers()
         return result
 

@@ -212,6 +212,7 @@ def _model(contents: Contents) -> KBSF:
         fields = {name: arrays[f"samples.{name}"] for name in _SAMPLES}
         fields["action_indices"] = fields["action_indices"].astype(np.intp)
         model._kept = [Transitions._trusted(*fields.values(), None, model.action_labels_)]
+    model._freeze_settings()
     model._forget_answers()
     return model
 

@@ -20,7 +20,7 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats
 from kbrl.checks import as_generator, as_rows, check_finite, whole
 from kbrl.data.transitions import Transitions
-from kbrl.learners.exploration import Exploration, as_exploration
+from kbrl.learners.exploration import Exploration, as_actions, as_exploration
 from kbrl.policy.q_functions import GreedyPolicy
 from kbrl.trials.streams import as_stream
 
@@ -42,8 +42,12 @@ class OnlineAgent:
         value_interval: int | None = None,
         random_state: Any = None,
     ) -> None:
+        if isinstance(learner, type) or not hasattr(learner, "partial_fit"):
+            raise TypeError(
+                f"An agent needs a learner with partial_fit, such as KBSF(), but it got {learner!r}, which has none."
+            )
         self.learner = learner
-        self.action_labels = np.arange(whole(actions, "actions")) if np.ndim(actions) == 0 else np.asarray(actions)
+        self.action_labels = as_actions(actions)
         self.exploration: Exploration = as_exploration(exploration)
         self.model_interval = whole(model_interval, "model_interval")
         self.value_interval = whole(model_interval if value_interval is None else value_interval, "value_interval")
@@ -86,7 +90,14 @@ class OnlineAgent:
         places = [self._places.get(action, -1) for action in np.asarray(actions).tolist()]
         if -1 in places:
             raise ValueError(f"actions must be among {self.action_labels.tolist()}, but they are {actions!r}.")
-        self._pending.append((observations, np.array(places, dtype=np.intp), rewards, next_observations, terminals))
+        if len(places) == 0:
+            return
+        rewards = np.array(rewards, dtype=np.float64)
+        check_finite(rewards, "rewards")
+        n_dims = self._pending[0][0].shape[1] if self._pending else None
+        rows = [as_rows(x, "observations", n_dims=n_dims).copy() for x in (observations, next_observations)]
+        ends = np.array(terminals, dtype=bool)
+        self._pending.append((rows[0], np.array(places, dtype=np.intp), rewards, rows[1], ends))
         before, self.n_seen = self.n_seen, self.n_seen + len(rewards)
         self._n_pending += len(rewards)
         if before // self.model_interval < self.n_seen // self.model_interval:
@@ -98,8 +109,8 @@ class OnlineAgent:
         """Learn from the transitions gathered since the last update, and discard them."""
         if self._n_pending:
             fields = [np.concatenate(column) for column in zip(*self._pending)]
-            self._pending, self._n_pending = [], 0
             self.learner.partial_fit(Transitions._trusted(*fields, None, self.action_labels))
+            self._pending, self._n_pending = [], 0
 
     def update_values(self) -> None:
         """Solve the model, and follow the new policy from now on; without a model yet, do nothing."""
@@ -117,12 +128,13 @@ class OnlineRecord:
     updated_at: list[int] = field(default_factory=list)  # number of transitions when the model was updated
     n_reps: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # since the update before
+    started_at: int = 0  # number of transitions that the agent had seen before
     interrupted: bool = False
 
     @property
     def seconds_per_step(self) -> Floats:
         """The mean time of a step in each interval between updates, (n_updates,)."""
-        return np.array(self.seconds) / np.diff(np.array(self.updated_at), prepend=0)
+        return np.array(self.seconds) / np.diff(np.array(self.updated_at), prepend=self.started_at)
 
 
 class OnlineRun:
@@ -134,7 +146,7 @@ class OnlineRun:
 
     def __init__(self, agent: OnlineAgent, environment: Any, *, n_parallel: int = 1, random_state: Any = None) -> None:
         self.agent = agent
-        self.record = OnlineRecord()
+        self.record = OnlineRecord(started_at=agent.n_seen)
         self._stream = as_stream(environment, n_parallel, as_generator(random_state))
         if self._stream.n_actions != len(agent.action_labels):
             raise ValueError(
@@ -176,7 +188,7 @@ class OnlineRun:
         for row in np.flatnonzero(over):
             self.record.returns.append(float(self._returns[row]))
             self.record.lengths.append(int(self._lengths[row]))
-            self.record.ended_at.append(self.agent.n_seen + 1)
+            self.record.ended_at.append(self.agent.n_seen + int(happened.sum()))
         starts = over | ~happened
         self._returns[starts], self._weights[starts], self._lengths[starts] = 0.0, 1.0, 0
 

@@ -7,11 +7,13 @@ Paper: section 5, Algorithm 2 and the growth of S-bar.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 
 from kbrl.arrays import Floats, Integers
+from kbrl.checks import KbrlWarning
 from kbrl.data.transitions import Transitions
 from kbrl.model.basis import Basis, scaled
 from kbrl.model.finite_mdp import FiniteMDP
@@ -36,6 +38,7 @@ class ReducedModel:
         self._mdp: FiniteMDP | None = None
         self._solution: Solution | None = None
         self._start: Floats | None = None  # values to go on from
+        self._has_changed = False  # representative states came or went after data had come
 
     @property
     def n_samples(self) -> int:
@@ -59,25 +62,30 @@ class ReducedModel:
         """The solution of the reduced MDP of the data so far."""
         if self._solution is None:
             self._solution = solve(self.mdp, self.solver, values=self._start, tolerance=self.tolerance)
+            say_if_not_converged(self._solution)
             self._start = self._solution.values
         return self._solution
 
-    def add(self, log: Transitions, *, n_jobs: int = 1) -> None:
-        """Learn from transitions."""
-        self.statistics.accumulate(log, n_jobs=n_jobs)
-        self._sizes.append((self.n_samples, self.basis.n_reps))
-        self._forget_answers()
+    def add(
+        self, log: Transitions, *, grow_distance: float | None = None, max_reps: int | None = None, n_jobs: int = 1
+    ) -> None:
+        """Learn from transitions; first, where the model grows, make representative states of far next states.
 
-    def grow(self, states: Floats, distance: float, max_reps: int | None = None) -> None:
-        """Add those of the states, given in the data's units, that are farther than ``distance`` from all before."""
-        reps = cover(scaled(states, self.basis.scale), distance, start=self.basis.reps, max_reps=max_reps)
-        if len(reps) > self.basis.n_reps:
-            if self._start is not None:
-                nearest = self.basis.rep_weights.nearest(reps[self.basis.n_reps :])
-                self._start = np.concatenate([self._start, self._start[nearest]])
-            self.basis = replace(self.basis, reps=reps)
-            self.statistics = self.statistics.on(self.basis)
-            self._forget_answers()
+        Nothing is changed until all is computed: what was learnt is not lost to a failure or to Ctrl-C.
+        """
+        basis = self.basis
+        if grow_distance is not None:
+            basis = _grown(basis, log.next_states, grow_distance, max_reps)
+        fresh = new_statistics(basis, self._neighborhoods).accumulate(log, n_jobs=n_jobs)
+        old = self.statistics if basis is self.basis else self.statistics.on(basis)
+        statistics = fresh if self.n_samples == 0 else old + fresh  # type: ignore[operator]
+        if basis is not self.basis and self._start is not None:
+            nearest = self.basis.rep_weights.nearest(basis.reps[self.basis.n_reps :])
+            self._start = np.concatenate([self._start, self._start[nearest]])
+        self._has_changed |= basis is not self.basis and self.n_samples > 0
+        self.basis, self.statistics = basis, statistics
+        self._sizes.append((self.n_samples, basis.n_reps))
+        self._forget_answers()
 
     def shrink(self, largest_inflow: float) -> float:
         """Drop the representative states that no pair leads to with a larger probability.
@@ -91,6 +99,7 @@ class ReducedModel:
         kernel = self.basis.rep_kernel
         if np.ndim(kernel.width):
             kernel = replace(kernel, width=np.asarray(kernel.width)[kept])
+        self._has_changed = True
         self.basis = replace(self.basis, reps=self.basis.reps[kept], rep_kernel=kernel)
         self.statistics = self.statistics.without(self.basis, kept)
         self._start = before[kept]
@@ -104,18 +113,41 @@ class ReducedModel:
 
     def without(self, log: Transitions) -> ReducedModel:
         """Return the model of the data without these transitions, which were added before."""
-        return self._with(self.statistics - new_statistics(self.basis, self._neighborhoods).accumulate(log))  # type: ignore[operator]
+        if self._has_changed:
+            raise ValueError(
+                "A model whose representative states came or went while it learnt cannot forget: what a transition "
+                "added depends on the states there were at the time. Fit again without it."
+            )
+        taken = new_statistics(self.basis, self._neighborhoods).accumulate(log)
+        return self._with(self.statistics - taken)  # type: ignore[operator]
 
     def _with(self, statistics: Statistics) -> ReducedModel:
         result = ReducedModel(
             self.basis, self._neighborhoods, self.discount, solver=self.solver, tolerance=self.tolerance
         )
-        result.statistics, result._start = statistics, self._start
+        result.statistics, result._start, result._has_changed = statistics, self._start, self._has_changed
         result._sizes = [(result.n_samples, result.basis.n_reps)]
         return result
 
     def _forget_answers(self) -> None:
         self._mdp = self._solution = None
+
+
+def say_if_not_converged(solution: Solution) -> None:
+    """Warn where the values of a model are not what they should be."""
+    if not solution.converged:
+        warnings.warn(
+            f"The model was not solved to its tolerance after {solution.iterations} iterations (residual "
+            f"{solution.residual:.2g}). Try solver='policy iteration', or a smaller discount.",
+            KbrlWarning,
+            stacklevel=4,
+        )
+
+
+def _grown(basis: Basis, states: Floats, distance: float, max_reps: int | None) -> Basis:
+    """Add those of the states, given in the data's units, that are farther than ``distance`` from all before."""
+    reps = cover(scaled(states, basis.scale), distance, start=basis.reps, max_reps=max_reps)
+    return replace(basis, reps=reps) if len(reps) > basis.n_reps else basis
 
 
 def _largest_inflow(mdp: FiniteMDP) -> Floats:

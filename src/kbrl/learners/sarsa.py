@@ -17,7 +17,7 @@ from numba import njit
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import as_floats, as_generator, as_rows, in_unit_interval, positive, whole
 from kbrl.learners.estimator import Learner
-from kbrl.learners.exploration import as_exploration
+from kbrl.learners.exploration import as_actions, as_exploration
 from kbrl.policy.tile_coding import fill_q, fill_tiles
 
 
@@ -70,13 +70,15 @@ class SARSA(Learner):
         low, high = as_floats(self.low, "low"), as_floats(self.high, "high")
         if low.ndim != 1 or low.shape != high.shape or not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
             raise ValueError(f"low and high must be finite bounds with low < high, but they are {low} and {high}.")
-        self.action_labels_ = np.arange(self.actions) if np.ndim(self.actions) == 0 else np.asarray(self.actions)
-        self._low, self.scale_ = low, (high - low) / whole(self.tiles, "tiles")
+        self.action_labels_ = as_actions(self.actions)
+        self._low, self._widths = low, (high - low) / whole(self.tiles, "tiles")
+        self.scale_ = np.ones(len(low))  # tiles have widths of their own
         alpha = positive(self.step_size, "step_size")
         self._alpha = alpha / whole(self.n_tilings, "n_tilings") if self.divide_step else alpha
         self._decay = in_unit_interval(self.discount, "discount", closed=True) * in_unit_interval(
             self.trace_decay, "trace_decay", closed=True
         )
+        in_unit_interval(self.least_trace, "least_trace")
         self._rule = as_exploration(self.exploration)
         self._rng = as_generator(self.random_state)
         n_actions = len(self.action_labels_)
@@ -94,6 +96,12 @@ class SARSA(Learner):
         self._expected: Floats | None = None  # the state of which the next action is already chosen
         self._next_action = 0
         self.n_seen = 0
+
+    def set_params(self, **params: Any) -> SARSA:
+        """Change parameters and begin anew, with all weights 0."""
+        super().set_params(**params)
+        self._begin()
+        return self
 
     @property
     def learner(self) -> SARSA:
@@ -152,12 +160,14 @@ class SARSA(Learner):
         """Do nothing: every transition is learnt from when it is observed."""
 
     def _q_function(self) -> Callable[[Floats], Floats]:
-        def q(scaled_states: Floats) -> Floats:
-            result = np.empty((len(scaled_states), len(self.action_labels_)))
+        weights = self.weights_.copy()  # later learning does not change the answers
+
+        def q(states: Floats) -> Floats:
+            result = np.empty((len(states), len(self.action_labels_)))
             tiles = np.zeros_like(self._tiles)
-            for row, state in enumerate(scaled_states - self._low / self.scale_):
-                fill_tiles(state, len(self.weights_), tiles)
-                fill_q(self.weights_, tiles, result[row])
+            for row, state in enumerate(states):
+                fill_tiles((state - self._low) / self._widths, len(weights), tiles)
+                fill_q(weights, tiles, result[row])
             return result
 
         return q
@@ -172,7 +182,7 @@ class SARSA(Learner):
         """Find the active tiles of a state, and choose an action: random or, ties broken at random, the best."""
         chance, place = self._rng.random(2)
         explores = chance < self._rule.epsilon(self.n_seen)
-        return choose(observation, self._low, self.scale_, self.weights_, tiles, self._q, explores, place)
+        return choose(observation, self._low, self._widths, self.weights_, tiles, self._q, explores, place)
 
     def _learn(self, action: int, reward: float, next_observation: Floats, terminated: bool) -> None:
         ahead = 0.0
@@ -236,7 +246,7 @@ def update(
     for k in range(n_active):
         place = active[k]
         traces[place] *= decay
-        if traces[place] < least:
+        if traces[place] <= least:
             traces[place] = 0.0
         else:
             active[kept] = place

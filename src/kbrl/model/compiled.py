@@ -143,9 +143,9 @@ def sample_values(
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats, z: Floats, shape: Shape) -> int:
-    """Return the greedy action of one state; rep_q is finite, (n_actions, n_reps), z is scratch of (n_reps,)."""
-    lanes = np.empty(LANES)
+def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats, shape: Shape) -> int:
+    """Return the greedy action of one state; rep_q is finite, (n_actions, n_reps)."""
+    lanes, z = np.empty(LANES), np.empty(points.shape[1])  # of its own: threads may ask at the same time
     _fill_distances(state, points, inverse_widths, z, shape)
     nearest = _smallest(z, lanes)
     for i in range(len(z)):

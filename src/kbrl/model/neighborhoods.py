@@ -21,6 +21,10 @@ from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
 
 _CHUNK_ROWS = 2**19  # bounds the memory of the search trees without growing many small ones
+NEIGHBORS_STAY = (
+    "Transitions cannot be taken from statistics of nearest neighbours: those that would take their places were not "
+    "kept. Fit again without them, or use dense kernels (sample_neighbors=None)."
+)
 _FIELDS = ("distances", "rewards", "next_states", "terminals")
 
 
@@ -58,10 +62,7 @@ class Neighborhoods:
         return result
 
     def __sub__(self, other: object) -> Neighborhoods:
-        raise ValueError(
-            "Transitions cannot be taken from statistics of nearest neighbours: those that would take their places "
-            "were not kept. Fit again without them, or use dense kernels (sample_neighbors=None)."
-        )
+        raise ValueError(NEIGHBORS_STAY)
 
     def on(self, basis: Basis) -> Neighborhoods:
         """Return the same for a basis with further representative states, of which nothing is known yet."""

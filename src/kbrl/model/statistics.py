@@ -25,7 +25,7 @@ from kbrl.model.basis import Basis, Samples, for_each_action, nearest_samples
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
-from kbrl.model.neighborhoods import Neighborhoods
+from kbrl.model.neighborhoods import NEIGHBORS_STAY, Neighborhoods
 
 NEIGHBORHOODS = ("exact", "per_chunk")
 
@@ -88,6 +88,8 @@ class KernelSums:
         Where almost all weight of a pair goes (all but 1e-9 of it), what is left is rounding: the pair is unavailable.
         """
         self.basis.check_same(other.basis)
+        if self.basis.sample_kernel.neighbors is not None:
+            raise ValueError(NEIGHBORS_STAY)
         if (other.counts > self.counts).any():
             raise ValueError(
                 f"Only transitions that were added can be taken away, but {other.counts.tolist()} are to be taken "

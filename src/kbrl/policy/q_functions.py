@@ -68,6 +68,12 @@ class SampleQ:
         return q
 
 
+def check_some_action(q: Floats) -> None:
+    """Refuse to answer where nothing is known of any action."""
+    if not np.isfinite(q).any(axis=1).all():
+        raise ValueError("Nothing is known of any action in some of the states: all data were forgotten. Fit again.")
+
+
 class GreedyPolicy:
     """The best action by a Q function of scaled states; ``decide`` may do the same for one state, faster."""
 
@@ -83,8 +89,9 @@ class GreedyPolicy:
 
     def __call__(self, states: Any) -> Array:
         """Return the label of the best action for each state, (n_states,)."""
-        best = np.argmax(self.q(self._scaled(states)), axis=1)
-        return self.action_labels[best]
+        q = self.q(self._scaled(states))
+        check_some_action(q)
+        return self.action_labels[np.argmax(q, axis=1)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""

@@ -104,7 +104,7 @@ class VectorStream:
         if self._mode == "SameStep" and over.any():
             next_observations = next_observations.copy()
             for row in np.flatnonzero(over):
-                next_observations[row] = infos["final_obs"][row]
+                next_observations[row] = np.ravel(infos["final_obs"][row])
         happened = ~self._was_over
         self._was_over = over if self._mode == "NextStep" else np.zeros_like(over)
         flags = (np.asarray(terminated, dtype=bool), over & happened, happened)

@@ -1,0 +1,198 @@
+"""The equations of LSPI: sums over transitions, made in blocks, and their solution.
+
+A w = b with A = sum phi(s, a) (phi(s, a) - discount phi(s', pi(s')))^T and b = sum phi(s, a) r.  A transition of action
+a only touches the rows of block a, and of these only the columns of blocks a and pi(s'), so every sum is a product of
+features of a few thousand states.  What does not depend on the policy is summed once.
+Paper: appendix B.2; Lagoudakis and Parr 2003, section 5 (LSTDQ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg, sparse
+from scipy.sparse.linalg import lgmres, lsmr
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.data.transitions import Transitions
+from kbrl.learners.estimator import as_log
+from kbrl.model.basis import Samples, for_each_action, scaled
+from kbrl.model.kernels import blocks
+
+_PART_ROWS = 2**16  # transitions that are sorted by action together
+_BLOCK_ENTRIES = 2**19  # of a block of features, so that it stays in the cache
+_LEAST_CONDITION = 1e-10  # reciprocal condition below which A is solved by its singular values
+_DENSE_WEIGHTS = 4_000  # up to this many, sparse equations are solved as dense ones
+_RESIDUAL = 1e-8  # relative, of sparse equations
+
+Features = Callable[[Floats], Any]  # scaled states to (n, n_features), dense or CSR
+Blocks = list[list[Any]]  # [action][action]: (n_features, n_features), dense or CSR; None stands for zeros
+
+
+@dataclass(frozen=True, eq=False)
+class LinearQ:
+    """Q(s, a) = phi(s) . w_a, and -inf for actions never tried."""
+
+    features: Features
+    weights: Floats  # (n_features, n_actions)
+    tried: Booleans  # (n_actions,)
+
+    def __call__(self, states: Floats) -> Floats:
+        """Return Q, (n_states, n_actions), of scaled states."""
+        n_rows = max(1, _BLOCK_ENTRIES // len(self.weights))
+        return np.concatenate([self.of(self.features(states[rows])) for rows in blocks(len(states), n_rows)])
+
+    def of(self, features: Any) -> Floats:
+        """Return Q, (n_states, n_actions), of the features of states."""
+        return np.where(self.tried, features @ self.weights, -np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureData:
+    """The transitions, as often as they are needed, and what turns their states into features."""
+
+    chunks: Iterable[Transitions]
+    features: Features
+    scale: Floats  # (n_dims,)
+    action_labels: Array
+    absorb: bool  # whether ends are ends
+    n_jobs: int
+    n_features: int
+    n_entries: int  # stored for one state
+
+    @property
+    def n_actions(self) -> int:
+        """The number of possible actions."""
+        return len(self.action_labels)
+
+    def for_each_block(self, work: Callable[[int, Samples], None]) -> None:
+        """Go through all transitions in blocks of one action, so small that their features stay in the cache.
+
+        Actions are done in parallel and share nothing, so results do not depend on the number of threads.
+        """
+        n_rows = max(64, _BLOCK_ENTRIES // self.n_entries)
+        for part in self._parts():
+            by_action = part.by_action()
+
+            def work_on(action: int, part: Transitions = part, by_action: list[Integers] = by_action) -> None:
+                for rows in blocks(len(by_action[action]), n_rows):
+                    work(action, self._samples(part, by_action[action][rows]))
+
+            for_each_action(work_on, self.n_actions, self.n_jobs)
+
+    def _parts(self) -> Iterator[Transitions]:
+        n_dims = len(self.scale)
+        for chunk in self.chunks:
+            if as_log(chunk).n_dims != n_dims:
+                raise ValueError(f"Transitions must have {n_dims} state variables, but they have {chunk.n_dims}.")
+            yield from chunk.with_actions(self.action_labels).chunks(_PART_ROWS)
+
+    def _samples(self, part: Transitions, rows: Integers) -> Samples:
+        states, next_states = scaled(part.states[rows], self.scale), scaled(part.next_states[rows], self.scale)
+        return Samples(states, part.rewards[rows], next_states, part.terminals[rows] & self.absorb)
+
+
+def own_sums(data: FeatureData) -> tuple[list[Any], Floats]:
+    """Return what does not depend on the policy: sum phi phi^T of each action (None if never tried), and b."""
+    gram: list[Any] = [None] * data.n_actions
+    rhs = np.zeros((data.n_actions, data.n_features))
+
+    def add(action: int, samples: Samples) -> None:
+        here = data.features(samples.states)
+        gram[action] = _plus(gram[action], here.T @ here)
+        rhs[action] += here.T @ samples.rewards
+
+    data.for_each_block(add)
+    return gram, rhs
+
+
+def successor_sums(data: FeatureData, q: LinearQ) -> Blocks:
+    """Return sum phi(s) phi(s')^T for each action taken and each action that is best in s'."""
+    sums: Blocks = [[None] * data.n_actions for _ in range(data.n_actions)]
+
+    def add(action: int, samples: Samples) -> None:
+        samples = samples.take(np.flatnonzero(~samples.terminals))
+        if len(samples.rewards) == 0:
+            return
+        here, there = data.features(samples.states), data.features(samples.next_states)
+        best = q.of(there).argmax(axis=1)
+        for next_action in np.unique(best):
+            rows = np.flatnonzero(best == next_action)
+            sums[action][next_action] = _plus(sums[action][next_action], here[rows].T @ there[rows])
+
+    data.for_each_block(add)
+    return sums
+
+
+def _plus(total: Any, part: Any) -> Any:
+    if total is None:
+        return part
+    total += part
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """A w = b, without the blocks of actions that were never tried."""
+
+    gram: list[Any]  # sum phi(s) phi(s)^T of each action; None if it was never tried
+    rhs: Floats  # (n_actions, n_features)
+    discount: float
+    ridge: float  # added to the diagonal of A
+
+    @property
+    def tried(self) -> Booleans:
+        """Which actions were tried, (n_actions,)."""
+        return np.array([block is not None for block in self.gram])
+
+    def solve(self, successors: Blocks | None, start: Floats) -> Floats:
+        """Return the weights, (n_features, n_actions), for the sums of a policy; None: of the rewards alone."""
+        tried = np.flatnonzero(self.tried)
+        parts: Blocks = [[None] * len(tried) for _ in tried]
+        for i, action in enumerate(tried):
+            if successors is not None:
+                sums = [successors[action][other] for other in tried]
+                parts[i] = [None if total is None else -self.discount * total for total in sums]
+            parts[i][i] = self.gram[action] if parts[i][i] is None else self.gram[action] + parts[i][i]
+        weights = np.zeros_like(start)
+        solution = _solution(_joined(parts, self.ridge), self.rhs[tried].ravel(), start[:, tried].T.ravel())
+        weights[:, tried] = solution.reshape(len(tried), -1).T
+        return weights
+
+
+def _joined(parts: Blocks, ridge: float) -> Any:
+    """Return the blocks as one matrix, dense if they are or if it is small, with ``ridge`` added to its diagonal."""
+    size = parts[0][0].shape[0]
+    n_weights = size * len(parts)
+    if sparse.issparse(parts[0][0]):
+        matrix = sparse.csr_array(sparse.block_array(parts)) + ridge * sparse.eye_array(n_weights, format="csr")
+        return matrix.toarray() if n_weights <= _DENSE_WEIGHTS else matrix
+    zeros = np.zeros((size, size))
+    matrix = np.block([[zeros if part is None else part for part in row] for row in parts])
+    matrix[np.diag_indices(n_weights)] += ridge
+    return matrix
+
+
+def _solution(matrix: Any, rhs: Floats, start: Floats) -> Floats:
+    """Solve A w = b; where A is near singular, take the shortest w that comes nearest."""
+    if sparse.issparse(matrix):
+        return _sparse_solution(matrix, rhs, start)
+    norm = np.abs(matrix).sum(axis=0).max()
+    factors, pivots, _ = linalg.lapack.dgetrf(matrix)
+    if linalg.lapack.dgecon(factors, norm)[0] > _LEAST_CONDITION:
+        return np.asarray(linalg.lapack.dgetrs(factors, pivots, rhs)[0])
+    return np.asarray(linalg.lstsq(matrix, rhs, cond=len(matrix) * np.finfo(float).eps)[0])
+
+
+def _sparse_solution(matrix: Any, rhs: Floats, start: Floats) -> Floats:
+    """Solve by LGMRES; where that fails, as for a singular A, by LSMR, which is slower and always gets near."""
+    diagonal = matrix.diagonal()
+    sizes = np.where(diagonal > 0, diagonal, 1.0)
+    even = sparse.csr_array(matrix @ sparse.diags_array(1.0 / sizes))
+    solution, failure = lgmres(even, rhs, x0=start * sizes, rtol=_RESIDUAL, atol=0.0, maxiter=100)
+    if failure:
+        solution = lsmr(even, rhs, atol=_RESIDUAL, btol=_RESIDUAL, conlim=0, x0=solution)[0]
+    return np.asarray(solution / sizes)

@@ -1,0 +1,231 @@
+"""LSPI: least-squares policy iteration (Lagoudakis and Parr 2003), a rival of KBSF on the same features.
+
+Q(s, a) = phi(s) . w_a, one block of weights an action.  Each iteration goes once through the transitions and fits the
+values of the policy that is greedy in the last weights; the memory does not depend on the number of transitions.
+Paper: section 4.3.2 and appendix B.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.spatial.distance import cdist
+from threadpoolctl import threadpool_limits
+
+from kbrl.arrays import Booleans, Floats
+from kbrl.checks import as_generator, as_rows, check_finite, in_unit_interval, one_of, positive, whole
+from kbrl.data.scaling import state_scale
+from kbrl.data.transitions import Transitions
+from kbrl.learners.estimator import Learner, as_log, number_of_jobs
+from kbrl.learners.kbsf import TERMINALS
+from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
+from kbrl.model.basis import scaled
+from kbrl.model.compiled import FARTHEST
+from kbrl.model.kernels import Kernel, KernelAt, Profile, check_profile, check_width, log_profile
+from kbrl.model.representatives import choose, distinct_rows
+
+KINDS = ("normalized", "raw")
+
+_FAINTEST = 1e-100  # raw kernel values below it count as 0: their products would be denormal, and slow
+
+
+class LSPI(Learner):
+    """Least-squares policy iteration.
+
+    n_reps, reps, scaling, profile, cover_distance, terminals, n_jobs: as for KBSF.
+    width, neighbors: of the kernel at the representative states; KBSF's rep_width and rep_neighbors.
+    features: "normalized" kernel values, "raw" ones, or a function of states in the data's units, (n, n_dims) to
+        (n, n_features), dense or sparse, that takes the place of representative states and kernel.
+    ridge: added to the diagonal of A, as if so many transitions had shown every weight to be 0.
+    max_iterations, tolerance: stop when no weight changes by more than this fraction of the largest.
+
+    The paper's LSPI has features="raw" and ridge=0; on the puddle world its policies keep changing and rarely reach the
+    goal, whereas narrow normalised kernels with a little ridge do.
+    A has (n_actions * n_features)^2 entries.  It is solved by LU, or by its singular values where it is near singular.
+    With ``neighbors`` it is sparse; beyond 4000 rows it is solved by LGMRES, or LSMR, starting at the last weights.
+    """
+
+    weights_: Floats  # (n_features, n_actions), zero for actions never tried
+    n_iterations_: int
+    converged_: bool
+    _features: Features
+    _tried: Booleans
+
+    def __init__(
+        self,
+        n_reps: int = 100,
+        reps: Any = "k-means",
+        width: Any = 0.02,
+        features: str | Callable[[Floats], Any] = "normalized",
+        neighbors: int | None = None,
+        discount: float = 0.99,
+        scaling: Any = "std",
+        random_state: Any = None,
+        *,
+        profile: Profile = "exponential",
+        cover_distance: float | None = None,
+        terminals: str = "absorb",
+        ridge: float = 0.1,
+        max_iterations: int = 30,
+        tolerance: float = 1e-5,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_reps = n_reps
+        self.reps = reps
+        self.width = width
+        self.features = features
+        self.neighbors = neighbors
+        self.discount = discount
+        self.scaling = scaling
+        self.random_state = random_state
+        self.profile = profile
+        self.cover_distance = cover_distance
+        self.terminals = terminals
+        self.ridge = ridge
+        self.max_iterations = max_iterations
+        self.tolerance = tolerance
+        self.n_jobs = n_jobs
+
+    def fit(self, log: Transitions | Iterable[Transitions]) -> LSPI:
+        """Learn from transitions, or from chunks of them that can be gone through again and again, such as a list.
+
+        The first policy is greedy in the immediate reward.
+        """
+        self._check_parameters()
+        data = self._data(_repeatable(log))
+        with threadpool_limits(limits=1, user_api="blas"):  # the same result whatever the number of threads
+            equations = Equations(*own_sums(data), float(self.discount), float(self.ridge))
+            weights = equations.solve(None, np.zeros((data.n_features, data.n_actions)))
+            n_iterations, converged = 0, False
+            while n_iterations < self.max_iterations and not converged:
+                before = weights
+                weights = equations.solve(successor_sums(data, LinearQ(data.features, before, equations.tried)), before)
+                converged = bool(np.abs(weights - before).max() <= self.tolerance * np.abs(weights).max())
+                n_iterations += 1
+        self.scale_, self.action_labels_ = data.scale, data.action_labels
+        self._features, self._tried = data.features, equations.tried
+        self.weights_, self.n_iterations_, self.converged_ = weights, n_iterations, converged
+        return self
+
+    @property
+    def reps_(self) -> Floats:
+        """The representative states, (n_reps, n_dims), in the units of the data."""
+        self._check_fitted()
+        if not isinstance(self._features, KernelFeatures):
+            raise AttributeError("This LSPI has features of the user's own, and no representative states.")
+        return self._features.at.points * self.scale_
+
+    def _q_function(self) -> Callable[[Floats], Floats]:
+        self._check_fitted()
+        return LinearQ(self._features, self.weights_, self._tried)
+
+    def _data(self, chunks: Iterable[Transitions]) -> FeatureData:
+        """Fix scaling, actions and features by the first transitions."""
+        first = as_log(next(iter(chunks)))
+        scale = state_scale(first.states, None if callable(self.features) else self.scaling)
+        features = self._feature_function(first, scale)
+        few = features(scaled(first.states[:100], scale))
+        return FeatureData(
+            chunks,
+            features,
+            scale,
+            first.action_labels,
+            absorb=self.terminals == "absorb",
+            n_jobs=number_of_jobs(self.n_jobs),
+            n_features=few.shape[1],
+            n_entries=few.nnz // few.shape[0] + 1 if sparse.issparse(few) else few.shape[1],
+        )
+
+    def _feature_function(self, log: Transitions, scale: Floats) -> Features:
+        if callable(self.features):
+            return UserFeatures(self.features)
+        kernel = Kernel(self.width, self.profile, self.neighbors)
+        return KernelFeatures(kernel.at(self._choose_reps(log, scale)), self.features == "normalized")
+
+    def _choose_reps(self, log: Transitions, scale: Floats) -> Floats:
+        if not isinstance(self.reps, str):
+            given = as_rows(self.reps, "reps", n_dims=log.n_dims)
+            return scaled(distinct_rows(given, "reps"), scale)
+        points, rng = scaled(log.next_states, scale), as_generator(self.random_state)
+        return choose(points, self.reps, self.n_reps, rng, cover_distance=self.cover_distance)
+
+    def _check_parameters(self) -> None:
+        whole(self.n_reps, "n_reps")
+        check_width(self.width, "width")
+        if not callable(self.features):
+            one_of(self.features, KINDS, "features")
+        if self.neighbors is not None:
+            whole(self.neighbors, "neighbors")
+        in_unit_interval(self.discount, "discount")
+        check_profile(self.profile)
+        one_of(self.terminals, TERMINALS, "terminals")
+        if self.ridge != 0:
+            positive(self.ridge, "ridge")
+        whole(self.max_iterations, "max_iterations")
+        positive(self.tolerance, "tolerance")
+        number_of_jobs(self.n_jobs)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFeatures:
+    """Kernel values at the representative states: normalised, or as they are."""
+
+    at: KernelAt
+    normalized: bool
+
+    def __call__(self, states: Floats) -> Any:
+        """Return the features, (n_states, n_reps), of scaled states; CSR if the kernel has neighbours."""
+        if self.normalized:
+            return self.at.weights(states)
+        if self.at.kernel.neighbors is None:
+            return self._values(cdist(states, self.at.points) * self.at.inverse_widths)
+        n_neighbors = min(self.at.kernel.neighbors, len(self.at.points))
+        distances, indices = self.at.tree.query(states, k=[*range(1, n_neighbors + 1)])
+        values = self._values(distances * self.at.inverse_widths[indices])
+        row_starts, shape = np.arange(0, values.size + 1, n_neighbors), (len(states), len(self.at.points))
+        return sparse.csr_array((values.ravel(), indices.ravel(), row_starts), shape=shape)
+
+    def _values(self, z: Floats) -> Floats:
+        logs = log_profile(np.minimum(z, FARTHEST), self.at.kernel.profile)
+        values = np.exp(np.maximum(logs, np.log(_FAINTEST)))
+        values[values <= 2 * _FAINTEST] = 0.0
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class UserFeatures:
+    """A user's feature function, whose answers are checked."""
+
+    function: Features
+
+    def __call__(self, states: Floats) -> Any:
+        """Return the features, (n_states, n_features), of states in the data's units."""
+        name, features = "the result of features(states)", self.function(states.copy())
+        if sparse.issparse(features):
+            features = sparse.csr_array(features, dtype=np.float64)
+            check_finite(features.data, name)
+        else:
+            features = as_rows(features, name)
+        if features.shape[0] != len(states):
+            raise ValueError(
+                f"{name} must have one row for each of {len(states)} states, but its shape is {features.shape}."
+            )
+        return features
+
+
+def _repeatable(log: Any) -> Iterable[Transitions]:
+    """Refuse what can be gone through only once: every iteration needs the data."""
+    if isinstance(log, Transitions) or not isinstance(log, Iterable):
+        return [as_log(log)]
+    if iter(log) is log:
+        raise TypeError(
+            f"LSPI goes through the data at every iteration, but a {type(log).__name__} can be gone through only once. "
+            f"Pass Transitions, a list of them, or an object whose __iter__ starts again."
+        )
+    if next(iter(log), None) is None:
+        raise ValueError("fit needs at least one chunk of transitions, but the iterable is empty.")
+    return log

@@ -1,0 +1,171 @@
+"""The battery for learners: the library's pass it, and it finds what is wrong with others."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from kbrl import KBRL, KBSF, KbrlWarning
+from kbrl.learners.committee import Committee
+from kbrl.learners.estimator import as_log
+from kbrl.learners.fitted_q import FittedQ
+from kbrl.learners.lspi import LSPI
+from kbrl.testing import LEARNER_CHECKS, check_learner
+
+LEARNERS = [
+    KBSF(),
+    KBSF(20, sample_neighbors=3, rep_neighbors=2, q_function="samples"),
+    KBRL(),
+    LSPI(),
+    LSPI(20, features="raw", ridge=0.0, neighbors=3),
+    FittedQ(12, n_trees=3, freeze_after=4),
+    FittedQ(12, n_trees=3, freeze_after=4, per_action=False),
+    Committee(KBSF(reps="random"), 2, vote="mean"),
+]
+
+
+@pytest.mark.parametrize("check", LEARNER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("learner", LEARNERS, ids=repr)
+@pytest.mark.filterwarnings("ignore::kbrl.KbrlWarning")
+def test_the_librarys_learners_pass(learner, check):
+    if isinstance(learner, FittedQ):
+        pytest.importorskip("sklearn")
+    check(learner)
+
+
+def test_what_a_learner_warns_of_is_not_held_against_it():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", KbrlWarning)
+        check_learner(KBSF(n_reps=1000))
+
+
+class Own(KBSF):
+    """A learner of one's own; the broken ones below lack one of its habits each."""
+
+    def __init__(self, discount=0.99, random_state=None, n_jobs=None):
+        super().__init__(50, discount=discount, random_state=random_state, n_jobs=n_jobs)
+
+
+def test_a_learner_of_ones_own_passes():
+    check_learner(Own())
+
+
+class RoundsItsDiscount(Own):
+    def __init__(self, discount=0.99, random_state=None, n_jobs=None):
+        super().__init__(float(f"{discount:.2f}"), random_state, n_jobs)
+
+
+class IgnoresSetParams(Own):
+    def set_params(self, **params):
+        return self
+
+
+class AnswersBeforeFit(Own):
+    def predict(self, states):
+        return super().predict(states) if hasattr(self, "scale_") else np.zeros(len(states))
+
+
+class FitsInSilence(Own):
+    def fit(self, log):
+        super().fit(log)
+
+
+class KeepsItsFirstLog(Own):
+    def fit(self, log):
+        self._first = getattr(self, "_first", log)
+        return super().fit(self._first)
+
+
+class ForgetsTooSoon(Own):
+    def fit(self, log):
+        self.__dict__.pop("scale_", None)
+        return super().fit(log)
+
+
+class DependsOnTheClock(Own):
+    def q_values(self, states):
+        return super().q_values(states) + np.random.default_rng().random()
+
+
+class AnswersWithPlaces(Own):
+    def predict(self, states):
+        return np.argmax(self.q_values(states), axis=1)
+
+
+class TurnsItsTable(Own):
+    def q_values(self, states):
+        return super().q_values(states).T
+
+
+class ChoosesTheWorst(Own):
+    def predict(self, states):
+        worst = np.argmin(self.q_values(states), axis=1)
+        return self.action_labels_[worst]
+
+
+class SortsItsLabels(Own):
+    def q_values(self, states):
+        return super().q_values(states)[:, np.argsort(self.action_labels_)]
+
+
+class HopesForTheUnknown(Own):
+    def q_values(self, states):
+        q = super().q_values(states)
+        return np.where(np.isfinite(q), q, 0.0)
+
+
+class ComparesStates(Own):
+    def q_values(self, states):
+        return super().q_values(states) + np.mean(states)
+
+
+class TakesNanForZero(Own):
+    def q_values(self, states):
+        return super().q_values(np.nan_to_num(np.asarray(states, dtype=float)))
+
+
+class ShiftsStatesInPlace(Own):
+    def q_values(self, states):
+        q = super().q_values(states)
+        if isinstance(states, np.ndarray):
+            states += 1.0
+        return q
+
+
+class IgnoresEnds(Own):
+    def fit(self, log):
+        return super().fit(as_log(log)._replaced(terminals=np.zeros(len(log), dtype=bool)))
+
+
+class TakesEveryRowForAnEnd(Own):
+    def fit(self, log):
+        return super().fit(as_log(log)._replaced(terminals=np.ones(len(log), dtype=bool)))
+
+
+@pytest.mark.parametrize(
+    "learner, sentence",
+    [
+        (RoundsItsDiscount(), "parameters are stored untouched"),
+        (IgnoresSetParams(), "set params changes parameters and refuses unknown ones"),
+        (AnswersBeforeFit(), "a question before fit is refused"),
+        (FitsInSilence(), "fit returns the learner"),
+        (KeepsItsFirstLog(), "fit again forgets what was learnt"),
+        (ForgetsTooSoon(), "a refused fit loses nothing"),
+        (DependsOnTheClock(), "predict chooses the best column of q values"),
+        (AnswersWithPlaces(), "predict answers with labels of the log"),
+        (TurnsItsTable(), "q values has one row a state and one column an action"),
+        (ChoosesTheWorst(), "predict chooses the best column of q values"),
+        (SortsItsLabels(), "columns are in the order of the labels and the best paid action is chosen"),
+        (HopesForTheUnknown(), "an action never tried is minus infinity and never chosen"),
+        (ComparesStates(), "every state is answered by itself"),
+        (TakesNanForZero(), "states that are none are refused"),
+        (ShiftsStatesInPlace(), "the log and the states are left as they were"),
+        (IgnoresEnds(), "a final reward counts once and is discounted on the way"),
+        (TakesEveryRowForAnEnd(), "a final reward counts once and is discounted on the way"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_habit_that_is_missing_is_named(learner, sentence):
+    with pytest.raises(AssertionError) as caught:
+        check_learner(learner)
+    assert f"fails the check that {sentence!r}" in str(caught.value)

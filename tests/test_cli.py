@@ -1,5 +1,6 @@
 """The command, as a person at a terminal meets it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -108,3 +109,15 @@ def test_what_cannot_be_collected_is_said(arguments, status, message, capsys, tm
     assert stop.value.code == status
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_good_log_is_found_good_and_a_bad_one_is_not(tmp_path, capsys):
+    main(["collect", "puddleworld", "-n", "300", "-o", str(tmp_path / "good.csv")])
+    main(["check", str(tmp_path / "good.csv")])
+    assert "300 rows" in capsys.readouterr().out
+    (tmp_path / "bad.csv").write_text("episode_id,step,observation_x,action,reward\n0,0,nan,go,1\n0,1,2,go,1\n")
+    with pytest.raises(SystemExit) as stop:
+        main(["check", str(tmp_path / "bad.csv"), "--json"])
+    assert stop.value.code == 1
+    faults = {fault["name"] for fault in json.loads(capsys.readouterr().out)["faults"]}
+    assert "missing_state" in faults

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kbrl.checks import KbrlWarning as KbrlWarning
     from kbrl.checks import NotFittedError as NotFittedError
+    from kbrl.data.episodes import load_log as load_log
+    from kbrl.data.episodes import read_log as read_log
+    from kbrl.data.quality import check_log as check_log
     from kbrl.data.transitions import Transitions as Transitions
     from kbrl.data.transitions import join as join
     from kbrl.learners.committee import Committee as Committee
@@ -36,6 +39,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "Transitions": "kbrl.data.transitions",
     "join": "kbrl.data.transitions",
+    "read_log": "kbrl.data.episodes",
+    "load_log": "kbrl.data.episodes",
+    "check_log": "kbrl.data.quality",
     "Kernel": "kbrl.model.kernels",
     "FiniteMDP": "kbrl.model.finite_mdp",
     "Solution": "kbrl.planning",

@@ -117,6 +117,13 @@ def whole(value: Any, name: str, *, at_least: int = 1) -> int:
     return int(value)
 
 
+def flag(value: Any, name: str) -> bool:
+    """Return True or False; words such as "no" are refused."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, but it is {value!r}.")
+    return bool(value)
+
+
 def one_of(value: Any, choices: Iterable[str], name: str) -> str:
     """Return the value if it is one of the choices."""
     choices = list(choices)

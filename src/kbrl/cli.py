@@ -18,6 +18,7 @@ import click
 import kbrl
 
 if TYPE_CHECKING:
+    from kbrl.data.quality import Report
     from kbrl.demo import Score
 
 
@@ -108,6 +109,52 @@ def collect(task: str, transitions: int, output: Path, settings: tuple[str, ...]
     click.echo(f"{output}: {len(log)} transitions of {simulator!r}, {int(log.terminals.sum())} of them ends.")
 
 
+@commands.command()
+@click.argument("log", nargs=-1, required=True)
+@click.option("--state", help="Columns of the state, as in age,sofa,lactate.")
+@click.option("--action", help="Column of the action.")
+@click.option("--reward", help="Column of the reward.")
+@click.option("--episode", help="Column that tells episodes apart.")
+@click.option("--step", help="Column of the step within the episode.")
+@click.option("--terminated", help="Column that is true where an episode really ended.")
+@click.option("--truncated", help="Column that is true where it was cut.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program to read.")
+def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:
+    """Find what is wrong with a LOG before learning does: a file, a folder or a glob of Parquet, CSV, Arrow or .npz.
+
+    Exit status 1 if anything stops learning.  Example: kbrl check log.csv --state age,sofa --action dose
+    """
+    from kbrl.data.quality import check_log
+
+    named = {name: column for name, column in columns.items() if column is not None}
+    report = check_log(log[0] if len(log) == 1 else list(log), columns=named or None)
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), indent=2))
+    else:
+        _print_faults(report)
+    if report.stops_learning:
+        sys.exit(1)
+
+
+def _print_faults(report: Report) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    click.echo(f"{report.n_rows} rows, {report.n_episodes} episodes, {report.n_transitions} transitions.")
+    if not report.faults:
+        click.echo("No faults found.")
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("fault", "count", "first rows", "stops learning", "what is wrong, and what to do"):
+        table.add_column(name, overflow="fold")
+    for fault in report.faults:
+        rows = ", ".join(map(str, fault.rows))
+        text = escape(f"{fault.message} {fault.advice}")
+        table.add_row(fault.name, str(fault.count), rows, "yes" if fault.stops_learning else "no", text)
+    Console(width=max(110, Console().width)).print(table)
+
+
 def _setting(text: str) -> tuple[str, Any]:
     """Read NAME=VALUE; a value is a JSON number, list, true or false, or else a word."""
     name, equals, value = text.partition("=")
@@ -131,7 +178,7 @@ def _print_scores(scores: list[Score]) -> None:
         learnt = score.n_states > 0
         table.add_row(
             score.method,
-            f"{mean:.2f} ± {half:.2f}",
+            f"{mean:.2f} +- {half:.2f}",
             f"{sum(score.seconds) / len(score.seconds):.3f}" if learnt else "-",
             f"{score.n_states}" if learnt else "-",
             f"{score.n_bytes / 1e6:.1f}" if learnt else "-",
@@ -164,6 +211,6 @@ def main(arguments: list[str] | None = None) -> Any:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(1)
-    except (ValueError, TypeError, OSError, MemoryError) as error:
+    except (ValueError, TypeError, OSError, MemoryError, ImportError) as error:
         click.echo(f"Error: {error or type(error).__name__}", err=True)
         sys.exit(1)

@@ -32,7 +32,8 @@ class KBRL(Learner):
     sample_width: the kernel's width tau, in units of ``scaling``; ``sample_neighbors`` truncates it to so many nearest
         samples.  scaling, terminals, profile: as for KBSF.
 
-    The model has one state a transition: 8000 transitions take about 0.8 GB unless ``sample_neighbors`` is set.
+    The model has one state a transition: unless ``sample_neighbors`` is set, 8000 transitions take about 0.8 GB, and
+    twice that while it is built.
     """
 
     mdp_: FiniteMDP  # one state a next state, in the order of the transitions

@@ -132,6 +132,7 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         kept = (*pairs, basis["sample_neighbors"])
         shapes |= {"neighbors.distances": ("f", kept), "neighbors.rewards": ("f", kept)}
         shapes |= {"neighbors.next_states": ("f", (*kept, n_dims)), "neighbors.terminals": ("b", kept)}
+        shapes["neighbors.multiplicities"] = ("f", kept)
     else:
         shapes |= dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
         if basis["sample_neighbors"] is not None and (basis["hard"] or basis["rep_neighbors"] is not None):
@@ -179,6 +180,8 @@ def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
         in_order = (distances[:, :, 1:] >= distances[:, :, :-1]).all() and (distances >= 0).all()
         _require(in_order, "neighbors.distances must rise and not be below 0")
         _require(np.isfinite(distances).sum(axis=2).max() <= n_samples, "there are more neighbors than transitions")
+        multiplicities = arrays["neighbors.multiplicities"]
+        _require(((multiplicities > 0) == np.isfinite(distances)).all(), "multiplicities and distances disagree")
         return np.isfinite(distances[:, :, 0])
     weight, nearest = arrays["weight"], arrays["nearest"]
     _require((weight >= 0).all() and (nearest >= 0).all(), "weight and nearest must not be below 0")

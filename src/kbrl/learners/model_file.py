@@ -34,7 +34,7 @@ FORMAT, VERSION = "kbrl model", 1
 Columns = Sequence[str] | Mapping[str, Any]
 
 _SUMS = ("nearest", "weight", "reward_sum")
-_NEIGHBORS = ("distances", "rewards", "next_states", "terminals")
+_NEIGHBORS = ("distances", "rewards", "next_states", "terminals", "multiplicities")
 _SAMPLES = ("states", "action_indices", "rewards", "next_states", "terminals")
 
 

@@ -2,15 +2,18 @@
 
 "The mu nearest samples" of the parts do not add up to those of the whole.  So we keep, for each action and
 representative state, the mu nearest transitions seen so far with what they need: bounded memory, and merging means
-keeping the mu nearest of both.  Any split and any order of the data gives the same model, bit for bit; samples at
-equal distance are told apart by their reward and next state.
+keeping the mu nearest of both.  Any split and any order of the data gives the same model, bit for bit.  Samples that
+are the same are kept once, with a multiplicity; those at the mu-th distance share the places that are left.
 
 Only the transitions that are kept need a row of D.  Paper: appendix B.2, and DESIGN's exact reading of it.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
@@ -25,13 +28,13 @@ NEIGHBORS_STAY = (
     "Transitions cannot be taken from statistics of nearest neighbours: those that would take their places were not "
     "kept. Fit again without them, or use dense kernels (sample_neighbors=None)."
 )
-_FIELDS = ("distances", "rewards", "next_states", "terminals")
+_FIELDS = ("distances", "rewards", "terminals", "next_states", "multiplicities")
 
 
 class Neighborhoods:
     """For each action and representative state, the nearest transitions, in order of distance.
 
-    ``distances`` is infinite where fewer than mu transitions were seen.
+    ``distances`` is infinite where fewer than mu different transitions were seen.
     """
 
     def __init__(self, basis: Basis) -> None:
@@ -43,6 +46,7 @@ class Neighborhoods:
         self.rewards: Floats = np.zeros(shape)
         self.next_states: Floats = np.zeros((*shape, basis.reps.shape[1]))
         self.terminals: Booleans = np.ones(shape, dtype=bool)
+        self.multiplicities: Floats = np.zeros(shape)
 
     def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> Neighborhoods:
         """Add transitions, in memory that does not depend on how many there are, and return self."""
@@ -57,8 +61,7 @@ class Neighborhoods:
         result.counts = self.counts + other.counts
         for part in (self, other):
             for a in range(self.basis.n_actions):
-                kept = (part.distances[a], part.rewards[a], part.terminals[a], part.next_states[a])
-                result._keep_nearest(a, *kept)
+                result._keep_nearest(a, *(getattr(part, name)[a] for name in _FIELDS))
         return result
 
     def __sub__(self, other: object) -> Neighborhoods:
@@ -90,11 +93,10 @@ class Neighborhoods:
 
     def log_mass(self) -> Floats:
         """Return the log of the sum of k(rep i, s_t), (n_actions, n_reps), over the samples that are kept."""
-        z = self._scaled_distances()
-        profile = self.basis.sample_kernel.profile
+        nearest = self._scaled_distances()[:, :, 0]
         with np.errstate(divide="ignore"):
-            total = np.log(np.where(np.isfinite(self.distances), self._relative_values(z), 0.0).sum(axis=2))
-        return log_profile(z[:, :, 0], profile) + total
+            total = np.log(self._values().sum(axis=2))
+        return log_profile(nearest, self.basis.sample_kernel.profile) + total
 
     def _add(self, parts: list[Samples], n_jobs: int) -> None:
         def work(action: int) -> None:
@@ -106,12 +108,14 @@ class Neighborhoods:
 
     def _weights(self) -> Floats:
         """Return kappa(rep i, s_t) for the samples that are kept, (n_actions, n_reps, mu); rows sum to one or zero."""
-        values = self._relative_values(self._scaled_distances())
-        values[~np.isfinite(self.distances)] = 0.0
+        values = self._values()
         return values / np.maximum(values.sum(axis=2, keepdims=True), 1e-300)
 
-    def _relative_values(self, z: Floats) -> Floats:
-        return np.exp(log_ratio(z, z[:, :, :1], self.basis.sample_kernel.profile))
+    def _values(self) -> Floats:
+        """Return k(rep i, s_t), relative to the nearest, times how often the sample counts among the mu nearest."""
+        z = self._scaled_distances()
+        values = np.exp(log_ratio(z, z[:, :, :1], self.basis.sample_kernel.profile))
+        return values * _counted(self.distances, self.multiplicities, self.n_neighbors)
 
     def _scaled_distances(self) -> Floats:
         inverse_widths = self.basis.samples_at_reps.inverse_widths
@@ -134,47 +138,103 @@ class Neighborhoods:
         row_starts = np.arange(0, k.size + 1, self.n_neighbors)
         return sparse.csr_array((k.ravel(), np.arange(k.size), row_starts), (len(k), k.size)) @ to_reps
 
-    def _keep_nearest(
-        self, action: int, distances: Floats, rewards: Floats, terminals: Booleans, next_states: Floats
-    ) -> None:
-        """Merge candidates, (n_reps, k), into what is kept."""
-        closer = distances[:, 0] <= self.distances[action, :, -1]
-        kept = (self.distances[action], self.rewards[action], self.terminals[action], self.next_states[action])
-        candidates = (distances, rewards, terminals, next_states)
+    def _keep_nearest(self, action: int, *candidates: Any) -> None:
+        """Merge candidates, arrays (n_reps, k) in the order of the fields, into what is kept."""
+        closer = candidates[0][:, 0] <= self.distances[action, :, -1]
+        kept = [getattr(self, name)[action] for name in _FIELDS]
         both = [np.concatenate([old[closer], new[closer]], axis=1) for old, new in zip(kept, candidates)]
-        first = _canonical_order(*both)[:, : self.n_neighbors]
+        both = _united(_reordered(both, _canonical_order(*both[:4])))
         for old, merged in zip(kept, both):
-            order = first if merged.ndim == 2 else first[:, :, None]
-            old[closer] = np.take_along_axis(merged, order, axis=1)
+            old[closer] = merged[:, : self.n_neighbors]
 
 
 def _canonical_order(distances: Floats, rewards: Floats, terminals: Booleans, next_states: Floats) -> Integers:
-    """Order each row by distance; equal distances by reward, flag and next state, so that arrival does not matter."""
-    keys = [*np.moveaxis(next_states, 2, 0), terminals, rewards, distances]
-    return np.lexsort(keys, axis=1)
+    """Order each row by distance; equal distances by a hash of the outcome, which favours none.
+
+    So arrival does not matter.  Ordering by the reward itself would keep the worst of many samples of one state.
+    """
+    outcome = [*np.moveaxis(next_states, 2, 0), terminals, rewards]
+    return np.lexsort([*outcome, _hash(outcome), distances], axis=1)
 
 
-def _nearest(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Floats, Floats, Booleans, Floats]:
+def _hash(columns: list[Any]) -> NDArray[np.uint64]:
+    """Return scrambled bits of numbers in several arrays of one shape (the finaliser of splitmix64)."""
+    key = np.full(columns[0].shape, 0x9E3779B97F4A7C15, dtype=np.uint64)
+    for column in columns:
+        key ^= np.ascontiguousarray(column + 0.0, dtype=np.float64).view(np.uint64)  # + 0.0: -0 is 0
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+            key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+    return key
+
+
+def _reordered(fields: list[Any], order: Integers) -> list[Any]:
+    return [np.take_along_axis(f, order if f.ndim == 2 else order[:, :, None], axis=1) for f in fields]
+
+
+def _united(fields: list[Any]) -> list[Any]:
+    """Count samples that are the same, which stand side by side, as one with a multiplicity."""
+    distances, rewards, terminals, next_states, multiplicities = fields
+    same = (distances[:, 1:] == distances[:, :-1]) & np.isfinite(distances[:, 1:]) & (rewards[:, 1:] == rewards[:, :-1])
+    same &= (terminals[:, 1:] == terminals[:, :-1]) & (next_states[:, 1:] == next_states[:, :-1]).all(axis=2)
+    if not same.any():
+        return fields
+    starts = np.ones(distances.shape, dtype=bool)
+    starts[:, 1:] = ~same
+    runs = np.cumsum(starts.ravel()) - 1  # a row's first entry always starts a run
+    totals = np.bincount(runs, weights=multiplicities.ravel())
+    united = np.where(starts, totals[runs].reshape(starts.shape), 0.0)
+    fields = [np.where(starts, distances, np.inf), rewards, terminals, next_states, united]
+    return _reordered(fields, np.argsort(fields[0], axis=1, kind="stable"))
+
+
+def _counted(distances: Floats, multiplicities: Floats, n_neighbors: int) -> Floats:
+    """Return how often each sample counts so that the mu nearest count: those at the mu-th distance share what is left.
+
+    Distances rise along the last axis.
+    """
+    places = np.broadcast_to(np.arange(distances.shape[-1]), distances.shape)
+    is_first = np.ones(distances.shape, dtype=bool)
+    is_first[..., 1:] = distances[..., 1:] != distances[..., :-1]
+    is_last = np.ones(distances.shape, dtype=bool)
+    is_last[..., :-1] = is_first[..., 1:]
+    first = np.maximum.accumulate(np.where(is_first, places, 0), axis=-1)
+    last = np.minimum.accumulate(np.where(is_last, places, places.shape[-1])[..., ::-1], axis=-1)[..., ::-1]
+    up_to = np.cumsum(multiplicities, axis=-1)
+    nearer = np.take_along_axis(up_to - multiplicities, first, axis=-1)
+    at_distance = np.take_along_axis(up_to, last, axis=-1) - nearer
+    share = np.divide(n_neighbors - nearer, at_distance, out=np.zeros_like(nearer), where=at_distance > 0)
+    return multiplicities * np.clip(share, 0.0, 1.0)
+
+
+def _nearest(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Any, ...]:
     """Return the mu nearest samples to each representative state, (n_reps, k), with all those at the mu-th distance."""
     n_samples = len(samples.rewards)
+    multiplicities = np.ones(n_samples)
     distances, indices = nearest_samples(samples.states, basis, min(n_neighbors + 1, n_samples))
     if n_samples > n_neighbors and (distances[:, n_neighbors] <= distances[:, n_neighbors - 1]).any():
-        samples = _thin_out(samples, n_neighbors)
+        samples, multiplicities = _thin_out(samples, n_neighbors)
         distances, indices = _with_ties(samples, basis, n_neighbors)
     picked = np.minimum(indices, len(samples.rewards) - 1)  # missing ones have an infinite distance
-    return distances, samples.rewards[picked], samples.terminals[picked], samples.next_states[picked]
+    counts = np.where(np.isfinite(distances), multiplicities[picked], 0.0)
+    return distances, samples.rewards[picked], samples.terminals[picked], samples.next_states[picked], counts
 
 
-def _thin_out(samples: Samples, n_neighbors: int) -> Samples:
-    """Keep only those of the samples at one and the same state that can matter: the first mu in canonical order."""
-    keys = [*samples.next_states.T, samples.terminals, samples.rewards, *samples.states.T]
-    order = np.lexsort(keys)
-    ordered = samples.states[order]
+def _thin_out(samples: Samples, n_neighbors: int) -> tuple[Samples, Floats]:
+    """Count samples that are the same as one, and keep only those that can matter: of each state, the first mu."""
+    outcome = [*samples.next_states.T, samples.terminals, samples.rewards]
+    order = np.lexsort([*outcome, _hash(outcome), *samples.states.T])
+    everything = np.column_stack([samples.states, *outcome])[order]
+    is_new = np.ones(len(order), dtype=bool)
+    is_new[1:] = (everything[1:] != everything[:-1]).any(axis=1)
+    multiplicities = np.diff(np.append(np.flatnonzero(is_new), len(order))).astype(np.float64)
+    order = order[is_new]
+    states = samples.states[order]
     new_state = np.ones(len(order), dtype=bool)
-    new_state[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    new_state[1:] = (states[1:] != states[:-1]).any(axis=1)
     starts = np.flatnonzero(new_state)
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    return samples.take(order[rank < n_neighbors])
+    kept = rank < n_neighbors
+    return samples.take(order[kept]), multiplicities[kept]
 
 
 def _with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Floats, Integers]:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.checks import as_generator, as_rows, one_of, positive, whole
+from kbrl.checks import as_generator, as_rows, flag, one_of, positive, whole
 from kbrl.data.transitions import Transitions
 from kbrl.policy.rules import Policy, action_indices
 from kbrl.tasks.epileptor import N_COMPONENTS, SOURCE, simulate_recordings
@@ -117,10 +117,10 @@ class Epilepsy(Task):
         self.seizure_penalty = _not_negative(seizure_penalty, "seizure_penalty")
         self.pulse_penalty = _not_negative(pulse_penalty, "pulse_penalty")
         self.decisions_per_second = positive(decisions_per_second, "decisions_per_second")
-        self.noise = bool(noise)
+        self.noise = flag(noise, "noise")
         self.noise_scale = _not_negative(noise_scale, "noise_scale")
-        self.noise_centred = bool(noise_centred)
-        self.across_recordings = bool(across_recordings)
+        self.noise_centred = flag(noise_centred, "noise_centred")
+        self.across_recordings = flag(across_recordings, "across_recordings")
         self.start = one_of(start, ("pair", "row"), "start")
         self.recordings_seed = whole(recordings_seed, "recordings_seed", at_least=0)
         if recordings is not None and not isinstance(recordings, Recordings):

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.checks import as_floats, as_generator, as_rows, check_finite, one_of, refuse_rows
+from kbrl.checks import as_floats, as_generator, as_rows, check_finite, flag, one_of, refuse_rows
 from kbrl.tasks.flight_picture import draw_flight
 from kbrl.tasks.task import Task
 
@@ -88,10 +88,10 @@ class Helicopter(Task):
     ) -> None:
         self.levels = _as_levels(levels)
         self.wind = _as_wind(wind)
-        self.noise = bool(noise)
+        self.noise = flag(noise, "noise")
         self.start_gusts = one_of(start_gusts, ("calm", "blowing"), "start_gusts")
-        self.limits_altitude = bool(limits_altitude)
-        self.renormalize = bool(renormalize)
+        self.limits_altitude = flag(limits_altitude, "limits_altitude")
+        self.renormalize = flag(renormalize, "renormalize")
         self.limit = one_of(limit, ("terminal", "truncation"), "limit")
         self._controls = np.array(list(product(*self.levels)))
         self.actions = tuple(" ".join(f"{level:+.12g}" for level in row) for row in self._controls)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.checks import as_floats, as_rows, one_of, whole
+from kbrl.checks import as_floats, as_rows, flag, one_of, whole
 from kbrl.tasks.pole_dynamics import (
     ANGLE_LIMIT,
     CART_MASS,
@@ -89,7 +89,7 @@ class PoleBalancing(Task):
             raise ValueError(f"n_poles must be 1, 2 or 3, but it is {n_poles!r}.")
         self.gravity = one_of(gravity, ("down", "up"), "gravity")
         self.forces = _as_forces(forces)
-        self.track_friction = bool(track_friction)
+        self.track_friction = flag(track_friction, "track_friction")
         self.start = start
         self.actions = tuple(f"{np.format_float_positional(force, trim='-')} N" for force in self.forces)
         poles = range(1, self.n_poles + 1)

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.checks import as_rows, one_of
+from kbrl.checks import as_rows, flag, one_of
 from kbrl.tasks.task import Task
 
 STEP = 0.05
@@ -60,7 +60,7 @@ class PuddleWorld(Task):
         goal: Literal["triangle", "square"] = "triangle",
         overlap: Literal["add", "max"] = "add",
     ) -> None:
-        self.noise = bool(noise)
+        self.noise = flag(noise, "noise")
         self.goal = one_of(goal, ("triangle", "square"), "goal")
         self.overlap = one_of(overlap, ("add", "max"), "overlap")
 

@@ -122,6 +122,8 @@ def _play(
     simulator: Simulator, policy: Policy, states: Floats, rng: np.random.Generator, max_steps: int
 ) -> Iterator[_Step]:
     """Run an episode from each state, all in step, dropping those that are over."""
+    if not callable(policy):
+        raise TypeError(f"policy must be a function of states, such as model.predict, but it is {policy!r}.")
     rows = np.arange(len(states))
     observations = simulator.observe(states)
     step = getattr(simulator, "step_trusted", simulator.step)  # what is known to be good need not be checked again

@@ -1,0 +1,168 @@
+"""Which column of a table is what: canonical names, the dialects of other libraries, and a mapping by the user.
+
+Canonical: episode_id, step, observation_* (or one column of lists), action, reward, next_observation_*,
+terminated, truncated.  Recognised as well: Gymnasium, Minari, D4RL, d3rlpy, RLlib and LeRobot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kbrl.data.faults import LogError
+
+# The first name of each role is the canonical one.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "episode": ("episode_id", "episode", "episodes", "episode_ids", "eps_id", "episode_index"),
+    "step": ("step", "steps", "t", "timestep", "time_step", "frame_index"),
+    "state": ("observation", "observations", "obs", "state", "states", "observation.state"),
+    "action": ("action", "actions"),
+    "reward": ("reward", "rewards", "next.reward"),
+    "next_state": (
+        "next_observation", "next_observations", "next_obs", "new_obs", "next_state", "next_states",
+        "next.observation.state",
+    ),
+    "terminated": ("terminated", "terminateds", "termination", "terminations", "terminal", "terminals", "is_terminal"),
+    "truncated": ("truncated", "truncateds", "truncation", "truncations", "timeout", "timeouts"),
+    "done": ("done", "dones", "next.done"),
+}  # fmt: skip
+PREFIXES: dict[str, tuple[str, ...]] = {
+    "state": ("observation_", "observations_", "obs_", "state_"),
+    "next_state": ("next_observation_", "next_observations_", "next_obs_", "new_obs_", "next_state_"),
+}
+ROLES = tuple(ALIASES)
+REQUIRED = ("state", "action", "reward")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The name of the column in each role; None, or nothing at all, where the log has none."""
+
+    state: tuple[str, ...]
+    action: str
+    reward: str
+    next_state: tuple[str, ...] = ()
+    terminated: str | None = None
+    truncated: str | None = None
+    done: str | None = None
+    episode: str | None = None
+    step: str | None = None
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the state variables without the prefix that they share with the dialect."""
+        prefix = next((p for p in PREFIXES["state"] if all(name.lower().startswith(p) for name in self.state)), "")
+        return tuple(name[len(prefix) :] for name in self.state)
+
+    def used(self) -> tuple[str, ...]:
+        """Return the names of all columns that are read."""
+        single = (self.action, self.reward, self.terminated, self.truncated, self.done, self.episode, self.step)
+        return (*self.state, *self.next_state, *(name for name in single if name is not None))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the mapping as what JSON can hold; it can be given as ``columns`` again."""
+        listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return {role: names for role, names in listed.items() if names}
+
+
+def resolve(names: Sequence[str], given: Mapping[str, str | Sequence[str]] | Columns | None = None) -> Columns:
+    """Return the column of each role: as given by the user, else by the names of the dialects."""
+    given = given.to_dict() if isinstance(given, Columns) else dict(given or {})
+    _check_given(given)
+    _check_distinct(names)
+    found: dict[str, Any] = {}
+    for role in ROLES:
+        chosen = _chosen(role, given[role], names) if role in given else _recognised(role, names, given)
+        found[role] = chosen if role in ("state", "next_state") else next(iter(chosen), None)
+    for role in REQUIRED:
+        if not found[role]:
+            raise LogError("missing_column", f"A log must have a column for the {role}, but it has {listing(names)}.")
+    found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
+    return Columns(**found)
+
+
+def listing(names: Sequence[str]) -> str:
+    """Return the names as words for a message, at most a dozen of them."""
+    shown = ", ".join(map(repr, names[:12]))
+    return (shown or "no columns") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def _check_given(given: Mapping[str, Any]) -> None:
+    unknown = [role for role in given if role not in ROLES]
+    if unknown:
+        raise ValueError(f"columns must map some of {', '.join(ROLES)} to names, but it also has {listing(unknown)}.")
+    for role, value in given.items():
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"columns[{role!r}] must be the name of a column or several, but it is {value!r}.")
+        if len(names) > 1 and role not in PREFIXES:
+            raise ValueError(f"columns[{role!r}] must be one column, but it is {value!r}.")
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    repeated = sorted({name for name in names if list(names).count(name) > 1}) if len(set(names)) < len(names) else []
+    if repeated:
+        raise LogError(
+            "ambiguous_column",
+            f"Columns must have different names, but {listing(repeated)} occur more than once.",
+            columns=repeated,
+        )
+
+
+def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that the user named; 'age,sofa' stands for two columns unless one is called so."""
+    if isinstance(value, str):
+        several = role in PREFIXES and value not in names
+        value = [part.strip() for part in value.split(",")] if several else [value]
+    missing = [name for name in value if name not in names]
+    if missing:
+        raise LogError(
+            "missing_column",
+            f"The {role} was said to be in {listing(missing)}, but the columns are {listing(names)}.",
+            columns=missing,
+        )
+    return tuple(value)
+
+
+def _recognised(role: str, names: Sequence[str], given: Mapping[str, Any]) -> tuple[str, ...]:
+    taken = {name for value in given.values() for name in ([value] if isinstance(value, str) else value)}
+    if role == "next_state" and "state" in given:  # the user's own names: age -> next_age
+        own = tuple(f"next_{name}" for name in _chosen("state", given["state"], names))
+        if all(name in names for name in own):
+            return own
+    free = [name for name in names if name not in taken]
+    families: list[tuple[str, ...]] = [(name,) for name in free if name.lower() in ALIASES[role]]
+    families += _families(PREFIXES.get(role, ()), free)
+    if len(families) > 1:
+        rivals = [name for family in families for name in family]
+        raise LogError(
+            "ambiguous_column", f"The {role} must be in one place, but {listing(rivals)} all fit.", columns=rivals
+        )
+    return families[0] if families else ()
+
+
+def _families(prefixes: Sequence[str], names: Sequence[str]) -> list[tuple[str, ...]]:
+    grouped = (tuple(name for name in names if name.lower().startswith(prefix)) for prefix in prefixes)
+    return [family for family in grouped if family]
+
+
+def _in_order_of(state: tuple[str, ...], next_state: tuple[str, ...], given: bool) -> tuple[str, ...]:
+    """Return the columns of the next state in the order of those of the state, by the names after the prefix."""
+    if given or len(next_state) <= 1:
+        return next_state
+    variables = Columns(state, "", "").variables
+    places = {_variable(name): name for name in next_state}
+    if sorted(places) != sorted(variables):
+        raise LogError(
+            "wrong_width",
+            f"Next states must have the variables of the states, {listing(variables)}, but theirs are "
+            f"{listing(sorted(places))}.",
+            columns=next_state,
+        )
+    return tuple(places[variable] for variable in variables)
+
+
+def _variable(name: str) -> str:
+    prefix = next((p for p in PREFIXES["next_state"] if name.lower().startswith(p)), "next_")
+    return name[len(prefix) :] if name.lower().startswith(prefix) else name

@@ -1,0 +1,110 @@
+"""Labels of actions and episodes: which kind they are, and in which order.
+
+In a text file a label is a whole number, a number, a truth value or a word as all labels of its column allow; a word
+such as 007 that a number would change stays a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array
+from kbrl.data.faults import LogError
+
+MOST_ACTIONS = 1000  # more labels than that are continuous actions
+_PATTERNS: dict[type, re.Pattern[str]] = {
+    int: re.compile(r"0|-?[1-9]\d{0,17}"),
+    float: re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"),
+    bool: re.compile(r"[Tt]rue|[Ff]alse"),
+}
+
+
+class TextType:
+    """Finds the narrowest type that all texts of a column allow, as they come by."""
+
+    def __init__(self) -> None:
+        self._possible = list(_PATTERNS)
+
+    def see(self, texts: Iterable[Hashable]) -> None:
+        """Take more texts into account."""
+        for text in texts if self._possible else ():
+            self._possible = [kind for kind in self._possible if _PATTERNS[kind].fullmatch(str(text))]
+
+    @property
+    def found(self) -> type:
+        """The type."""
+        return self._possible[0] if self._possible else str
+
+
+def as_type(value: Hashable, kind: type | None) -> Any:
+    """Convert a text to a type that it allows; None leaves everything as it is."""
+    if kind is None or kind is str:
+        return value
+    return str(value).lower() == "true" if kind is bool else kind(value)
+
+
+class ActionSet:
+    """Collects the labels of the actions that were taken, and how often each was."""
+
+    def __init__(self, column: str, *, is_text: bool) -> None:
+        self.column, self.is_text = column, is_text
+        self.counts: dict[tuple[type, Hashable], int] = {}
+
+    def see(self, values: Iterable[Hashable], counts: Iterable[int]) -> None:
+        """Take more rows into account."""
+        for value, count in zip(values, counts):
+            key = (type(value), value)
+            self.counts[key] = self.counts.get(key, 0) + int(count)
+        if len(self.counts) > MOST_ACTIONS:
+            shown = ", ".join(str(value) for _, value in list(self.counts)[:3])
+            raise LogError(
+                "too_many_actions",
+                f"Actions must be a few labels, but {self.column!r} has more than {MOST_ACTIONS}: {shown}, ...",
+                columns=[self.column],
+            )
+
+    def kind(self) -> type | None:
+        """Return the type that the labels are converted to, None if they stay as they are."""
+        kinds = {kind for kind, _ in self.counts}
+        if self.is_text:
+            texts = TextType()
+            texts.see(value for _, value in self.counts)
+            return texts.found
+        if kinds == {int, float}:
+            return float
+        if len(kinds) > 1:
+            raise LogError(
+                "mixed_actions",
+                f"Actions must be labels of one kind, but {self.column!r} mixes {sorted(k.__name__ for k in kinds)}.",
+                columns=[self.column],
+            )
+        return None
+
+    def settled(self) -> dict[Any, int]:
+        """Return how often each label was taken, in order of the labels."""
+        kind = self.kind()
+        counts: dict[Any, int] = {}
+        for (_, value), count in self.counts.items():
+            label = as_type(value, kind)
+            counts[label] = counts.get(label, 0) + count
+        return dict(sorted(counts.items()))
+
+
+def label_array(taken: Iterable[Any], actions: Iterable[Any] | None, column: str) -> Array:
+    """Return the labels of all actions: those taken, or the possible ones, among which those taken must be."""
+    taken = list(taken)
+    if actions is None:
+        return np.array(taken)
+    possible = list(actions)
+    unknown = [label for label in taken if label not in possible]
+    if unknown:
+        raise LogError(
+            "unknown_action",
+            f"Actions must be among {possible}, but {column!r} also has {unknown[:5]}.",
+            columns=[column],
+        )
+    return np.array(possible)

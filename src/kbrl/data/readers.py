@@ -1,0 +1,226 @@
+"""From files and frames to batches of columns, streamed: only the rows asked for are in memory.
+
+Parquet (a file, a folder, a glob), Arrow and Feather need pyarrow, HDF5 needs h5py; CSV is faster with pyarrow; .npz
+and frames of pandas and polars need nothing.  However a log is cut into files and row groups, its batches are the same.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from kbrl.data.cells import Batch, Kind, Numbers, RaggedError, join_columns
+from kbrl.data.columns import listing
+from kbrl.data.faults import LogError
+
+
+class Table(Protocol):
+    """Named columns that can be read from the start, again and again."""
+
+    names: tuple[str, ...]
+    is_text: bool  # numbers are written out, so that a label may be a number or a word
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the columns named, converted to what is wanted, at most ``n_rows`` rows at a time."""
+
+
+class FilesTable:
+    """The rows of several tables, one after the other."""
+
+    def __init__(self, tables: Sequence[Table], paths: Sequence[Path]) -> None:
+        self.names = tables[0].names
+        self.is_text = any(table.is_text for table in tables)
+        self._tables, self._paths = tables, paths
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows of one table after the other."""
+        for table, path in zip(self._tables, self._paths):
+            missing = [name for name in kinds if name not in table.names]
+            if missing:
+                raise LogError(
+                    "missing_column",
+                    f"All files of a log must have the same columns, but {path} lacks {listing(missing)}.",
+                    columns=missing,
+                )
+            yield from table.batches(kinds, n_rows)
+
+
+def open_table(source: Any) -> Table:
+    """Open a path, a folder, a glob, a frame or a mapping of columns; nothing but the header is read yet."""
+    if isinstance(source, (str, os.PathLike)):
+        return _open_paths(Path(source))
+    from kbrl.data.frames import FrameTable
+
+    if isinstance(source, Mapping) or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
+        return FrameTable(source)
+    if hasattr(source, "__arrow_c_stream__"):
+        _need_pyarrow("A table of Arrow")
+        from kbrl.data.arrow import MemoryTable
+
+        return MemoryTable(source)
+    raise TypeError(f"A log must be a path, a frame or a mapping of columns, but it is {type(source).__name__}.")
+
+
+def regrouped(batches: Iterator[Batch], n_rows: int) -> Iterator[Batch]:
+    """Yield the same rows, exactly ``n_rows`` at a time, and the rest at the end."""
+    held: list[Batch] = []
+    n_held = 0
+    for batch in _checked(batches):
+        held.append(batch)
+        n_held += batch_length(batch)
+        if n_held < n_rows:
+            continue
+        whole = _joined(held)
+        n_given = n_held - n_held % n_rows
+        for start in range(0, n_given, n_rows):
+            yield _cut(whole, slice(start, start + n_rows))
+        held = [_cut(whole, slice(n_given, n_held))] if n_given < n_held else []
+        n_held -= n_given
+    if n_held:
+        yield _joined(held)
+
+
+def batch_length(batch: Batch) -> int:
+    """Return the number of rows of a batch."""
+    return len(next(iter(batch.values())))
+
+
+def _checked(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Pass batches on that have rows, and give lists of varying length the number of their row."""
+    n_seen, widths = 0, dict[str, tuple[int, ...]]()
+    try:
+        for batch in batches:
+            if batch_length(batch) == 0:
+                continue
+            for name, column in batch.items():
+                if isinstance(column, Numbers) and column.values.shape[1:] != widths.setdefault(
+                    name, column.values.shape[1:]
+                ):
+                    raise RaggedError(name, 0, sum(column.values.shape[1:]), sum(widths[name]))
+            yield batch
+            n_seen += batch_length(batch)
+    except RaggedError as error:
+        row = n_seen + error.row
+        usual = sum(widths.get(error.name, (error.usual,)))
+        raise LogError(
+            "ragged_state",
+            f"Lists in {error.name!r} must be of one length, {usual} as in the first row, but row {row} has "
+            f"{error.length} entries.",
+            rows=[row],
+            columns=[error.name],
+        ) from None
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    return {name: join_columns([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _cut(batch: Batch, rows: slice) -> Batch:
+    return {name: column[rows] for name, column in batch.items()}
+
+
+def _open_paths(path: Path) -> Table:
+    if path.is_dir():
+        from kbrl.data.minari import MinariTable, find_dataset
+
+        dataset = find_dataset(path)
+        if dataset is not None:
+            return MinariTable(dataset)
+    paths = find_files(path)
+    tables = [_open_file(file) for file in paths]
+    return tables[0] if len(tables) == 1 else FilesTable(tables, paths)
+
+
+def find_files(path: Path) -> list[Path]:
+    """Return the files of a log in their order: numbers in names count as numbers, part-2 before part-10."""
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = [file for file in path.rglob("*") if file.is_file() and _is_data(file.relative_to(path))]
+        if not found:
+            raise LogError("missing_file", f"The folder {path} holds no file of a log.")
+    else:
+        found = [Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
+        if not found:
+            raise LogError("missing_file", f"There is no file {path}.")
+    endings = sorted({file.suffix.lower() for file in found})
+    if len({_OPENERS.get(ending) for ending in endings}) > 1:
+        raise LogError("unknown_format", f"The files of a log must be of one format, but {path} has {endings}.")
+    return sorted(found, key=lambda file: _natural(str(file)))
+
+
+def _is_data(path: Path) -> bool:
+    return path.suffix.lower() in _OPENERS and not any(part.startswith((".", "_")) for part in path.parts)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _open_file(path: Path) -> Table:
+    opener = _OPENERS.get(path.suffix.lower())
+    if opener is None:
+        raise LogError("unknown_format", f"{path} has an unknown ending, {path.suffix!r}.")
+    try:
+        n_bytes = path.stat().st_size
+        if n_bytes == 0:
+            raise LogError("empty_log", f"{path} is empty: it has no bytes.")
+        return opener(path)
+    except OSError as error:
+        raise LogError("unreadable", f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def has_pyarrow() -> bool:
+    """Say whether pyarrow is installed."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def _need_pyarrow(what: str) -> None:
+    if not has_pyarrow():
+        raise ImportError(f"{what} needs pyarrow. Install it by: pip install 'kbrl[files]'.")
+
+
+def _open_parquet(path: Path) -> Table:
+    _need_pyarrow(f"{path}: Parquet")
+    from kbrl.data.arrow import ParquetTable
+
+    return ParquetTable(path)
+
+
+def _open_arrow(path: Path) -> Table:
+    _need_pyarrow(f"{path}: Arrow")
+    from kbrl.data.arrow import ArrowFileTable
+
+    return ArrowFileTable(path)
+
+
+def _open_csv(path: Path) -> Table:
+    from kbrl.data.texts import ArrowCsvTable, CsvTable
+
+    return ArrowCsvTable(path) if has_pyarrow() else CsvTable(path)
+
+
+def _open_npz(path: Path) -> Table:
+    from kbrl.data.frames import NpzTable
+
+    return NpzTable(path)
+
+
+def _open_hdf5(path: Path) -> Table:
+    from kbrl.data.minari import open_hdf5
+
+    return open_hdf5(path)
+
+
+_OPENERS: dict[str, Callable[[Path], Table]] = {
+    **dict.fromkeys((".parquet", ".pq"), _open_parquet),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _open_arrow),
+    **dict.fromkeys((".csv", ".tsv"), _open_csv),
+    **dict.fromkeys((".hdf5", ".h5"), _open_hdf5),
+    ".npz": _open_npz,
+}

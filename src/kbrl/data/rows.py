@@ -1,0 +1,195 @@
+"""The rows of a log as arrays, with what is wrong in their cells; nothing is refused here.
+
+Flags: a row is terminated where the episode really ended, truncated where it was only cut.  ``done`` is either; it
+counts as an end unless another column says that the row was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.data.cells import Batch, Kind, Labels, Numbers
+from kbrl.data.columns import Columns
+from kbrl.data.faults import LogError
+from kbrl.data.labels import as_type
+from kbrl.data.readers import Table, batch_length, regrouped
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Cells of one column that break a rule."""
+
+    name: str  # of the fault
+    column: str
+    bad: Booleans  # (n,)
+    sample: str  # the first of them
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some consecutive rows of a log."""
+
+    first: int  # the number of the first row in the log
+    states: Floats  # (n, d)
+    actions: Labels
+    rewards: Floats  # (n,)
+    next_states: Floats | None  # (n, d)
+    terminated: Booleans  # (n,)
+    truncated: Booleans  # (n,)
+    both_flags: Booleans  # (n,)
+    episodes: Array | None  # (n,); None where nothing tells episodes apart
+    steps: Floats | None  # (n,)
+    problems: tuple[Problem, ...]
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    @property
+    def without_next(self) -> Booleans:
+        """The rows whose next state is left empty because the episode ends or is cut there."""
+        if self.next_states is None:
+            return np.zeros(len(self), dtype=bool)
+        return np.isnan(self.next_states).all(axis=1) & (self.terminated | self.truncated)
+
+
+def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = None) -> Iterator[Rows]:
+    """Yield the rows of a table, exactly ``n_rows`` at a time and the rest at the end."""
+    if not columns.next_state and not any(
+        (columns.episode, columns.step, columns.terminated, columns.truncated, columns.done)
+    ):
+        raise LogError("no_order", "The log has no next states, and nothing tells where its episodes end.")
+    numbering = _Numbering()
+    first = 0
+    for batch in regrouped(table.batches(kinds_of(columns), n_rows), n_rows):
+        rows = _rows_of(batch, columns, first, numbering, episode_type)
+        yield rows
+        first += len(rows)
+    if first == 0:
+        raise LogError("empty_log", "The log has columns, but no rows.")
+
+
+def kinds_of(columns: Columns) -> dict[str, Kind]:
+    """Return what the cells of each column that is read are converted to."""
+    labels = (columns.action, columns.episode)
+    flags = (columns.terminated, columns.truncated, columns.done)
+    kinds: dict[str, Kind] = {}
+    for name in columns.used():
+        kinds[name] = "labels" if name in labels else "flags" if name in flags else "numbers"
+    return kinds
+
+
+def _rows_of(batch: Batch, columns: Columns, first: int, numbering: _Numbering, episode_type: Any) -> Rows:
+    n_rows = batch_length(batch)
+    terminated, truncated, both = _ends(batch, columns, n_rows)
+    states = _stacked(batch, columns.state)
+    next_states = _stacked(batch, columns.next_state) if columns.next_state else None
+    if next_states is not None and next_states.shape != states.shape:
+        raise LogError(
+            "wrong_width",
+            f"Next states must have the {states.shape[1]} variables of the states, but they have "
+            f"{next_states.shape[1]}.",
+            columns=columns.next_state,
+        )
+    rewards, steps = _column(batch, columns.reward), _column(batch, columns.step)
+    episodes = _episodes(batch, columns, episode_type)
+    if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step)):
+        episodes = numbering.number(terminated | truncated, steps)
+    actions = cast(Labels, batch[columns.action])
+    rows = Rows(first, states, actions, cast(Floats, rewards), next_states, terminated, truncated, both, episodes,
+                steps, ())  # fmt: skip
+    return Rows(**(vars(rows) | {"problems": tuple(_problems(rows, batch, columns))}))
+
+
+def _stacked(batch: Batch, names: Sequence[str]) -> Floats:
+    parts = [cast(Numbers, batch[name]).values for name in names]
+    return parts[0] if len(parts) == 1 and parts[0].ndim == 2 else np.column_stack(parts)
+
+
+def _column(batch: Batch, name: str | None) -> Floats | None:
+    if name is None:
+        return None
+    values = cast(Numbers, batch[name]).values
+    if values.ndim == 2 and values.shape[1] != 1:
+        raise LogError("wrong_width", f"{name!r} must hold one number a row, but it holds {values.shape[1]}.")
+    return values.reshape(len(values))
+
+
+def _episodes(batch: Batch, columns: Columns, episode_type: Any) -> Array | None:
+    if columns.episode is None:
+        return None
+    labels = cast(Labels, batch[columns.episode])
+    values: list[Hashable] = [as_type(value, episode_type) for value in labels.values]
+    if len({type(value) for value in values}) > 1:
+        values = [str(value) for value in values]
+    return np.array([*values, type(values[0])() if values else 0])[labels.codes]  # the last entry serves -1
+
+
+def _ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Booleans, Booleans]:
+    """Return which rows are ends, which are cut, and which are said to be both; those count as ends."""
+    flags = [_flag(batch, name, n_rows) for name in (columns.terminated, columns.truncated, columns.done)]
+    terminated, truncated, done = flags
+    if columns.terminated is None:
+        return done & ~truncated, truncated, np.zeros(n_rows, dtype=bool)
+    both = terminated & truncated
+    if columns.truncated is None:
+        truncated = done
+    return terminated, truncated & ~terminated, both
+
+
+def _flag(batch: Batch, name: str | None, n_rows: int) -> Booleans:
+    return np.zeros(n_rows, dtype=bool) if name is None else cast(Numbers, batch[name]).values == 1
+
+
+class _Numbering:
+    """Numbers episodes that have no identifier: a new one starts after an end or where the steps go back."""
+
+    def __init__(self) -> None:
+        self._number, self._was_end, self._step = 0, False, -np.inf
+
+    def number(self, ends: Booleans, steps: Floats | None) -> Integers:
+        starts = np.append(self._was_end, ends[:-1])
+        if steps is not None:
+            starts = starts | (steps < np.append(self._step, steps[:-1]))
+            self._step = steps[-1]
+        numbers = self._number + np.cumsum(starts)
+        self._number, self._was_end = int(numbers[-1]), bool(ends[-1])
+        return numbers.astype(np.intp)
+
+
+def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
+    exempt = rows.without_next
+    roles = [(name, "state") for name in columns.state] + [(name, "next_state") for name in columns.next_state]
+    roles.append((columns.reward, "reward"))
+    for name, role in roles:
+        spared = exempt if role == "next_state" else np.zeros(len(rows), dtype=bool)
+        yield from _bad_numbers(cast(Numbers, batch[name]), name, role, spared)
+    if columns.step is not None:
+        yield from _bad_numbers(cast(Numbers, batch[columns.step]), columns.step, "step", np.zeros(len(rows), bool))
+    for flag in (columns.terminated, columns.truncated, columns.done):
+        if flag is not None:
+            cells = cast(Numbers, batch[flag])
+            yield from _found("bad_flag", flag, np.isnan(cells.values), cells.sample or "nothing")
+    for label, fault in ((columns.action, "missing_action"), (columns.episode, "missing_episode")):
+        if label is not None:
+            yield from _found(fault, label, np.asarray(cast(Labels, batch[label]).codes < 0), "nothing")
+
+
+def _bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
+    values = cells.values.reshape(len(cells), -1)
+    odd = np.zeros(len(cells), dtype=bool) if cells.odd is None else cells.odd
+    missing = np.isnan(values).any(axis=1) & ~odd & ~spared
+    infinite = np.asarray(np.isinf(values).any(axis=1))
+    yield from _found("not_a_number", name, odd, repr(cells.sample))
+    yield from _found(f"missing_{role}", name, missing, "nan")
+    if role != "step":
+        yield from _found(f"infinite_{role}", name, infinite, "inf")
+
+
+def _found(fault: str, column: str, bad: Booleans, sample: str) -> Iterator[Problem]:
+    if bad.any():
+        yield Problem(fault, column, bad, sample)

@@ -1,0 +1,102 @@
+"""Tables as text: CSV with a header line; commas, semicolons or tabs between the cells.
+
+With pyarrow a file is split by Arrow, without it by Python, several times slower; the numbers are the same bits.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from kbrl.data.cells import Batch, Kind, from_texts
+from kbrl.data.faults import LogError
+
+_BLOCK = 1 << 20  # bytes that Arrow splits at a time
+
+
+class CsvTable:
+    """A CSV file split by Python's csv module."""
+
+    is_text = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.delimiter, self.names = _header(path)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        places = {name: self.names.index(name) for name in kinds}
+        with open(self.path, newline="", encoding="utf-8-sig") as file:
+            rows = self._rows(csv.reader(file, delimiter=self.delimiter))
+            while piece := list(islice(rows, n_rows)):
+                cells = list(zip(*piece))
+                yield {name: from_texts(cells[places[name]], kind) for name, kind in kinds.items()}
+
+    def _rows(self, reader: Any) -> Iterator[list[str]]:
+        try:
+            next(reader)
+            for row in reader:
+                if row and len(row) != len(self.names):
+                    raise LogError(
+                        "unreadable",
+                        f"{self.path} cannot be read: line {reader.line_num} has {len(row)} cells, but the header "
+                        f"has {len(self.names)}.",
+                    )
+                if row:
+                    yield row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise LogError("unreadable", f"{self.path} cannot be read: {error}.") from None
+
+
+class ArrowCsvTable:
+    """A CSV file split by Arrow."""
+
+    is_text = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.delimiter, self.names = _header(path)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        from kbrl.data.arrow import refusing, texts_from_arrow
+
+        with refusing(self.path):
+            for stored in self._blocks(kinds):
+                for start in range(0, stored.num_rows, n_rows):
+                    block = stored.slice(start, n_rows)
+                    yield {name: texts_from_arrow(block.column(name), kind) for name, kind in kinds.items()}
+
+    def _blocks(self, kinds: Mapping[str, Kind]) -> Any:
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        return arrow_csv.open_csv(
+            self.path,
+            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK),
+            parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+            convert_options=arrow_csv.ConvertOptions(
+                include_columns=list(kinds), column_types=dict.fromkeys(kinds, pa.string()), strings_can_be_null=False
+            ),
+        )
+
+
+def _header(path: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the delimiter, which is the likeliest one in the first line, and the names of the columns."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            line = file.readline()
+            delimiter = max(",;\t", key=line.count)
+            file.seek(0)
+            names = tuple(next(csv.reader(file, delimiter=delimiter), ()))
+            has_rows = bool(file.readline())
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
+    if not names:
+        raise LogError("empty_log", f"{path} has no header line.")
+    if not has_rows:
+        raise LogError("empty_log", f"{path} has a header, but no row below it.")
+    return delimiter, names

@@ -161,3 +161,61 @@ def test_models_of_other_data_are_refused_where_they_do_not_fit():
         KBSF(grow_distance=1.0, grow_below=0.01).fit(log)
     with pytest.raises(ValueError, match="cannot grow"):
         KBSF(grow_distance=1.0, rep_width=[1.0, 2.0]).fit(log)
+
+
+@pytest.mark.parametrize("neighborhoods", ["exact", "per_chunk"])
+def test_growing_keeps_what_truncated_statistics_knew(neighborhoods):
+    log = random_log(n=40)
+    small = basis_of(log, 3, (3, 2))
+    larger = replace(small, reps=np.concatenate([small.reps, [[50.0, 50.0]]]))
+    old = new_statistics(small, neighborhoods).accumulate(log)
+    new = old.on(larger).to_mdp(0.9)
+    np.testing.assert_allclose(dense(new).reshape(2, 4, 4)[:, :3, :3], dense(old.to_mdp(0.9)).reshape(2, 3, 3))
+    np.testing.assert_array_equal(new.rewards[:, :3], old.to_mdp(0.9).rewards)
+
+
+@pytest.mark.parametrize("n_calls", [1, 2, 3, 5])
+def test_a_failure_in_the_middle_leaves_the_model_as_it_was(n_calls):
+    log = random_log(n=60, n_actions=2)
+    left = [10**9]
+
+    def profile(z):
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("interrupted")
+        return np.exp(-z)
+
+    model = KBSF(reps=REPS, scaling=None, grow_distance=0.3, n_jobs=1, profile=profile).fit(log[:30])
+    before, reps, growth = model.rep_q_.copy(), model.reps_.copy(), model.growth_.copy()
+    left[0] = n_calls
+    with pytest.raises(RuntimeError, match="interrupted"):
+        model.partial_fit(log[30:])
+    left[0] = 10**9
+    np.testing.assert_array_equal(model.reps_, reps)
+    np.testing.assert_array_equal(model.growth_, growth)
+    np.testing.assert_array_equal(model.rep_q_, before)
+    assert np.isfinite(model.partial_fit(log[30:]).rep_q_).all()
+    assert model.n_samples_ == 60
+
+
+def test_models_that_were_fitted_differently_are_not_added():
+    log = random_log(n=60)
+    settings = {"reps": REPS, "scaling": None}
+    for change in ({"discount": 0.5}, {"terminals": "continue"}, {"q_function": "samples"}):
+        with pytest.raises(ValueError, match=f"differ in: {next(iter(change))}"):
+            KBSF(**settings).fit(log) + KBSF(**settings, **change).fit(log)
+
+
+def test_a_model_that_has_grown_cannot_forget():
+    near, far = random_log(n=50), random_log(n=50, seed=1)
+    far = Transitions(far.states + 10, far.actions, far.rewards, far.next_states + 10, far.terminals)
+    model = KBSF(reps=REPS, scaling=None, grow_distance=1.5).fit([near, far])
+    with pytest.raises(ValueError, match="came or went while it learnt"):
+        model.forget(near)
+
+
+def test_parameters_set_after_fit_wait_for_the_next_fit():
+    log = random_log(n=60)
+    model = KBSF(reps=REPS, scaling=None).fit(log[:40])
+    model.set_params(discount=0.1, terminals="continue", q_function="samples").partial_fit(log[40:])
+    np.testing.assert_allclose(model.q_values(log.states), KBSF(reps=REPS, scaling=None).fit(log).q_values(log.states))

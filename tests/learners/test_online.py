@@ -100,6 +100,33 @@ def test_one_environment_gives_no_transition_across_a_reset():
     assert set(record.lengths) <= set(range(1, 8))
 
 
+def test_returns_of_episodes_side_by_side_are_discounted_each_for_itself():
+    spy = Spy()
+    run = OnlineRun(agent_of(spy, model_interval=6000), PuddleWorld(), n_parallel=3, random_state=3)
+    record = run.steps(6000)
+    log = spy.chunks[0]
+    first = log.rewards[0::3]  # the first of three episodes, as long as it lasted
+    lengths = [n for n, end in zip(record.lengths, record.ended_at)]
+    assert any(
+        value == pytest.approx(sum(0.5**t * r for t, r in enumerate(first[:length])))
+        for value, length in zip(record.returns, lengths)
+    )
+
+
+def test_an_end_that_is_the_simulators_own_starts_a_new_episode_without_a_terminal():
+    class Cut(PuddleWorld):
+        def truncates(self, states):
+            return states[:, 0] > 0.5
+
+    spy = Spy()
+    OnlineRun(agent_of(spy, model_interval=2000), Cut(noise=False), random_state=0).steps(2000)
+    log = spy.chunks[0]
+    beyond = np.flatnonzero(log.next_states[:-1, 0] > 0.5)
+    assert len(beyond) > 0
+    assert not np.isclose(log.states[beyond + 1], log.next_states[beyond]).all(axis=1).any()
+    assert not log.terminals[beyond].all()
+
+
 def test_epsilon_falls_as_the_paper_lowers_it():
     rule = Epsilon(1.0, factor=0.7, every=50_000, least=0.1)
     assert [rule.epsilon(n) for n in (0, 49_999, 50_000, 100_000, 10**7)] == pytest.approx([1, 1, 0.7, 0.49, 0.1])
@@ -173,8 +200,8 @@ def test_optimism_tries_what_is_not_known_and_gives_up_what_is_known_to_be_bad()
     policy = Optimism(mass=0.1, best_value=100.0).plan(model)
     assert set(policy(GRID).tolist()) == {1}
     assert set(model.predict(GRID).tolist()) == {0}
-    far = Optimism(mass=1e-12, best_value=0.6).plan(KBSF(reps=GRID, scaling=None).fit(random_log(n=500, ending=0)))
-    assert set(far(GRID).tolist()) <= {0, 1}
+    sure = KBSF(reps=GRID, scaling=None).fit(random_log(n=500, ending=0))
+    np.testing.assert_array_equal(Optimism(mass=1e-12, best_value=0.6).plan(sure)(GRID), sure.predict(GRID))
 
 
 def test_the_error_on_line_is_within_the_bound_of_proposition_4_along_a_run():
@@ -204,6 +231,13 @@ def test_the_error_on_line_is_within_the_bound_of_proposition_4_along_a_run():
         (lambda: agent_of().observe([0, 0], 7, 0.0, [0, 0], False), "actions must be among"),
         (lambda: agent_of().observe([0, np.nan], 1, 0.0, [0, 0], False), "observations must be finite"),
         (lambda: agent_of().observe([0, 0], 1, np.inf, [0, 0], False), "reward must be finite"),
+        (lambda: OnlineAgent(KBRL(), 4), "needs a learner with partial_fit"),
+        (lambda: OnlineAgent(KBSF, 4), "needs a learner with partial_fit"),
+        (lambda: OnlineAgent(KBSF(), ["a", "a"]), "actions must be a number or different labels"),
+        (
+            lambda: agent_of().observe_all(GRID[:1], np.array([1]), np.array([np.nan]), GRID[:1], np.array([False])),
+            "rewards must be finite",
+        ),
         (lambda: Optimism(-1.0, 3.0), "mass must be a finite number above 0"),
     ],
 )

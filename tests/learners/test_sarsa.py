@@ -122,13 +122,33 @@ def test_a_cut_episode_leaves_no_traces_in_the_next():
     np.testing.assert_allclose(agent.q_values([[0], [3]])[:, 0], [1.0, 5.0])
 
 
-def test_memory_is_fixed():
-    agent = SARSA(256, -np.ones(12), np.ones(12), memory=2**16, random_state=0)
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        state = rng.uniform(-1, 1, 12)
-        agent.observe(state, agent.act(state), -1.0, rng.uniform(-1, 1, 12), False)
-    assert agent.weights_.size == 2**16
+def test_it_learns_of_the_action_taken_next_not_of_the_best_one():
+    # Two actions, step size 1, no traces: Q(1, 0) = 4 and Q(1, 1) = 1; from 0, the next action is 1 by chance.
+    agent = SARSA(2, [-0.5], [3.5], n_tilings=1, step_size=1.0, trace_decay=0.0, discount=0.5, exploration=0.0)
+    agent.observe([1], 0, 4.0, [3], True)
+    agent.observe([1], 1, 1.0, [3], True)
+    agent.act([0])
+    agent._rule = Epsilon(1.0)
+    agent._rng = np.random.default_rng(next(s for s in range(99) if np.random.default_rng(s).random(2)[1] >= 0.5))
+    agent.observe([0], 0, 0.0, [1], False)
+    assert agent.act([1]) == 1
+    assert agent.q_values([[0]])[0, 0] == pytest.approx(0.5 * 1.0)
+
+
+def test_taking_an_action_clears_the_traces_of_the_others_in_that_state():
+    agent = SARSA(2, [-0.5], [3.5], n_tilings=1, step_size=1.0, trace_decay=1.0, discount=1.0, exploration=0.0)
+    agent.observe([0], 0, 0.0, [1], False)
+    agent.observe([1], 0, 0.0, [0], False)
+    agent.observe([0], 1, 0.0, [2], False)  # the trace of (0, 0) is gone
+    agent.observe([2], 0, 8.0, [3], True)
+    np.testing.assert_allclose(agent.q_values([[0]])[0], [0.0, 8.0])
+
+
+def test_answers_come_from_the_tiles_that_were_learnt_even_on_their_borders():
+    agent = SARSA(1, [0.1], [1.1], n_tilings=1, tiles=10, step_size=1.0)
+    for x in np.round(np.arange(0.1, 1.1, 0.1), 1):
+        agent.observe([x], 0, 1.0, [0.0], True)
+        assert agent.q_values([[x]])[0, 0] == pytest.approx(1.0)
 
 
 def puddle_agent():
@@ -155,6 +175,9 @@ def test_it_runs_in_gymnasium_environments():
         (lambda: SARSA(2, [0.0], [0.0]), "low and high must be finite bounds"),
         (lambda: SARSA(2, [0.0], [np.inf]), "low and high must be finite bounds"),
         (lambda: SARSA(2, [0.0], [1.0], n_tilings=0), "n_tilings must be at least 1"),
+        (lambda: SARSA(0, [0.0], [1.0]), "actions must be at least 1"),
+        (lambda: SARSA(2, [0.0], [1.0], least_trace=-1.0), "least_trace must lie in"),
+        (lambda: SARSA(99, [0.0], [1.0], memory=50), "memory must hold a weight for each of 99 actions"),
         (lambda: SARSA(2, [0.0], [1.0], step_size=-1), "step_size must be a finite number above 0"),
         (lambda: SARSA(2, [0.0], [1.0]).act([0.0, 1.0]), "state must have 1 columns"),
         (lambda: SARSA(2, [0.0], [1.0]).observe([0.0], 5, 0.0, [0.1], False), "action must be among"),

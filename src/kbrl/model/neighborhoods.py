@@ -59,9 +59,10 @@ class Neighborhoods:
         self.basis.check_same(other.basis)
         result = Neighborhoods(self.basis)
         result.counts = self.counts + other.counts
-        for part in (self, other):
-            for a in range(self.basis.n_actions):
-                result._keep_nearest(a, *(getattr(part, name)[a] for name in _FIELDS))
+        for name in _FIELDS:
+            getattr(result, name)[:] = getattr(self, name)
+        for action in range(self.basis.n_actions):
+            result._keep_nearest(action, *(getattr(other, name)[action] for name in _FIELDS))
         return result
 
     def __sub__(self, other: object) -> Neighborhoods:

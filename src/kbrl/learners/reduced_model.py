@@ -76,9 +76,7 @@ class ReducedModel:
         basis = self.basis
         if grow_distance is not None:
             basis = _grown(basis, log.next_states, grow_distance, max_reps)
-        fresh = new_statistics(basis, self._neighborhoods).accumulate(log, n_jobs=n_jobs)
-        old = self.statistics if basis is self.basis else self.statistics.on(basis)
-        statistics = fresh if self.n_samples == 0 else old + fresh  # type: ignore[operator]
+        statistics = self.statistics.on(basis).accumulate(log, n_jobs=n_jobs)
         if basis is not self.basis and self._start is not None:
             nearest = self.basis.rep_weights.nearest(basis.reps[self.basis.n_reps :])
             self._start = np.concatenate([self._start, self._start[nearest]])

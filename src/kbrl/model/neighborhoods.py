@@ -69,7 +69,10 @@ class Neighborhoods:
         raise ValueError(NEIGHBORS_STAY)
 
     def on(self, basis: Basis) -> Neighborhoods:
-        """Return the same for a basis with further representative states, of which nothing is known yet."""
+        """Return the same for a basis with further, or no further, representative states.
+
+        Nothing is known of further ones yet.  What is returned shares nothing with this that could be changed.
+        """
         result = Neighborhoods(basis)
         result.counts = self.counts.copy()
         for name in _FIELDS:

@@ -109,7 +109,10 @@ class KernelSums:
         return result
 
     def on(self, basis: Basis) -> KernelSums:
-        """Return the same sums for a basis with further representative states, of which nothing is known yet."""
+        """Return the same sums for a basis with further, or no further, representative states.
+
+        Nothing is known of further ones yet.  What is returned shares nothing with this that could be changed.
+        """
         result = KernelSums(basis)
         n_old = self.basis.n_reps
         result.counts = self.counts.copy()

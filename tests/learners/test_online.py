@@ -105,12 +105,15 @@ def test_returns_of_episodes_side_by_side_are_discounted_each_for_itself():
     run = OnlineRun(agent_of(spy, model_interval=6000), PuddleWorld(), n_parallel=3, random_state=3)
     record = run.steps(6000)
     log = spy.chunks[0]
-    first = log.rewards[0::3]  # the first of three episodes, as long as it lasted
-    lengths = [n for n, end in zip(record.lengths, record.ended_at)]
-    assert any(
-        value == pytest.approx(sum(0.5**t * r for t, r in enumerate(first[:length])))
-        for value, length in zip(record.returns, lengths)
-    )
+    ends, begun = iter(zip(record.ended_at, record.lengths, record.returns)), [0, 0, 0]
+    for ended_at, length, value in ends:
+        # An episode of slot k that is over after so many steps began where the slot's last one ended.
+        slots = [k for k in range(3) if begun[k] + length == ended_at // 3]
+        returns = [sum(0.5**t * r for t, r in enumerate(log.rewards[k::3][begun[k] :][:length])) for k in slots]
+        match = [k for k, expected in zip(slots, returns) if value == pytest.approx(expected)]
+        assert match
+        begun[match[0]] += length
+    assert len(record.returns) > 10
 
 
 def test_an_end_that_is_the_simulators_own_starts_a_new_episode_without_a_terminal():

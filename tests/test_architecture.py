@@ -12,7 +12,7 @@ import kbrl
 ROOT = Path(kbrl.__file__).parent
 # From low to high; a module may import its own layer and those before it.
 LAYERS = ["arrays", "checks", "data", "model", "planning", "policy", "trials", "tasks", "learners"]
-LAYERS += ["testing", "demo", "cli"]
+LAYERS += ["testing", "report", "demo", "cli", "__main__"]
 
 
 def modules():

@@ -95,7 +95,8 @@ def test_ten_files_give_the_chunks_of_one(tmp_path, form, columns):
         rows = slice((part - 1) * 60, part * 60)
         (folder / f"part-{part}").mkdir(parents=True)
         store({name: column[rows] for name, column in columns.items()}, folder / f"part-{part}", form)
-    for source in (folder, str(folder / "*" / f"log.{form}")):
+    each = [str(folder / f"part-{part}" / f"log.{form}") for part in range(1, 11)]
+    for source in (folder, str(folder / "*" / f"log.{form}"), each):
         parts = list(read_log(source, chunk_rows=128))
         assert len(parts) == len(whole)
         for one, two in zip(parts, whole):

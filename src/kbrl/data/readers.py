@@ -51,9 +51,11 @@ class FilesTable:
 
 
 def open_table(source: Any) -> Table:
-    """Open a path, a folder, a glob, a frame or a mapping of columns; nothing but the header is read yet."""
+    """Open a path, a folder, a glob, several of them, a frame or a mapping; nothing but the header is read yet."""
     if isinstance(source, (str, os.PathLike)):
         return _open_paths(Path(source))
+    if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
+        return FilesTable([_open_paths(Path(path)) for path in source], [Path(path) for path in source])
     from kbrl.data.frames import FrameTable
 
     if isinstance(source, Mapping) or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
@@ -63,7 +65,9 @@ def open_table(source: Any) -> Table:
         from kbrl.data.arrow import MemoryTable
 
         return MemoryTable(source)
-    raise TypeError(f"A log must be a path, a frame or a mapping of columns, but it is {type(source).__name__}.")
+    raise TypeError(
+        f"A log must be a path, a list of paths, a frame or a mapping of columns, but it is {type(source).__name__}."
+    )
 
 
 def regrouped(batches: Iterator[Batch], n_rows: int) -> Iterator[Batch]:

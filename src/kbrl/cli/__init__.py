@@ -1,0 +1,64 @@
+"""The command kbrl.
+
+Results go to standard output, progress and errors to standard error; progress only where that is a terminal.
+Exit status: 0 all went well, 1 the data or the files are at fault, 2 the command line is, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib import import_module
+from typing import Any
+
+import click
+
+import kbrl
+
+# Each command's module, in the order of the work; it is loaded when the command is used.
+_HOMES = {
+    "demo": "kbrl.cli.simulators",
+    "tasks": "kbrl.cli.simulators",
+    "collect": "kbrl.cli.simulators",
+    "check": "kbrl.cli.checking",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_HOMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _HOMES:
+            return None
+        command: click.Command = getattr(import_module(_HOMES[cmd_name]), cmd_name)
+        return command
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(kbrl.__version__, prog_name="kbrl")
+def commands() -> None:
+    """Kernel-based reinforcement learning: decision policies from logged transitions."""
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command; an error is one line on standard error, never a traceback."""
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            commands.main(args=arguments, prog_name="kbrl", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Stopped.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+    except (ValueError, TypeError, OSError, MemoryError, ImportError) as error:
+        click.echo(f"Error: {error or type(error).__name__}", err=True)
+        sys.exit(1)
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    click.echo(f"Warning: {message}", err=True)

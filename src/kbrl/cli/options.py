@@ -1,0 +1,45 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_COLUMNS = {
+    "state": "Columns of the state, as in age,sofa,lactate.",
+    "action": "Column of the action.",
+    "reward": "Column of the reward.",
+    "next-state": "Columns of the next state, in the order of --state.",
+    "episode": "Column that tells episodes apart.",
+    "step": "Column of the step within the episode.",
+    "terminated": "Column that is true where an episode really ended.",
+    "truncated": "Column that is true where it was cut.",
+}
+
+log_argument = click.argument("log", nargs=-1, required=True)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program to read.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+seed_option = click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Decides all randomness."
+)
+
+
+def column_options(command: F) -> F:
+    """Let a command say which column of its log is what: one keyword argument each, None where not given."""
+    for name, text in reversed(_COLUMNS.items()):
+        command = click.option(f"--{name}", help=text)(command)
+    return command
+
+
+def given(options: dict[str, Any]) -> dict[str, Any] | None:
+    """Return those of the options that were given, None if none was: what ``columns=`` of a reader takes."""
+    return {name: value for name, value in options.items() if value is not None} or None
+
+
+def source_of(log: Sequence[str]) -> Any:
+    """Return the log named on the command line as readers take it: a path, or a list of them."""
+    return log[0] if len(log) == 1 else list(log)

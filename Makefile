@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench figures clean
 
 setup: $(READY)
 
@@ -27,6 +27,10 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+SCALE ?= laptop
+figures: setup
+	$(BIN)/python -m experiments $(ONLY) --scale $(SCALE)
 
 clean:
 	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,67 @@
+"""Run the paper's study: python -m experiments [FIGURE ...] --scale smoke|laptop|paper
+
+Runs what is missing, then draws the pictures and writes the table of claims.  Ctrl-C and go on later: jobs that are
+done are not run again.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from experiments.claims import write_claims
+from experiments.drawing import save_figure
+from experiments.runner import figure_file, run_figure
+from experiments.store import Store
+from experiments.study import SCALES, Verdict
+from kbrl.cli.screen import progress
+
+FIGURES = ("theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter")
+
+
+@click.command()
+@click.argument("figures", nargs=-1, type=click.Choice(FIGURES))
+@click.option("--scale", default="laptop", show_default=True, type=click.Choice(SCALES), help="How much to run.")
+@click.option("--results", type=click.Path(path_type=Path), help="Folder; by default results, or build/smoke.")
+@click.option("--only-draw", is_flag=True, help="Run nothing; draw and judge the rows that are there.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def main(figures: tuple[str, ...], scale: str, results: Path | None, only_draw: bool, quiet: bool) -> None:
+    """Run the paper's experiments, draw their figures and judge its claims."""
+    folder = results or Path("build/smoke" if scale == "smoke" else "results")
+    chosen = figures or FIGURES
+    failures: list[str] = []
+    if not only_draw:
+        stores = {figure: Store(folder, figure, scale) for figure in chosen}
+        n_missing = sum(not stores[figure].has(job) for figure in chosen for job in figure_file(figure).jobs(scale))
+        with progress(n_missing, quiet) as step:
+            for figure in chosen:
+                failures += run_figure(figure, scale, stores[figure], step)
+    found = _draw_and_judge(folder)
+    write_claims(folder / "CLAIMS.md", found)
+    for claim, (at_scale, verdict) in found.items():
+        word = {True: "holds", False: "does not hold", None: "not run at this scale"}[verdict.holds]
+        click.echo(f"{claim:4} {word:22} {verdict.ours} ({verdict.n_runs} runs, {at_scale})")
+    click.echo(f"Figures and {folder / 'CLAIMS.md'} are written.")
+    for failure in failures:
+        click.echo(f"Failed: {failure}", err=True)
+    sys.exit(1 if failures else 0)
+
+
+def _draw_and_judge(folder: Path) -> dict[str, tuple[str, Verdict]]:
+    """Make every figure's picture and verdicts from its largest scale that has rows."""
+    found: dict[str, tuple[str, Verdict]] = {}
+    for figure in FIGURES:
+        scales = [scale for scale in SCALES if (folder / "rows" / f"{figure}.{scale}.jsonl").exists()]
+        stores = [(scale, Store(folder, figure, scale)) for scale in reversed(scales)]
+        scale, rows = next(((scale, store.rows) for scale, store in stores if store.rows), ("", []))
+        if rows:
+            save_figure(figure_file(figure).draw(rows), folder, figure)
+            for verdict in figure_file(figure).verdicts(rows):
+                found[verdict.claim] = (scale, verdict)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""What a figure's file says, and what its runs leave behind.
+
+A figure's file has, from top to bottom: the paper's settings, ``jobs(scale)`` (what to run, with seeds fixed before the
+run), ``measure(settings, seed)`` (one job: yields rows of what it found), ``draw(rows)`` (the picture) and
+``verdicts(rows)`` (what the rows say about the paper's claims).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from kbrl.trials import confidence_interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCALES = ("smoke", "laptop", "paper")  # from small to large
+Settings = dict[str, Any]  # plain values only: they go into files
+Row = dict[str, Any]  # settings, seed, figures; see the runner for what is added to it
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a figure, in a process of its own.
+
+    ``alone``: nothing else runs beside it, and it may use all cores; for everything whose time is compared.
+    """
+
+    settings: Settings
+    seed: int
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What our runs say about one claim of the paper."""
+
+    claim: str  # its id
+    ours: str  # the figure that we measured, with its interval
+    n_runs: int
+    holds: bool | None  # None: not run at this scale
+    note: str = ""  # deviations, readings that were tried
+
+
+class FigureFile(Protocol):
+    """What a figure's file must have; a picture and verdicts are made of rows of one scale."""
+
+    TITLE: str
+    jobs: Callable[[str], list[Job]]
+    measure: Callable[[Settings, int], Iterator[Row]]
+    draw: Callable[[list[Row]], Figure]
+    verdicts: Callable[[list[Row]], list[Verdict]]
+
+
+@dataclass
+class Timer:
+    """Wall-clock and CPU seconds of a block."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    _start: tuple[float, float] = field(default=(0.0, 0.0), repr=False)
+
+
+@contextmanager
+def timing() -> Iterator[Timer]:
+    """Measure a block; joblib's and our own threads count in CPU seconds, other processes do not."""
+    timer, wall, cpu = Timer(), perf_counter(), process_time()
+    yield timer
+    timer.seconds, timer.cpu_seconds = perf_counter() - wall, process_time() - cpu
+
+
+def generator(seed: int, *streams: int) -> np.random.Generator:
+    """Return the generator of one run; further numbers tell apart the streams of one run."""
+    return np.random.default_rng([seed, *streams])
+
+
+def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    """Return the rows with these entries."""
+    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+
+
+def distinct(rows: Iterable[Row], name: str) -> list[Any]:
+    """Return the different values of an entry, in their order."""
+    return sorted({row[name] for row in rows if name in row})
+
+
+def interval(rows: Iterable[Row], name: str) -> tuple[float, float, int]:
+    """Return mean, half width of the 99 % interval and number of runs of an entry; NaN without rows."""
+    values = [row[name] for row in rows]
+    if not values:
+        return float("nan"), float("nan"), 0
+    return (*confidence_interval(values), len(values))
+
+
+def shown(mean: float, half: float, digits: int = 2) -> str:
+    """Return ``mean +- half`` as text; one run has no interval."""
+    return f"{mean:.{digits}f} +- {half:.{digits}f}" if np.isfinite(half) else f"{mean:.{digits}f} (one run)"
+
+
+def best_over(rows: list[Row], tuned: tuple[str, ...], name: str) -> list[Row]:
+    """Return the rows of the combination of tuned settings with the best mean: the paper reports that one."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[setting] for setting in tuned), []).append(row)
+    return max(groups.values(), key=lambda group: float(np.mean([row[name] for row in group])), default=[])
+
+
+def n_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,7 +1,8 @@
 """How the variables of a state are brought to a common magnitude before distances are taken.
 
 The paper advises it (section 6.2), and its results on poles and puddles come out only with it.  The scale
-belongs to the model: it is taken from the first data seen and frozen.
+belongs to the model: it is taken from the first data seen and frozen.  It comes from exact sums, so that neither the
+order of the data nor their split into chunks changes a bit of it.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from kbrl.arrays import Floats
 from kbrl.checks import as_floats, one_of
+from kbrl.data.moments import Moments
 
 # A spread smaller than this fraction of a variable's size is rounding, not information.
 _NEGLIGIBLE = 1e-13
@@ -17,19 +19,32 @@ _NEGLIGIBLE = 1e-13
 
 def state_scale(states: Floats, scaling: Any) -> Floats:
     """Return what each state variable is divided by, (n_dims,): "std", "range", None, or given by the user."""
+    moments = Moments(states.shape[1])
+    if isinstance(scaling, str) and scaling == "std":
+        moments.accumulate(states)
+    elif isinstance(scaling, str):
+        moments.widen(states)
+    return scale_of(moments, scaling)
+
+
+def scale_of(moments: Moments, scaling: Any) -> Floats:
+    """Return the same from the moments of the states."""
     if scaling is None:
-        return np.ones(states.shape[1])
+        return np.ones(moments.n_dims)
     if isinstance(scaling, str):
         one_of(scaling, ("std", "range"), "scaling")
-        return _spread(states, np.std if scaling == "std" else np.ptp)
-    return _given(scaling, states.shape[1])
+        return _spread(moments, scaling)
+    return _given(scaling, moments.n_dims)
 
 
-def _spread(states: Floats, measure: Any) -> Floats:
+def _spread(moments: Moments, scaling: str) -> Floats:
     """Measure each variable's spread; one that never changes is left as it is."""
-    size = np.abs(states).max(axis=0)
+    size = moments.largest_size
     size[size == 0] = 1.0
-    spread = measure(states / size, axis=0)  # in units of the size, so that no square overflows
+    if scaling == "std":
+        spread = moments.std()
+        return np.where(spread / size > _NEGLIGIBLE, spread, 1.0)
+    spread = moments.largest / size - moments.smallest / size  # in units of the size, so that it does not overflow
     return np.where(spread > _NEGLIGIBLE, spread * size, 1.0)
 
 

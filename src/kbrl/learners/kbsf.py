@@ -318,9 +318,12 @@ class KBSF(Learner):
             raise ValueError("Growth takes grow_distance or grow_below, but not both.")
         return Kernel(self.rep_width, self.profile).reach(self.grow_below)
 
-    def _start(self, log: Transitions) -> None:
-        """Freeze scaling, actions and first representative states by the first transitions; forget what was learnt."""
-        scale = state_scale(log.states, self.scaling)
+    def _start(self, log: Transitions, scale: Floats | None = None) -> None:
+        """Freeze scaling, actions and first representative states by the first transitions; forget what was learnt.
+
+        The scale is given where these are only a sample.
+        """
+        scale = state_scale(log.states, self.scaling) if scale is None else scale
         basis = Basis(
             reps=self._choose_reps(log, scale),
             scale=scale,

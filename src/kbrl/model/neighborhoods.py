@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.data.hashing import row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.model.basis import Basis, Samples, for_each_action, nearest_samples
 from kbrl.model.compiled import FARTHEST
@@ -158,17 +158,7 @@ def _canonical_order(distances: Floats, rewards: Floats, terminals: Booleans, ne
     So arrival does not matter.  Ordering by the reward itself would keep the worst of many samples of one state.
     """
     outcome = [*np.moveaxis(next_states, 2, 0), terminals, rewards]
-    return np.lexsort([*outcome, _hash(outcome), distances], axis=1)
-
-
-def _hash(columns: list[Any]) -> NDArray[np.uint64]:
-    """Return scrambled bits of numbers in several arrays of one shape (the finaliser of splitmix64)."""
-    key = np.full(columns[0].shape, 0x9E3779B97F4A7C15, dtype=np.uint64)
-    for column in columns:
-        key ^= np.ascontiguousarray(column + 0.0, dtype=np.float64).view(np.uint64)  # + 0.0: -0 is 0
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-            key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
-    return key
+    return np.lexsort([*outcome, row_hashes(outcome), distances], axis=1)
 
 
 def _reordered(fields: list[Any], order: Integers) -> list[Any]:
@@ -226,7 +216,7 @@ def _nearest(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Any, ...
 def _thin_out(samples: Samples, n_neighbors: int) -> tuple[Samples, Floats]:
     """Count samples that are the same as one, and keep only those that can matter: of each state, the first mu."""
     outcome = [*samples.next_states.T, samples.terminals, samples.rewards]
-    order = np.lexsort([*outcome, _hash(outcome), *samples.states.T])
+    order = np.lexsort([*outcome, row_hashes(outcome), *samples.states.T])
     everything = np.column_stack([samples.states, *outcome])[order]
     is_new = np.ones(len(order), dtype=bool)
     is_new[1:] = (everything[1:] != everything[:-1]).any(axis=1)

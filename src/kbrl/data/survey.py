@@ -1,0 +1,180 @@
+"""What one look through a log tells before learning starts: how many rows, their scale, and a sample of them.
+
+Surveys of parts add up, exactly: any split and any order of the rows gives the same survey, bit for bit.  The sample
+holds the rows whose contents have the smallest hashes, so that neither files nor order matter.  Rows that are the same
+count as one with a multiplicity, so that a row that is common cannot push out all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.checks import whole
+from kbrl.data.hashing import Hashes, row_hashes
+from kbrl.data.moments import Moments
+from kbrl.data.scaling import scale_of
+from kbrl.data.transitions import Transitions
+
+SAMPLE_ROWS = 100_000
+_PIECE_ROWS = 2**16  # looked at together: memory does not depend on the size of a chunk
+
+
+class Survey:
+    """The number of rows, how often each action was taken, the moments of the states, and a sample of the rows."""
+
+    def __init__(self, action_labels: Array, n_dims: int, *, sample_rows: int = SAMPLE_ROWS) -> None:
+        self.action_labels = action_labels
+        self.sample_rows = whole(sample_rows, "sample_rows")
+        self.counts: Integers = np.zeros(len(action_labels), dtype=np.intp)
+        self.moments = Moments(n_dims)
+        self._kept = _Kept.none(2 * n_dims + 3)
+        self._waiting: list[_Kept] = []  # rows that may belong to the sample, to be sorted in later
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows seen."""
+        return self.moments.n_rows
+
+    @property
+    def n_dims(self) -> int:
+        """The number of state variables."""
+        return self.moments.n_dims
+
+    def add(self, chunk: Transitions) -> Survey:
+        """Look at more transitions, and return self."""
+        self._check_dims(chunk.n_dims)
+        chunk = chunk.with_actions(self.action_labels)
+        self.moments.accumulate(chunk.states)
+        self.counts += np.bincount(chunk.action_indices, minlength=len(self.counts))
+        for piece in chunk.chunks(_PIECE_ROWS):
+            hashes = row_hashes(_columns(piece))
+            self._wait(_Kept.of(piece, hashes, hashes <= self._kept.last_hash(self.sample_rows)))
+        return self
+
+    def __add__(self, other: Survey) -> Survey:
+        """Return the survey of both sets of transitions."""
+        self._check_dims(other.n_dims)
+        if (mine := self.action_labels.tolist()) != (theirs := other.action_labels.tolist()):
+            raise ValueError(f"Surveys add up only if they know the same actions, but these know {mine} and {theirs}.")
+        if self.sample_rows != other.sample_rows:
+            raise ValueError(
+                f"Surveys add up only if their samples are of one size, but these take {self.sample_rows} and "
+                f"{other.sample_rows} rows."
+            )
+        result = Survey(self.action_labels, self.n_dims, sample_rows=self.sample_rows)
+        result.moments, result.counts = self.moments + other.moments, self.counts + other.counts
+        result._kept = _united([self._settled(), other._settled()], self.sample_rows)
+        return result
+
+    def scale(self, scaling: Any) -> Floats:
+        """Return what each state variable is divided by, (n_dims,): "std", "range", None, or given by the user."""
+        return scale_of(self.moments, scaling)
+
+    @property
+    def sample(self) -> Transitions:
+        """All rows if there are no more than ``sample_rows``, else that many of them; in the order of their hashes.
+
+        Episodes are not kept: rows of a sample do not follow each other.
+        """
+        kept = self._settled()
+        rows = kept.rows[_shares(kept.multiplicities, self.sample_rows)]
+        if len(rows) == 0:
+            raise ValueError("A sample needs at least one row, but no transition has been looked at.")
+        states, next_states, rest = np.split(rows, [self.n_dims, 2 * self.n_dims], axis=1)
+        actions, rewards, terminals = rest.T.copy()
+        fields = (np.ascontiguousarray(states), actions.astype(np.intp), rewards, np.ascontiguousarray(next_states))
+        return Transitions._trusted(*fields, terminals == 1, None, self.action_labels)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent to other processes has no rows waiting."""
+        self._settled()
+        return self.__dict__
+
+    def _wait(self, rows: _Kept) -> None:
+        self._waiting.append(rows)
+        if sum(len(waiting.hashes) for waiting in self._waiting) >= self.sample_rows:
+            self._settled()
+
+    def _settled(self) -> _Kept:
+        """Sort those in that wait, and return what is kept."""
+        if self._waiting:
+            self._kept, self._waiting = _united([self._kept, *self._waiting], self.sample_rows), []
+        return self._kept
+
+    def _check_dims(self, n_dims: int) -> None:
+        if n_dims != self.n_dims:
+            raise ValueError(f"All parts of a log must have {self.n_dims} state variables, but one has {n_dims}.")
+
+
+def survey(chunks: Iterable[Transitions], *, sample_rows: int = SAMPLE_ROWS) -> Survey:
+    """Look once through the chunks of a log; all have the actions of the first."""
+    result: Survey | None = None
+    for chunk in chunks:
+        if result is None:
+            result = Survey(chunk.action_labels, chunk.n_dims, sample_rows=sample_rows)
+        result.add(chunk)
+    if result is None:
+        raise ValueError("survey needs at least one chunk of transitions, but there is none.")
+    return result
+
+
+class _Kept:
+    """Different rows, in the order of their hashes."""
+
+    def __init__(self, hashes: Hashes, rows: Floats, multiplicities: Integers) -> None:
+        self.hashes = hashes  # (n,)
+        self.rows = rows  # (n, 2 n_dims + 3)
+        self.multiplicities = multiplicities  # (n,)
+
+    @classmethod
+    def none(cls, width: int) -> _Kept:
+        return cls(np.empty(0, dtype=np.uint64), np.empty((0, width)), np.empty(0, dtype=np.intp))
+
+    @classmethod
+    def of(cls, chunk: Transitions, hashes: Hashes, picked: Booleans) -> _Kept:
+        if not picked.all():
+            hashes, columns = hashes[picked], [column[picked] for column in _columns(chunk)]
+        else:
+            columns = _columns(chunk)
+        rows = np.column_stack(columns) + 0.0  # -0 is 0
+        return _united([cls(hashes, rows, np.ones(len(rows), dtype=np.intp))], len(rows))
+
+    def last_hash(self, limit: int) -> Any:
+        """The largest hash that a row may have to be kept."""
+        return self.hashes[-1] if len(self.hashes) == limit else np.uint64(2**64 - 1)
+
+
+def _columns(chunk: Transitions) -> list[Array]:
+    rest = (chunk.action_indices, chunk.rewards, chunk.terminals)
+    return [*chunk.states.T, *chunk.next_states.T, *rest]
+
+
+def _united(parts: list[_Kept], limit: int) -> _Kept:
+    """Put rows into their order, count those that are the same as one, and keep the first ``limit`` of them."""
+    hashes = np.concatenate([part.hashes for part in parts])
+    rows = np.concatenate([part.rows for part in parts])
+    multiplicities = np.concatenate([part.multiplicities for part in parts])
+    order = np.argsort(hashes, kind="stable")
+    starts = np.ones(len(order), dtype=bool)
+    starts[1:] = hashes[order[1:]] != hashes[order[:-1]]
+    tied = np.flatnonzero(~starts)
+    if (rows[order[tied]] != rows[order[tied - 1]]).any():  # different rows with one hash: by their contents
+        order = np.lexsort([*rows.T, hashes])
+        starts[1:] = (rows[order[1:]] != rows[order[:-1]]).any(axis=1)
+    first = np.flatnonzero(starts)
+    totals = np.add.reduceat(multiplicities[order], first) if len(first) else multiplicities
+    picked = order[first[:limit]]
+    return _Kept(hashes[picked], rows[picked], totals[:limit])
+
+
+def _shares(multiplicities: Integers, n_rows: int) -> Integers:
+    """Return the places of at most ``n_rows`` rows, each as often as it has a share in all."""
+    up_to = np.cumsum(multiplicities)
+    if len(up_to) == 0 or up_to[-1] <= n_rows:
+        return np.repeat(np.arange(len(multiplicities)), multiplicities)
+    slots = (np.arange(n_rows) * 2 + 1) * int(up_to[-1]) // (2 * n_rows)
+    return np.searchsorted(up_to, slots, side="right")

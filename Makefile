@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check bench figures clean
+.PHONY: setup demo test check bench figures browser clean
 
 setup: $(READY)
 
@@ -27,6 +27,10 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# The tests open a report in it; where there is none, they say so and skip that.
+browser:
+	command -v chromium || command -v google-chrome || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
 
 SCALE ?= laptop
 figures: setup

@@ -1,0 +1,126 @@
+"""The frame of the study: rows are stored job by job, and what is done is not run again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import experiments.__main__ as command
+from experiments.claims import CLAIMS, write_claims
+from experiments.drawing import curve, new_figure, paper_value, save_figure
+from experiments.runner import work
+from experiments.store import Store
+from experiments.study import Job, Verdict, best_over, distinct, interval, select, shown
+
+ROOT = Path(command.__file__).parents[1]
+JOBS = [Job({"m": m}, seed) for m in (10, 20) for seed in (0, 1)]
+
+
+def rows_of(job, n=3):
+    return [{"m": job.settings["m"], "seed": job.seed, "return": float(number)} for number in range(n)]
+
+
+def test_a_store_that_is_opened_again_has_the_same_rows_and_knows_the_jobs(tmp_path):
+    store = Store(tmp_path, "puddle", "smoke")
+    for job in JOBS[:2]:
+        store.add(job, rows_of(job))
+    again = Store(tmp_path, "puddle", "smoke")
+    assert again.rows == store.rows
+    assert [again.has(job) for job in JOBS] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("n_bytes", [1, 30, 100, 150])
+def test_a_job_whose_rows_were_cut_short_counts_as_not_done(tmp_path, n_bytes):
+    store = Store(tmp_path, "puddle", "smoke")
+    for job in JOBS[:2]:
+        store.add(job, rows_of(job))
+    text = store.path.read_bytes()
+    store.path.write_bytes(text[:-n_bytes])
+    again = Store(tmp_path, "puddle", "smoke")
+    assert [again.has(job) for job in JOBS[:2]] == [True, n_bytes == 1]
+    again.add(JOBS[1], rows_of(JOBS[1])) if n_bytes > 1 else None
+    assert Store(tmp_path, "puddle", "smoke").rows == store.rows
+
+
+def test_intervals_are_those_of_students_t():
+    rows = [{"x": value} for value in (1.0, 2.0, 3.0)]
+    mean, half, n = interval(rows, "x")
+    assert (mean, n) == (2.0, 3)
+    assert half == pytest.approx(9.925 * 1.0 / np.sqrt(3), rel=1e-3)  # the table's t for 2 degrees of freedom
+    assert shown(mean, half) == "2.00 +- 5.73"
+    assert shown(1.0, np.inf) == "1.00 (one run)"
+    assert interval([], "x")[2] == 0
+
+
+def test_the_best_combination_is_the_one_with_the_best_mean():
+    rows = [{"tau": tau, "return": value} for tau, value in ((1, 5.0), (1, 0.0), (2, 3.0), (2, 3.0))]
+    assert best_over(rows, ("tau",), "return") == select(rows, tau=2)
+    assert distinct(rows, "tau") == [1, 2]
+
+
+def test_every_claim_has_a_line_whether_or_not_it_was_run(tmp_path):
+    write_claims(tmp_path / "CLAIMS.md", {"PW1": ("smoke", Verdict("PW1", "3.7 | 3.8", 2, False, "Tried a, b, c."))})
+    text = (tmp_path / "CLAIMS.md").read_text()
+    lines = {line.split(" | ")[0][2:]: line for line in text.splitlines() if line.startswith("| ")}
+    assert set(CLAIMS) <= set(lines)
+    assert "**does not hold**" in lines["PW1"]
+    assert "3.7 \\| 3.8" in lines["PW1"]
+    assert "not run at this scale" in lines["TH5"]
+    assert "**PW1.** Tried a, b, c." in text
+    with pytest.raises(ValueError, match="XX9"):
+        write_claims(tmp_path / "CLAIMS.md", {"XX9": ("smoke", Verdict("XX9", "", 0, None))})
+
+
+def test_every_claim_names_a_figure_that_there_is():
+    assert {claim.figure for claim in CLAIMS.values()} == set(command.FIGURES)
+
+
+def test_the_same_rows_give_the_same_picture_files(tmp_path):
+    rows = [{"m": m, "return": m + seed} for m in (1, 2, 3) for seed in (0, 1)]
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        figure, axes = new_figure(1, 1)
+        curve(axes[0, 0], rows, "m", "return", "KBSF")
+        paper_value(axes[0, 0], 2.0, "paper")
+        save_figure(figure, folder, "one")
+    for name in ("one.png", "one.svg"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.parametrize("figure", command.FIGURES)
+def test_jobs_are_plain_and_all_different_at_every_scale(figure):
+    for scale in ("smoke", "laptop", "paper"):
+        jobs = command.figure_file(figure).jobs(scale)
+        keys = [json.dumps([job.settings, job.seed]) for job in jobs]
+        assert len(keys) == len(set(keys)) > 0
+
+
+def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
+    call = [sys.executable, "-m", "experiments", "theory", "--scale", "smoke", "--results", str(tmp_path), "--quiet"]
+    path = tmp_path / "rows" / "theory.smoke.jsonl"
+    study = subprocess.Popen(
+        call, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    while study.poll() is None and not (path.exists() and path.stat().st_size):
+        pass
+    os.killpg(study.pid, signal.SIGKILL) if study.poll() is None else None
+    study.wait()
+    before = Store(tmp_path, "theory", "smoke").rows
+    subprocess.run(call, cwd=ROOT, check=True, capture_output=True)
+    after = Store(tmp_path, "theory", "smoke").rows
+    assert after[: len(before)] == before
+    assert {row["job"] for row in after} == {
+        json.dumps([job.settings, job.seed], sort_keys=True) for job in command.figure_file("theory").jobs("smoke")
+    }
+    assert (tmp_path / "theory.png").exists()
+
+
+def test_a_row_says_what_it_was_measured_by():
+    job = command.figure_file("theory").jobs("smoke")[0]
+    row = work("theory", "smoke", job, 1)[0]
+    assert {"figure", "scale", "seed", "alone", "job_seconds", "job_peak_mb", "version"} <= set(row)

@@ -56,13 +56,13 @@ class Task(ABC):
         """Return the next states (n, n_dims), the rewards (n,), and which of the next states are ends (n,)."""
         states = as_rows(states, f"states of {self.name}", n_dims=len(self.state_names))
         indices = action_indices(actions, len(states), self.actions)
-        return self.step_trusted(states, indices, as_generator(rng))
+        return self.step_trusted(states.copy(), indices, as_generator(rng))  # nobody else's array is changed
 
     def step_trusted(
         self, states: Floats, indices: Integers, rng: np.random.Generator
     ) -> tuple[Floats, Floats, Booleans]:
-        """Do what ``step`` does, without a check: for states and places of actions that are known to be good."""
-        return self._step(states.copy(), indices, rng)  # nobody else's array is changed
+        """Do what ``step`` does for states and places of actions known to be good; may overwrite the states."""
+        return self._step(states, indices, rng)
 
     def observe(self, states: Floats) -> Floats:
         """Return what a learner sees of the states, (n, n_observed); by default all of it."""

@@ -9,15 +9,17 @@ Paper: "a set of n sample transitions using a random exploration policy" and the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_generator, as_rows, whole
 from kbrl.data.transitions import Transitions, join
-from kbrl.policy.rules import Policy, UniformRandom, action_indices
+from kbrl.policy.rules import Policy, action_indices
 from kbrl.trials.evaluation import Evaluation
+from kbrl.trials.recording import Recorder, Step, empty_pages
 
 
 class Simulator(Protocol):
@@ -52,17 +54,6 @@ class Simulator(Protocol):
         """Return where an episode is cut for a reason of the simulator's own, without an end."""
 
 
-class _Step(NamedTuple):
-    """One time step of all episodes that still run."""
-
-    rows: Integers  # which episodes they are
-    observations: Floats
-    actions: Integers
-    rewards: Floats
-    next_observations: Floats
-    terminals: Booleans
-
-
 def collect(
     simulator: Simulator,
     n: int,
@@ -79,17 +70,17 @@ def collect(
     whole(n, "n")
     limit = simulator.max_steps if max_steps is None else whole(max_steps, "max_steps")
     rng = as_generator(random_state)
-    policy = policy if policy is not None else UniformRandom(range(len(simulator.actions)), rng)
-    logs: list[Transitions] = []
+    recorder, pages = Recorder(), None
     n_episodes, n_rows = 0, 0
-    while n_rows < n:
+    while pages is None or n_rows < n:
         n_steps = min(limit, n - n_rows)
         n_new = _next_episodes(n - n_rows, n_steps, n_episodes, n_rows, simulator.max_parallel)
-        steps = list(_play(simulator, policy, simulator.reset(n_new, rng), rng, n_steps))
-        log = _to_log(steps, n_episodes, len(simulator.actions))
-        logs.append(log[: n - n_rows])
-        n_episodes, n_rows = n_episodes + n_new, n_rows + len(log)
-    return logs[0] if len(logs) == 1 else join(logs)
+        for _ in _play(simulator, policy, simulator.reset(n_new, rng), rng, n_steps, recorder):
+            pass
+        pages = empty_pages(n, recorder.n_dims) if pages is None else pages
+        recorder.write(pages, n_rows, n_episodes)
+        n_episodes, n_rows = n_episodes + n_new, n_rows + recorder.n_rows
+    return pages.to_log(len(simulator.actions))
 
 
 def rollout(
@@ -114,31 +105,49 @@ def rollout(
     for first in range(0, n, simulator.max_parallel):
         size = min(simulator.max_parallel, n - first)
         begin = simulator.reset(size, rng) if starts is None else starts[first : first + size]
-        parts.append(_judge(simulator, _play(simulator, policy, begin, rng, limit), first, size, record))
+        recorder = Recorder() if record else None
+        part = _judge(simulator, _play(simulator, policy, begin, rng, limit, recorder), size)
+        if recorder is not None:
+            part = replace(part, log=recorder.to_log(first, len(simulator.actions)))
+        parts.append(part)
     return _merge(parts)
 
 
 def _play(
-    simulator: Simulator, policy: Policy, states: Floats, rng: np.random.Generator, max_steps: int
-) -> Iterator[_Step]:
-    """Run an episode from each state, all in step, dropping those that are over."""
-    if not callable(policy):
+    simulator: Simulator,
+    policy: Policy | None,
+    states: Floats,
+    rng: np.random.Generator,
+    max_steps: int,
+    recorder: Recorder | None,
+) -> Iterator[Step]:
+    """Run an episode from each state, all in step, dropping those that are over; no policy means random actions."""
+    if not (policy is None or callable(policy)):
         raise TypeError(f"policy must be a function of states, such as model.predict, but it is {policy!r}.")
-    rows = np.arange(len(states))
+    rows, states = np.arange(len(states)), np.array(states)  # a simulator may move the states in place
     observations = simulator.observe(states)
+    if recorder is not None:
+        recorder.start(observations, max_steps)
     step = getattr(simulator, "step_trusted", simulator.step)  # what is known to be good need not be checked again
     for _ in range(max_steps):
-        # A policy gets a copy: one that scales its input in place must not move the simulator.
-        actions = action_indices(policy(observations.copy()), len(rows), simulator.actions)
+        if policy is None:
+            actions = rng.integers(len(simulator.actions), size=len(rows))
+        else:  # it gets a copy: one that scales its input in place must not move the simulator
+            actions = action_indices(policy(observations.copy()), len(rows), simulator.actions)
         states, rewards, terminals = step(states, actions, rng)
-        next_observations = simulator.observe(states)
-        yield _Step(rows, observations, actions, rewards, next_observations, terminals)
-        goes_on = ~(terminals | simulator.truncates(states))
-        if not goes_on.any():
+        observations = simulator.observe(states)
+        taken = Step(rows, actions, rewards, observations, terminals)
+        if recorder is not None:
+            recorder.add(taken)
+        yield taken
+        over = terminals | simulator.truncates(states)
+        n_over = np.count_nonzero(over)
+        if n_over == len(rows):
             return
-        observations = next_observations
-        if not goes_on.all():
-            rows, states, observations = rows[goes_on], states[goes_on], observations[goes_on]
+        if n_over > 0:
+            goes_on, sees_all = (~over).nonzero()[0], observations is states
+            rows, states = rows.take(goes_on), states.take(goes_on, axis=0)  # much faster than states[goes_on]
+            observations = states if sees_all else observations.take(goes_on, axis=0)
 
 
 def _next_episodes(missing: int, n_steps: int, n_episodes: int, n_rows: int, max_parallel: int) -> int:
@@ -149,26 +158,15 @@ def _next_episodes(missing: int, n_steps: int, n_episodes: int, n_rows: int, max
     return min(wanted, 4 * n_episodes, max_parallel)  # a few short episodes first must not make thousands run
 
 
-def _to_log(steps: list[_Step], first_episode: int, n_actions: int) -> Transitions:
-    """Put the steps of all episodes in order: episode by episode, each in time order."""
-    rows = np.concatenate([step.rows for step in steps])
-    order = np.argsort(rows, kind="stable")
-    fields = [np.concatenate(field)[order] for field in list(zip(*steps))[1:]]
-    return Transitions._trusted(*fields, rows[order] + first_episode, np.arange(n_actions))
-
-
-def _judge(simulator: Simulator, steps: Iterator[_Step], first: int, n: int, record: bool) -> Evaluation:
+def _judge(simulator: Simulator, steps: Iterator[Step], n: int) -> Evaluation:
     returns, lengths, terminated = np.zeros(n), np.zeros(n, dtype=np.intp), np.zeros(n, dtype=bool)
-    kept = []
     weight = 1.0
     for step in steps:
         returns[step.rows] += weight * step.rewards
         lengths[step.rows] += 1
         terminated[step.rows] = step.terminals
         weight *= simulator.discount
-        if record:
-            kept.append(step)
-    return Evaluation(returns, lengths, terminated, _to_log(kept, first, len(simulator.actions)) if record else None)
+    return Evaluation(returns, lengths, terminated)
 
 
 def _merge(parts: list[Evaluation]) -> Evaluation:

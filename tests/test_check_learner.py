@@ -5,27 +5,42 @@ import warnings
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF, KbrlWarning
-from kbrl.learners.committee import Committee
-from kbrl.learners.estimator import as_log
-from kbrl.learners.fitted_q import FittedQ
-from kbrl.learners.lspi import LSPI
-from kbrl.testing import LEARNER_CHECKS, check_learner
+import kbrl
+from kbrl import KBRL, KBSF, LSPI, SARSA, Committee, FittedQ, KbrlWarning
+from kbrl.learners.estimator import Learner, as_log
+from kbrl.testing import check_learner, checks_for
 
 LEARNERS = [
     KBSF(),
     KBSF(20, sample_neighbors=3, rep_neighbors=2, q_function="samples"),
+    KBSF(20, sample_neighbors=3, rep_neighbors=2, neighborhoods="per_chunk"),
+    KBSF(30, grow_distance=0.5, max_reps=40),
+    KBSF(aggregation="hard"),
+    KBSF(reps="farthest", profile="gaussian", terminals="continue"),
     KBRL(),
+    KBRL(sample_neighbors=3),
     LSPI(),
     LSPI(20, features="raw", ridge=0.0, neighbors=3),
     FittedQ(12, n_trees=3, freeze_after=4),
     FittedQ(12, n_trees=3, freeze_after=4, per_action=False),
     Committee(KBSF(reps="random"), 2, vote="mean"),
+    Committee(KBSF(reps="random"), 3, vote="majority"),
+    SARSA(3, [0.0, 0.0], [1.0, 1.0], step_size=0.1),
+    SARSA(["a", "b"], [0.0, 0.0], [1.0, 1.0], n_tilings=8, step_size=0.5, trace_decay=0.9, exploration=0.0),
 ]
 
 
-@pytest.mark.parametrize("check", LEARNER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("learner", LEARNERS, ids=repr)
+def test_no_public_learner_is_forgotten():
+    public = [getattr(kbrl, name) for name in kbrl.__all__]
+    learners = {one for one in public if isinstance(one, type) and issubclass(one, Learner)}
+    assert learners == {type(learner) for learner in LEARNERS}
+
+
+@pytest.mark.parametrize(
+    "learner, check",
+    [(learner, check) for learner in LEARNERS for check in checks_for(learner)],
+    ids=lambda value: getattr(value, "__name__", repr(value)),
+)
 @pytest.mark.filterwarnings("ignore::kbrl.KbrlWarning")
 def test_the_librarys_learners_pass(learner, check):
     if isinstance(learner, FittedQ):
@@ -142,6 +157,20 @@ class TakesEveryRowForAnEnd(Own):
         return super().fit(as_log(log)._replaced(terminals=np.ones(len(log), dtype=bool)))
 
 
+class VotesInSecret(Committee):
+    """It chooses by votes, and says that it chooses by values."""
+
+    chooses_by = "q_values"
+
+
+class TakesTheFewestVotes(Committee):
+    """It says that it chooses by votes, and takes the action with the fewest."""
+
+    def predict(self, states):
+        fewest = self.votes(states).argmin(axis=1)
+        return self.action_labels_[fewest]
+
+
 @pytest.mark.parametrize(
     "learner, sentence",
     [
@@ -151,16 +180,18 @@ class TakesEveryRowForAnEnd(Own):
         (FitsInSilence(), "fit returns the learner"),
         (KeepsItsFirstLog(), "fit again forgets what was learnt"),
         (ForgetsTooSoon(), "a refused fit loses nothing"),
-        (DependsOnTheClock(), "predict chooses the best column of q values"),
+        (DependsOnTheClock(), "predict chooses the best action"),
         (AnswersWithPlaces(), "predict answers with labels of the log"),
         (TurnsItsTable(), "q values has one row a state and one column an action"),
-        (ChoosesTheWorst(), "predict chooses the best column of q values"),
+        (ChoosesTheWorst(), "predict chooses the best action"),
         (SortsItsLabels(), "columns are in the order of the labels and the best paid action is chosen"),
         (HopesForTheUnknown(), "an action never tried is minus infinity and never chosen"),
         (ComparesStates(), "every state is answered by itself"),
         (TakesNanForZero(), "states that are none are refused"),
         (ShiftsStatesInPlace(), "the log and the states are left as they were"),
         (IgnoresEnds(), "a final reward counts once and is discounted on the way"),
+        (VotesInSecret(KBSF(2, reps="random"), 2, random_state=0), "predict chooses the best action"),
+        (TakesTheFewestVotes(KBSF(reps="random"), 3), "predict chooses the best action"),
         (TakesEveryRowForAnEnd(), "a final reward counts once and is discounted on the way"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
@@ -169,3 +200,9 @@ def test_a_habit_that_is_missing_is_named(learner, sentence):
     with pytest.raises(AssertionError) as caught:
         check_learner(learner)
     assert f"fails the check that {sentence!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize("nonsense", [KBSF, None, "KBSF", np.argmax])
+def test_what_is_no_learner_is_refused(nonsense):
+    with pytest.raises(TypeError, match="needs a learner with fit, or with act and observe"):
+        check_learner(nonsense)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from kbrl import KBSF, LSPI, Transitions
 from kbrl.policy.rules import Constant, EpsilonGreedy, UniformRandom, action_indices
-from kbrl.tasks import PuddleWorld
+from kbrl.tasks import Epilepsy, PoleBalancing, PuddleWorld, from_gymnasium
 
 STATES = np.zeros((40_000, 2))
 
@@ -78,3 +79,44 @@ def test_fixed_policies_are_evaluated_like_learners():
     by_name, by_place = task.evaluate(Constant("right"), "top"), task.evaluate(Constant(2), "top")
     np.testing.assert_array_equal(by_name.returns, by_place.returns)
     assert by_name.lengths.tolist() == task.evaluate(lambda states: [2] * len(states), "top").lengths.tolist()
+
+
+@pytest.mark.parametrize("learner", [KBSF(), LSPI()], ids=repr)
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.filterwarnings("ignore::kbrl.KbrlWarning")
+def test_a_learner_that_knows_one_action_is_judged_as_the_constant_policy_is(learner, place):
+    task = PuddleWorld()
+    log = Transitions([[0.2, 0.3], [0.7, 0.6]], [place] * 2, [0.0, 1.0], [[0.2, 0.4], [0.9, 0.6]])
+    learner.fit(log)
+    ours, theirs = (task.evaluate(policy, random_state=3, record=True) for policy in (Constant(place), learner.predict))
+    np.testing.assert_array_equal(ours.returns, theirs.returns)
+    np.testing.assert_array_equal(ours.lengths, theirs.lengths)
+    np.testing.assert_array_equal(ours.log.next_states, theirs.log.next_states)
+
+
+def fixed_policies(task):
+    n_actions = len(task.actions)
+    return [
+        Constant(n_actions - 1),
+        Constant(task.actions[0]),
+        UniformRandom(range(n_actions), 0),
+        UniformRandom(task.actions, 0),
+        EpsilonGreedy(Constant(0), 0.5, range(n_actions), 0),
+        lambda observations: np.zeros(len(observations), dtype=int),
+    ]
+
+
+def test_fixed_policies_act_wherever_learners_do():
+    import gymnasium
+
+    pulses = Epilepsy().fixed_frequency(1.0)
+    tasks = [PuddleWorld(), PoleBalancing(2), from_gymnasium(gymnasium.make("CartPole-v1"))]
+    for task in tasks:
+        for policy in fixed_policies(task):
+            judged = task.evaluate(policy, 3, random_state=0, max_steps=20, record=True)
+            assert judged.returns.shape == (3,)
+            assert np.isfinite(judged.returns).all()
+            assert judged.lengths.sum() == len(judged.log)
+            assert len(task.collect(30, policy, random_state=0, max_steps=20)) == 30
+    pole = PoleBalancing(1)
+    assert np.bincount(pole.evaluate(pulses, 1, random_state=0, max_steps=5, record=True).log.actions)[1] == 1

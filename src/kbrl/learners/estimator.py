@@ -59,6 +59,11 @@ class Learner:
         self._check_fitted()
         return len(self.scale_)
 
+    @property
+    def chooses_by(self) -> str:
+        """The method of which ``predict`` chooses the best column: the values, unless a learner says otherwise."""
+        return "q_values"
+
     def q_values(self, states: Any) -> Floats:
         """Return the value of each action in each state, (n_states, n_actions); -inf for one never tried."""
         return self._q_function()(self._scaled(states))
@@ -96,6 +101,8 @@ class Learner:
 
 def clone(learner: L) -> L:
     """Return a learner with the same parameters that has learnt nothing."""
+    if isinstance(learner, type) or not hasattr(learner, "get_params"):
+        raise TypeError(f"clone needs a learner with get_params, such as KBSF(), but it got {learner!r}.")
     return type(learner)(**learner.get_params())
 
 
@@ -107,6 +114,12 @@ def as_log(log: Any) -> Transitions:
             f"Make them by Transitions(states, actions, rewards, next_states, terminals)."
         )
     return log
+
+
+def is_on_dask(log: Any, client: Any) -> bool:
+    """Say whether a log is learnt from on a Dask cluster: it is a Dask collection, or a client is given."""
+    items = log if isinstance(log, (list, tuple)) else [log]
+    return client is not None or any(hasattr(item, "__dask_graph__") for item in items)
 
 
 def number_of_jobs(n_jobs: Any) -> int:

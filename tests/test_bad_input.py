@@ -5,9 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF, FiniteMDP, Kernel, NotFittedError, Transitions, join, solve
+from kbrl import KBRL, KBSF, FiniteMDP, Kernel, NotFittedError, Transitions, clone, join, solve
 from kbrl.model.bounds import largest_rep_width
 from kbrl.model.factorization import reduce_mdp
+from kbrl.planning import evaluate_policy
 from kbrl.tasks import PuddleWorld
 from samples import random_log
 
@@ -59,6 +60,14 @@ CASES = {
     "an empty selection": (lambda: log()[3:], "Transitions must have at least one row"),
     "joining logs of other dimensions": (lambda: join([log(), random_log(n_dims=3)]), "Logs to join must have the same state variables, but they have [2, 3]"),
     "joining words with numbers": (lambda: log() + log(actions=["a", "b", "a"]), "must be of one kind"),
+    "joining one log that is not in a list": (lambda: join(log()), "join needs a list of Transitions, as in join([log, other]), but it got Transitions(3 rows"),
+    "joining a number": (lambda: join(3), "join needs a list of Transitions, as in join([log, other]), but it got 3"),
+    "adding a number to a log": (lambda: log() + 1, "Only Transitions can be joined, but number 1 is 1"),
+    "states behind a mask": (lambda: log(states=np.ma.array(np.ones((3, 2)), mask=[[0, 0], [0, 1], [0, 0]])), "states must be free of masked entries, but 1 of 3 rows are not; the first is row 1: [1.0, None]"),
+    "rewards behind a mask": (lambda: log(rewards=np.ma.array([0.0, 1.0, 2.0], mask=[0, 0, 1])), "rewards must be free of masked entries, but 1 of 3 rows are not; the first is row 2: None"),
+    "actions behind a mask": (lambda: log(actions=np.ma.array([0, 1, 0], mask=[1, 0, 1])), "actions must be free of masked entries, but 2 of 3 rows are not; the first is row 0: None"),
+    "terminals behind a mask": (lambda: log(terminals=np.ma.array([False] * 3, mask=[1, 0, 0])), "terminals must be free of masked entries"),
+    "asking about states behind a mask": (lambda: fit().predict(np.ma.array([[0.0, 1.0]], mask=[[0, 1]])), "states must be free of masked entries"),
     "joining nothing": (lambda: join([]), "join needs at least one log"),
     # kernels
     "a negative width": (lambda: Kernel(-0.1), "width must be a finite number above 0, but it is -0.1"),
@@ -104,7 +113,11 @@ CASES = {
     "further data with a new action": (lambda: fit().partial_fit(log(actions=[0, 7, 0])), "must use the actions known from the first data, [0, 1], but they also have [7]"),
     "further data with other variables": (lambda: fit().partial_fit(random_log(n_dims=3)), "Transitions must have 2 state variables, but they have 3"),
     "a parameter that does not exist": (lambda: KBSF().set_params(width=1), "KBSF has no parameter width; it has n_reps"),
+    "a clone of a class": (lambda: clone(KBSF), "clone needs a learner with get_params, such as KBSF(), but it got <class"),
+    "a clone of nothing": (lambda: clone(None), "such as KBSF(), but it got None"),
     # finite MDPs and planning
+    "planning in a learner": (lambda: solve(KBSF()), "Planning needs a FiniteMDP, such as model.mdp_ of a fitted KBSF, but it got KBSF()"),
+    "planning in an array": (lambda: evaluate_policy(np.eye(2), [0, 0]), "Planning needs a FiniteMDP"),
     "rewards of one dimension": (lambda: mdp(rewards=(0.0, 1.0)), "rewards must have the shape (n_actions, n_states), but it is (2,)"),
     "probabilities of another shape": (lambda: mdp(probabilities=((1.0,),)), "probabilities must have the shape (n_actions, n_states, n_states) = (1, 2, 2)"),
     "probabilities above one": (lambda: mdp(probabilities=(((1.0, 0.5), (0.0, 1.0)),)), "must sum to at most 1, but row 0 sums to 1.5"),

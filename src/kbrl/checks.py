@@ -45,7 +45,8 @@ def as_rows(values: Any, name: str, *, n_dims: int | None = None) -> Floats:
 
 
 def as_floats(values: Any, name: str) -> Floats:
-    """Return an array of doubles; complex numbers, strings and ragged lists are refused."""
+    """Return an array of doubles; complex numbers, strings, masked entries and ragged lists are refused."""
+    refuse_masked(values, name)
     try:
         array = np.asarray(values)
         if array.dtype.kind in "OSU":  # strings such as "1.5" would be parsed in silence
@@ -72,6 +73,13 @@ def check_finite(array: Floats, name: str) -> None:
         refuse_rows(bad, array, name, "be finite", "Drop or repair these rows before learning.")
 
 
+def refuse_masked(values: Any, name: str) -> None:
+    """Refuse a masked array with masked entries: what is behind the mask would be taken for data."""
+    if np.ma.is_masked(values):
+        mask = np.atleast_1d(np.ma.getmaskarray(values))
+        refuse_rows(mask, np.atleast_1d(values), name, "be free of masked entries", "Drop these rows or fill them in.")
+
+
 def refuse_rows(bad: Booleans, values: Array, name: str, rule: str, way_out: str) -> None:
     """Raise the error for rows that break a rule; ``bad`` marks the entries at fault."""
     rows: Booleans = np.asarray(bad.reshape(len(bad), -1).any(axis=1))
@@ -82,6 +90,13 @@ def refuse_rows(bad: Booleans, values: Array, name: str, rule: str, way_out: str
         f"{name} must {rule}, but {int(rows.sum())} of {len(rows)} rows are not; "
         f"the first is row {first}: {value!r}. {way_out}"
     )
+
+
+def one_entry_a_row(array: Array, name: str) -> Array:
+    """Return an array of one dimension, or say which shape it has."""
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, one entry a transition, but its shape is {array.shape}.")
+    return array
 
 
 def check_lengths(lengths: dict[str, int]) -> None:

@@ -18,7 +18,7 @@ from scipy.sparse.linalg import spsolve
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_floats, check_finite, one_of, positive, refuse_rows, whole
-from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.model.finite_mdp import FiniteMDP, as_mdp
 
 EPSILON = float(np.finfo(np.float64).eps)
 TIE = 8 * EPSILON  # an action is better only if it gains more than this, relative to the largest value
@@ -75,7 +75,7 @@ def evaluate_policy(mdp: FiniteMDP, policy: Integers) -> Floats:
     ``policy`` holds an action's index for each state, or -1 to stop there, which is worth 0.  A sparse MDP is
     factorised sparsely; where its states are richly connected, the factors may need far more memory than the MDP.
     """
-    rows, rewards = _rows(mdp, _checked_policy(mdp, policy))
+    rows, rewards = _rows(mdp, _checked_policy(as_mdp(mdp), policy))
     ahead = _discounted_rows(mdp, rows)
     if sparse.issparse(ahead):
         return np.atleast_1d(spsolve((sparse.eye_array(mdp.n_states) - ahead).tocsc(), rewards))
@@ -102,6 +102,7 @@ def solve(
     reach is replaced by 64 rounding errors over (1 - discount).  Without convergence after ``max_iterations``
     improvements of the policy, the best estimate so far is returned, with ``converged`` False.
     """
+    as_mdp(mdp)
     one_of(method, ("auto", *METHODS), "method")
     tolerance = positive(tolerance, "tolerance")
     max_iterations = whole(max_iterations, "max_iterations")

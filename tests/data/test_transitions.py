@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbrl import Transitions, join
+from kbrl import KbrlWarning, Transitions, join
 from samples import logs, random_log
 
 
@@ -91,3 +91,44 @@ def test_rows_by_action_are_those_of_the_action_in_order(log):
 def test_its_representation_says_what_is_in_it():
     assert repr(small()) == "Transitions(3 rows, 2 state variables, 2 actions: left, right; 1 terminal)"
     assert "..." in repr(random_log(n=50, n_actions=9))
+
+
+def log_of(actions, **more):
+    n = len(actions)
+    return Transitions(np.zeros((n, 2)), actions, np.zeros(n), np.zeros((n, 2)), **more)
+
+
+def test_many_different_fractions_for_actions_are_doubted():
+    rewards = np.random.default_rng(0).random(101)
+    with pytest.warns(KbrlWarning, match=r"101 different labels, .* If these are rewards, mind the order"):
+        log = log_of(rewards)
+    assert log.n_actions == 101
+    np.testing.assert_array_equal(log.actions, rewards)
+
+
+@pytest.mark.parametrize(
+    "actions, more",
+    [
+        (np.repeat([0.5, 1.0, 2.5], 100), {}),  # doses
+        (np.arange(100) / 7, {}),
+        (np.arange(500.0), {}),  # whole numbers, written as others
+        (np.arange(500), {}),
+        ([f"{i / 7:.3f}" for i in range(500)], {}),
+        (np.arange(500) / 7, {"action_labels": np.arange(500) / 7}),  # meant so
+    ],
+)
+def test_labels_that_may_be_actions_are_not_doubted(actions, more):
+    assert len(log_of(actions, **more)) == len(actions)
+
+
+def test_a_masked_array_with_nothing_behind_its_mask_is_an_array():
+    log = Transitions(np.ma.array([[0.0], [1.0]]), np.ma.array([0, 1]), [0.0, 1.0], [[1.0], [2.0]])
+    np.testing.assert_array_equal(log.states, [[0.0], [1.0]])
+    assert type(log.states) is np.ndarray
+    assert type(log.actions) is np.ndarray
+
+
+def test_logs_are_joined_from_any_iterable_of_them():
+    log = log_of([0, 1, 1])
+    np.testing.assert_array_equal(join(log[i : i + 1] for i in range(3)).actions, log.actions)
+    np.testing.assert_array_equal((log + log).actions, [0, 1, 1, 0, 1, 1])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 import naive
-from kbrl import KBRL
+from kbrl import KBRL, KBSF
 from samples import WIDTHS, as_lists, logs, random_log
 
 
@@ -43,3 +43,20 @@ def test_any_log_gives_finite_values_for_the_actions_that_were_tried(log, width)
     tried = np.bincount(log.action_indices, minlength=log.n_actions) > 0
     assert np.isfinite(q[:, tried]).all()
     assert (q[:, ~tried] == -np.inf).all()
+
+
+@pytest.mark.parametrize("mu", [1, 2, 5])
+@pytest.mark.parametrize("learner", ["KBRL", "KBSF"])
+def test_the_order_of_the_rows_does_not_decide_between_neighbours_at_the_same_distance(learner, mu):
+    log = random_log(n=60, levels=3, ending=0.1)
+    order = np.random.default_rng(mu).permutation(60)
+    if learner == "KBRL":
+        options = {"sample_neighbors": mu, "scaling": None}
+        models = [KBRL(0.3, **options).fit(one) for one in (log, log[order])]
+        np.testing.assert_allclose(models[1].solution_.values, models[0].solution_.values[order], rtol=1e-9)
+    else:
+        reps = np.unique(log.next_states, axis=0)
+        options = {"sample_neighbors": mu, "scaling": None, "q_function": "samples", "reps": reps}
+        models = [KBSF(len(reps), **options).fit(one) for one in (log, log[order])]
+    states = np.concatenate([log.states, np.random.default_rng(0).random((20, 2))])
+    np.testing.assert_allclose(models[1].q_values(states), models[0].q_values(states), rtol=1e-9)

@@ -159,6 +159,23 @@ def test_one_chunk_of_the_per_chunk_reading_is_the_exact_one():
     assert_same_model(model_of(log, basis, "per_chunk"), model_of(log, basis), rtol=1e-12)
 
 
+@settings(max_examples=60, deadline=None)
+@given(log=logs(), mu=st.integers(1, 4), hard=st.booleans(), seed=st.integers(0, 99))
+def test_the_order_of_the_rows_of_a_chunk_does_not_matter(log, mu, hard, seed):
+    basis = make_basis(log, mu=mu, mu_bar=2, hard=hard)
+    shuffled = log[np.random.default_rng(seed).permutation(len(log))]
+    assert_same_model(model_of(shuffled, basis, "per_chunk"), model_of(log, basis, "per_chunk"), rtol=1e-9)
+
+
+def test_samples_at_the_last_distance_of_a_chunk_share_the_places_that_are_left():
+    # One representative state at 0; samples at 1 (reward 7) and three at 2 (rewards 1, 1 and 4); two places.
+    log = Transitions([[2.0], [1.0], [2.0], [-2.0]], [0] * 4, [1.0, 7.0, 1.0, 4.0], [[0.0]] * 4)
+    basis = Basis(np.zeros((1, 1)), np.ones(1), Kernel(1.0, neighbors=2), Kernel(1.0), 1, False)
+    near, far = np.exp(-1.0), np.exp(-2.0)
+    expected = (near * 7.0 + far * (1.0 + 1.0 + 4.0) / 3) / (near + far)
+    np.testing.assert_allclose(model_of(log, basis, "per_chunk")[1], [[expected]], rtol=1e-12)
+
+
 def test_per_chunk_neighbourhoods_are_the_sums_over_the_nearest_of_each_chunk():
     log = random_log(n=40, n_actions=1)
     basis = make_basis(log, mu=2, mu_bar=2)

@@ -34,6 +34,12 @@ class TextType:
         for text in texts if self._possible else ():
             self._possible = [kind for kind in self._possible if _PATTERNS[kind].fullmatch(str(text))]
 
+    def __add__(self, other: TextType) -> TextType:
+        """Return what the texts of both allow."""
+        result = TextType()
+        result._possible = [kind for kind in self._possible if kind in other._possible]
+        return result
+
     @property
     def found(self) -> type:
         """The type."""
@@ -66,6 +72,13 @@ class ActionSet:
                 f"Actions must be a few labels, but {self.column!r} has more than {MOST_ACTIONS}: {shown}, ...",
                 columns=[self.column],
             )
+
+    def __add__(self, other: ActionSet) -> ActionSet:
+        """Return the actions of both parts of a log."""
+        result = ActionSet(self.column, is_text=self.is_text or other.is_text)
+        for part in (self, other):
+            result.see((value for _, value in part.counts), part.counts.values())
+        return result
 
     def kind(self) -> type | None:
         """Return the type that the labels are converted to, None if they stay as they are."""

@@ -8,14 +8,24 @@ Actions may carry any labels.  Inside, they are indices into ``action_labels``; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import as_floats, as_rows, check_finite, check_lengths, refuse_rows, whole
+from kbrl.checks import (
+    as_floats,
+    as_rows,
+    check_finite,
+    check_lengths,
+    one_entry_a_row,
+    refuse_masked,
+    refuse_rows,
+    whole,
+)
+from kbrl.data.action_labels import as_labels, index_labels, positions, unite_labels
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -47,17 +57,17 @@ class Transitions:
     ) -> None:
         states = as_rows(states, "states")
         next_states = as_rows(next_states, "next_states", n_dims=states.shape[1])
-        actions = _as_labels(actions, "actions")
-        rewards = _as_column(as_floats(rewards, "rewards"), "rewards")
+        actions = as_labels(actions, "actions")
+        rewards = one_entry_a_row(as_floats(rewards, "rewards"), "rewards")
         terminals = np.zeros(len(states), dtype=bool) if terminals is None else _as_flags(terminals)
         lengths = {"states": len(states), "actions": len(actions), "rewards": len(rewards)}
         lengths |= {"next_states": len(next_states), "terminals": len(terminals)}
         if episodes is not None:
-            episodes = _as_labels(episodes, "episodes")
+            episodes = as_labels(episodes, "episodes")
             lengths["episodes"] = len(episodes)
         check_lengths(lengths)
         check_finite(rewards, "rewards")
-        labels, indices = _index_labels(actions, action_labels)
+        labels, indices = index_labels(actions, action_labels)
         self._set(states.copy(), indices, rewards.copy(), next_states.copy(), terminals.copy(), episodes, labels)
 
     def _set(
@@ -165,14 +175,15 @@ class Transitions:
         return (self.states, self.action_indices, self.rewards, self.next_states, self.terminals, self.episodes)
 
 
-def join(logs: Sequence[Transitions]) -> Transitions:
+def join(logs: Iterable[Transitions]) -> Transitions:
     """Put logs one after the other; their sets of actions are united in order of appearance."""
+    logs = _as_logs(logs)
     if not logs:
         raise ValueError("join needs at least one log, but it got none.")
     if len({log.n_dims for log in logs}) > 1:
         raise ValueError(f"Logs to join must have the same state variables, but they have {[g.n_dims for g in logs]}.")
-    labels = _unite([log.action_labels for log in logs])
-    indices = [_positions(labels, log.action_labels)[log.action_indices] for log in logs]
+    labels = unite_labels([log.action_labels for log in logs])
+    indices = [positions(labels, log.action_labels)[log.action_indices] for log in logs]
     has_episodes = all(log.episodes is not None for log in logs)
     return Transitions._trusted(
         np.concatenate([log.states for log in logs]),
@@ -185,45 +196,19 @@ def join(logs: Sequence[Transitions]) -> Transitions:
     )
 
 
-def _as_column(array: Array, name: str) -> Array:
-    if array.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, one entry a transition, but its shape is {array.shape}.")
-    return array
-
-
-def _as_labels(values: Any, name: str) -> Array:
-    array = _as_column(_as_array(values), name)
-    if array.dtype.kind == "M" and np.isnat(array).any():
-        refuse_rows(np.isnat(array), array.astype(str), name, "be labels", "Drop the rows without a date.")
-    if array.dtype.kind == "f":
-        check_finite(array, name)
-    if array.dtype.kind == "O":
-        missing = np.array([value is None or value != value for value in array])
-        if missing.any():
-            refuse_rows(missing, array, name, "be labels", "Drop these rows or give the missing label a name.")
-        if len({type(value) for value in array}) > 1:
-            raise TypeError(
-                f"{name} must be labels of one kind, but they mix {sorted({type(v).__name__ for v in array})}. "
-                f"Convert them all to strings or all to whole numbers."
-            )
-    elif array.dtype.kind not in "biufSUM":
-        raise TypeError(f"{name} must be numbers or strings, but their type is {array.dtype}.")
-    return array
-
-
-def _as_array(values: Any) -> Array:
-    """Return an array; a list of mixed kinds is not turned into words, so that its faults can be seen."""
-    if isinstance(values, (list, tuple)) and len({type(value) for value in values if not isinstance(value, list)}) > 1:
-        numbers = (bool, int, float, np.number, np.bool_)
-        if not all(isinstance(value, numbers) for value in values):
-            array = np.empty(len(values), dtype=object)
-            array[:] = values
-            return array
-    return np.array(values)
+def _as_logs(logs: Any) -> list[Transitions]:
+    if isinstance(logs, Transitions) or not isinstance(logs, Iterable):
+        raise TypeError(f"join needs a list of Transitions, as in join([log, other]), but it got {logs!r}.")
+    logs = list(logs)
+    for place, log in enumerate(logs):
+        if not isinstance(log, Transitions):
+            raise TypeError(f"Only Transitions can be joined, but number {place} is {log!r}.")
+    return logs
 
 
 def _as_flags(values: Any) -> Booleans:
-    array = _as_column(np.asarray(values), "terminals")
+    refuse_masked(values, "terminals")
+    array = one_entry_a_row(np.asarray(values), "terminals")
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind not in "iuf":
@@ -232,31 +217,3 @@ def _as_flags(values: Any) -> Booleans:
     if bad.any():
         refuse_rows(bad, array, "terminals", "be true or false", "Pass booleans, or 0 and 1.")
     return array.astype(bool)
-
-
-def _index_labels(actions: Array, action_labels: Sequence[Any] | Array | None) -> tuple[Array, Integers]:
-    if action_labels is None:
-        labels, indices = np.unique(actions, return_inverse=True)
-        return labels, indices.astype(np.intp)
-    labels = _as_labels(action_labels, "action_labels")
-    if len(np.unique(labels)) != len(labels):
-        raise ValueError(f"action_labels must differ from each other, but they are {labels.tolist()}.")
-    unknown = ~np.isin(actions, labels)
-    if unknown.any():
-        refuse_rows(unknown, actions, "actions", f"be among the action_labels {labels.tolist()}", "Add the label.")
-    return labels, _positions(labels, actions)
-
-
-def _positions(labels: Array, values: Array) -> Integers:
-    """Return the place of each value in the labels; all of them occur there."""
-    order = np.argsort(labels, kind="stable")
-    return order[np.searchsorted(labels, values, sorter=order)].astype(np.intp)
-
-
-def _unite(label_sets: list[Array]) -> Array:
-    united = label_sets[0]
-    for labels in label_sets[1:]:
-        if (united.dtype.kind in "SU") != (labels.dtype.kind in "SU"):
-            raise TypeError(f"Actions of logs to join must be of one kind, but they are {united[:3]} and {labels[:3]}.")
-        united = np.concatenate([united, labels[~np.isin(labels, united)]])
-    return united

@@ -49,13 +49,13 @@ class Forest(NamedTuple):
     def __call__(self, inputs: Array, n_jobs: int = 1) -> Floats:
         """Return the mean of the trees' values, (n,), at inputs of single precision, (n, n_inputs)."""
         out = np.empty(len(inputs))
-        _share(lambda start, stop: _evaluate(inputs, start, stop, *self, out), len(inputs), n_jobs)
+        _share(lambda start, stop: _evaluate(self, inputs, start, stop, out), len(inputs), n_jobs)
         return out
 
     def leaves(self, inputs: Array, n_jobs: int = 1) -> Array:
         """Return the leaf of each tree that holds each of the inputs, (n_trees, n)."""
         out = np.empty((len(self.roots), len(inputs)), dtype=np.int32)
-        _share(lambda start, stop: _find_leaves(inputs, start, stop, *self, out), len(inputs), n_jobs)
+        _share(lambda start, stop: _find_leaves(self, inputs, start, stop, out), len(inputs), n_jobs)
         return out
 
     def renewed(self, leaves: Array, targets: Floats, n_jobs: int = 1) -> Forest:
@@ -116,50 +116,30 @@ def _share(work: Callable[[int, int], None], n: int, n_jobs: int, least: int = _
 
 
 @njit(cache=True, nogil=True)
-def _leaf(row: Array, node: int, variables: Array, cuts: Floats, left: Array, right: Array) -> int:
-    while left[node] >= 0:
-        node = left[node] if row[variables[node]] <= cuts[node] else right[node]
+def _leaf(forest: Forest, row: Array, node: int) -> int:
+    """Return the leaf below a node that holds an input."""
+    while forest.left[node] >= 0:
+        goes_left = row[forest.variables[node]] <= forest.cuts[node]
+        node = forest.left[node] if goes_left else forest.right[node]
     return node
 
 
 @njit(cache=True, nogil=True)
-def _find_leaves(
-    inputs: Array,
-    start: int,
-    stop: int,
-    roots: Array,
-    variables: Array,
-    cuts: Floats,
-    left: Array,
-    right: Array,
-    values: Floats,
-    out: Array,
-) -> None:
+def _find_leaves(forest: Forest, inputs: Array, start: int, stop: int, out: Array) -> None:
     """out[t, i] = the leaf of tree t that holds input i."""
-    for t in range(len(roots)):
+    for t in range(len(forest.roots)):
         for i in range(start, stop):
-            out[t, i] = _leaf(inputs[i], roots[t], variables, cuts, left, right)
+            out[t, i] = _leaf(forest, inputs[i], forest.roots[t])
 
 
 @njit(cache=True, nogil=True)
-def _evaluate(
-    inputs: Array,
-    start: int,
-    stop: int,
-    roots: Array,
-    variables: Array,
-    cuts: Floats,
-    left: Array,
-    right: Array,
-    values: Floats,
-    out: Floats,
-) -> None:
+def _evaluate(forest: Forest, inputs: Array, start: int, stop: int, out: Floats) -> None:
     """out[i] = the mean over trees of the value of the leaf that holds input i."""
     out[start:stop] = 0.0
-    for t in range(len(roots)):
+    for t in range(len(forest.roots)):
         for i in range(start, stop):
-            out[i] += values[_leaf(inputs[i], roots[t], variables, cuts, left, right)]
-    out[start:stop] /= len(roots)
+            out[i] += forest.values[_leaf(forest, inputs[i], forest.roots[t])]
+    out[start:stop] /= len(forest.roots)
 
 
 @njit(cache=True, nogil=True)

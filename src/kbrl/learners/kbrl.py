@@ -14,6 +14,7 @@ from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import in_unit_interval, one_of, positive, whole
+from kbrl.data.hashing import canonical_rows
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import Learner, as_log
@@ -68,7 +69,7 @@ class KBRL(Learner):
         scale = state_scale(log.states, self.scaling)
         states, next_states = scaled(log.states, scale), scaled(log.next_states, scale)
         ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
-        by_action = log.by_action()
+        by_action = log.by_action() if kernel.neighbors is None else canonical_rows(log)
         samples = SampleQ.of(kernel, states, log.rewards, by_action)
         mdp = _sample_mdp(samples, next_states, ends, by_action, float(self.discount))
         solution = solve(mdp, self.solver, tolerance=self.tolerance)

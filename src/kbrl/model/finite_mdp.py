@@ -90,6 +90,13 @@ class FiniteMDP:
         return f"FiniteMDP({self.n_states} states, {self.n_actions} actions, discount {self.discount:g}, {form})"
 
 
+def as_mdp(mdp: Any) -> FiniteMDP:
+    """Refuse anything but a FiniteMDP."""
+    if not isinstance(mdp, FiniteMDP):
+        raise TypeError(f"Planning needs a FiniteMDP, such as model.mdp_ of a fitted KBSF, but it got {mdp!r}.")
+    return mdp
+
+
 def _stack(probabilities: Any, shape: tuple[int, int]) -> Any:
     n_actions, n_states = shape
     if sparse.issparse(probabilities):

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.data.hashing import row_hashes
+from kbrl.data.hashing import canonical_order, row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.model.basis import Basis, Samples, for_each_action, nearest_samples
 from kbrl.model.compiled import FARTHEST
@@ -119,7 +119,7 @@ class Neighborhoods:
         """Return k(rep i, s_t), relative to the nearest, times how often the sample counts among the mu nearest."""
         z = self._scaled_distances()
         values = np.exp(log_ratio(z, z[:, :, :1], self.basis.sample_kernel.profile))
-        return values * _counted(self.distances, self.multiplicities, self.n_neighbors)
+        return values * counted(self.distances, self.multiplicities, self.n_neighbors)
 
     def _scaled_distances(self) -> Floats:
         inverse_widths = self.basis.samples_at_reps.inverse_widths
@@ -181,7 +181,7 @@ def _united(fields: list[Any]) -> list[Any]:
     return _reordered(fields, np.argsort(fields[0], axis=1, kind="stable"))
 
 
-def _counted(distances: Floats, multiplicities: Floats, n_neighbors: int) -> Floats:
+def counted(distances: Floats, multiplicities: Floats, n_neighbors: int) -> Floats:
     """Return how often each sample counts so that the mu nearest count: those at the mu-th distance share what is left.
 
     Distances rise along the last axis.
@@ -202,21 +202,30 @@ def _counted(distances: Floats, multiplicities: Floats, n_neighbors: int) -> Flo
 
 def _nearest(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Any, ...]:
     """Return the mu nearest samples to each representative state, (n_reps, k), with all those at the mu-th distance."""
+    samples, distances, places, counts = nearest_with_ties(samples, basis, n_neighbors)
+    return distances, samples.rewards[places], samples.terminals[places], samples.next_states[places], counts
+
+
+def nearest_with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Samples, Floats, Integers, Floats]:
+    """Find the mu nearest samples to each representative state, with all those at the mu-th distance.
+
+    Returns samples, each different one once if there are ties, and of the nearest ones, (n_reps, k), their distances,
+    their places and how often each occurs.
+    """
     n_samples = len(samples.rewards)
     multiplicities = np.ones(n_samples)
     distances, indices = nearest_samples(samples.states, basis, min(n_neighbors + 1, n_samples))
     if n_samples > n_neighbors and (distances[:, n_neighbors] <= distances[:, n_neighbors - 1]).any():
         samples, multiplicities = _thin_out(samples, n_neighbors)
         distances, indices = _with_ties(samples, basis, n_neighbors)
-    picked = np.minimum(indices, len(samples.rewards) - 1)  # missing ones have an infinite distance
-    counts = np.where(np.isfinite(distances), multiplicities[picked], 0.0)
-    return distances, samples.rewards[picked], samples.terminals[picked], samples.next_states[picked], counts
+    places = np.minimum(indices, len(samples.rewards) - 1)  # missing ones have an infinite distance
+    return samples, distances, places, np.where(np.isfinite(distances), multiplicities[places], 0.0)
 
 
 def _thin_out(samples: Samples, n_neighbors: int) -> tuple[Samples, Floats]:
     """Count samples that are the same as one, and keep only those that can matter: of each state, the first mu."""
     outcome = [*samples.next_states.T, samples.terminals, samples.rewards]
-    order = np.lexsort([*outcome, row_hashes(outcome), *samples.states.T])
+    order = canonical_order(samples.states, outcome)
     everything = np.column_stack([samples.states, *outcome])[order]
     is_new = np.ones(len(order), dtype=bool)
     is_new[1:] = (everything[1:] != everything[:-1]).any(axis=1)

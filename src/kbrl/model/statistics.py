@@ -21,11 +21,11 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import one_of
 from kbrl.data.transitions import Transitions
 from kbrl.model import compiled
-from kbrl.model.basis import Basis, Samples, for_each_action, nearest_samples
+from kbrl.model.basis import Basis, Samples, for_each_action
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
-from kbrl.model.neighborhoods import NEIGHBORS_STAY, Neighborhoods
+from kbrl.model.neighborhoods import NEIGHBORS_STAY, Neighborhoods, counted, nearest_with_ties
 
 NEIGHBORHOODS = ("exact", "per_chunk")
 
@@ -192,17 +192,20 @@ class KernelSums:
         reward_sum += samples.rewards @ z
 
     def _add_nearest(self, action: int, samples: Samples) -> None:
-        """Add the mu nearest samples of this chunk to each representative state."""
+        """Add the mu nearest samples of this chunk to each representative state; those at the mu-th distance share."""
         kernel = self.basis.samples_at_reps
-        n_neighbors = min(kernel.kernel.neighbors or 1, len(samples.rewards))
-        distances, indices = nearest_samples(samples.states, self.basis, n_neighbors)
+        n_neighbors = kernel.kernel.neighbors or 1
+        samples, distances, places, occurrences = nearest_with_ties(samples, self.basis, n_neighbors)
+        counts = counted(distances, occurrences, n_neighbors)
+        n_used = int(np.flatnonzero(counts.any(axis=0))[-1]) + 1
+        distances, places, counts = distances[:, :n_used], places[:, :n_used], counts[:, :n_used]
         z = np.minimum(distances * kernel.inverse_widths[:, None], FARTHEST)
         self._move_reference(action, np.minimum(self.nearest[action], z[:, 0]))
-        values = np.exp(log_ratio(z, self.nearest[action][:, None], kernel.kernel.profile))
+        values = counts * np.exp(log_ratio(z, self.nearest[action][:, None], kernel.kernel.profile))
         self.weight[action] += values.sum(axis=1)
-        self.reward_sum[action] += (values * samples.rewards[indices]).sum(axis=1)
-        touched, columns = np.unique(indices, return_inverse=True)  # only these need a row of D
-        row_starts = np.arange(0, values.size + 1, n_neighbors)
+        self.reward_sum[action] += (values * samples.rewards[places]).sum(axis=1)
+        touched, columns = np.unique(places, return_inverse=True)  # only these need a row of D
+        row_starts = np.arange(0, values.size + 1, n_used)
         to_samples = sparse.csr_array((values.ravel(), columns.ravel(), row_starts), (len(values), len(touched)))
         to_reps = self.basis.to_reps(samples.next_states[touched], samples.terminals[touched])
         self.transition_sum[action] = self.transition_sum[action] + to_samples @ to_reps

@@ -228,6 +228,7 @@ def _draw_denser(axes: Axes, rows: list[Row]) -> None:
     for sequence, line in (("beside", "-"), ("grid", ":")):
         for run, seed in enumerate(distinct(rows, "seed")):
             own = sorted(select(rows, sequence=sequence, seed=seed), key=lambda row: float(row["distance"]))
+            own = [row for row in own if row["trivial"][0] > 0]  # a log without rewards has nothing to bound
             for place, (tau_bar, color) in enumerate(zip(NARROWER, COLORS)):
                 label = rf"{sequence}, $\bar\tau$ = {tau_bar:g}" if run == 0 else None
                 heights = [row["bound"][place] / row["trivial"][place] for row in own]

@@ -47,7 +47,7 @@ def _th3(rows: list[Row]) -> Verdict:
     if not rows:
         return Verdict("TH3", "-", 0, None, "Needs ever denser representative states.")
     beside, grids = _least(rows, "beside"), _least(rows, "grid")
-    falls = all(b < a for run in beside for a, b in pairwise(run))
+    falls = all(b < a or a == 0 for run in beside for a, b in pairwise(run))  # 0 where a log has no rewards
     first, last = max(run[0] for run in beside), max(run[-1] for run in beside)
     m = [str(m) for m in distinct(select(rows, sequence="grid"), "m")]
     ours = f"xi_v falls from {first:.3g} to {last:.3g} as the distance falls from {DENSER[0]:g} to {DENSER[-1]:g}"

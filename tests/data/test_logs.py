@@ -42,6 +42,6 @@ def test_npz_has_the_same_columns(tmp_path):
 
 
 def test_another_ending_is_refused_and_nothing_is_written(tmp_path):
-    with pytest.raises(ValueError, match=r"written as .csv or .npz, but the path ends in '.txt'"):
+    with pytest.raises(ValueError, match=r"written as .csv, .parquet, .arrow or .npz, but the path ends in '.txt'"):
         write_log(random_log(), tmp_path / "log.txt")
     assert not list(tmp_path.iterdir())

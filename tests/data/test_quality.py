@@ -243,5 +243,5 @@ def test_every_fault_of_the_catalogue_has_a_case():
 
 
 def test_something_else_than_a_log_is_refused():
-    with pytest.raises(TypeError, match="must be a path, a frame or a mapping of columns, but it is int"):
+    with pytest.raises(TypeError, match=r"must be a path, .* a mapping of columns.*, but it is int"):
         check_log(3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kbrl import Transitions
 from kbrl.data.hashing import row_hashes
 from kbrl.data.scaling import state_scale
-from kbrl.data.survey import Survey, survey
+from kbrl.data.survey import Survey, hash_limit, survey
 from samples import logs, random_log
 
 
@@ -83,6 +83,21 @@ def test_different_rows_with_one_hash_are_ordered_by_their_contents(monkeypatch)
 def test_what_is_sent_to_another_process_is_the_same_survey():
     found = survey(random_log(n=50).chunks(10), sample_rows=20)
     assert bits(pickle.loads(pickle.dumps(found))) == bits(found)
+
+
+def test_parts_that_keep_no_row_beyond_the_limit_have_the_same_sample_together():
+    log = random_log(n=5000)
+    whole = survey([log], sample_rows=100)
+    limit = hash_limit(len(log), 100)
+    parts = [survey([part], sample_rows=100, largest_hash=limit) for part in log.chunks(250)]
+    total = sum(parts[1:], parts[0])
+    assert not total.is_short
+    assert bits(total) == bits(whole)
+    assert max(len(part._settled().hashes) for part in parts) < 60  # of 250, where 100 would be kept
+    repeated = log[np.zeros(5000, dtype=int)]
+    assert survey([repeated], sample_rows=100, largest_hash=limit).is_short
+    assert not survey([repeated], sample_rows=100).is_short
+    assert hash_limit(100, 100) == 2**64 - 1
 
 
 def test_memory_is_bounded_by_the_sample():

@@ -6,7 +6,7 @@ the size of a row group.  The record batches of a compressed Arrow file are the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ _BUFFER = 1 << 20  # bytes of a column that are fetched at a time
 
 
 class ParquetTable:
-    """One Parquet file."""
+    """One Parquet file, or some of its row groups."""
 
     is_text = False
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, row_groups: Sequence[int] | None = None) -> None:
+        self.path, self._row_groups = path, row_groups
         with refusing(path), self._open() as file:
             self.names = tuple(file.schema_arrow.names)
 
@@ -39,9 +39,15 @@ class ParquetTable:
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
+        options = {"columns": list(kinds), "row_groups": self._row_groups, "use_threads": False}
         with refusing(self.path), self._open() as file:
-            for batch in file.iter_batches(batch_size=n_rows, columns=list(kinds), use_threads=False):
+            for batch in file.iter_batches(batch_size=n_rows, **options):
                 yield converted(batch, kinds)
+
+    def row_group_sizes(self) -> list[int]:
+        """Return the number of rows of each row group."""
+        with refusing(self.path), self._open() as file:
+            return [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
 
 class ArrowFileTable:
@@ -129,10 +135,10 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
     if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         return _lists(column, name)
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
-        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # empty cells become NaN
+        values = _as_numpy(column.cast(pa.float64()))  # empty cells become NaN
         return as_flags(values, name) if kind == "flags" else Numbers(values)
     if types.is_decimal(column.type):
-        return Numbers(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
+        return Numbers(_as_numpy(column.cast(pa.float64())))
     return from_objects(column.to_pylist(), kind, name)
 
 
@@ -146,7 +152,7 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
         return Labels(np.where(empty[encoded.codes], -1, encoded.codes), encoded.values)
     if kind == "numbers":
         try:
-            return Numbers(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
+            return Numbers(_as_numpy(column.cast(pa.float64())))
         except pa.ArrowInvalid:
             pass  # some cell is empty or no number: cell by cell
         return from_texts(column.to_pylist(), kind)
@@ -157,6 +163,17 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
     return Numbers(flags.values[few.codes], odd, flags.sample)
 
 
+def _as_numpy(array: Any) -> Any:
+    """Return the values of an Arrow array, NaN where a cell is empty.
+
+    Arrow's own conversion loads pandas wherever it is installed, which takes 60 MB; this way is for arrays without
+    empty cells.
+    """
+    if len(array) and array.null_count == 0 and hasattr(array, "__dlpack__"):
+        return np.from_dlpack(array)
+    return array.to_numpy(zero_copy_only=False)
+
+
 def _labels(column: Any, name: str) -> Labels:
     import pyarrow as pa
 
@@ -165,7 +182,8 @@ def _labels(column: Any, name: str) -> Labels:
         assert isinstance(found, Labels)
         return found
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
+    indices = encoded.indices.fill_null(-1) if encoded.indices.null_count else encoded.indices
+    codes = _as_numpy(indices).astype(np.intp)
     values = encoded.dictionary.to_pylist()
     missing = np.array([value is None or value != value for value in values] + [True])
     plain = (int, float, bool, str)
@@ -183,5 +201,5 @@ def _lists(column: Any, name: str) -> Numbers:
     flat = column.flatten()
     if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type) or pa.types.is_boolean(flat.type)):
         raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {flat.type}.")
-    values = flat.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    values = _as_numpy(flat.cast(pa.float64()))
     return Numbers(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))

@@ -82,6 +82,19 @@ def resolve(names: Sequence[str], given: Mapping[str, str | Sequence[str]] | Col
     return Columns(**found)
 
 
+def resolve_state(names: Sequence[str], given: str | Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the columns of the state alone, for a table that need not have any others."""
+    mapped: dict[str, Any] = {} if given is None else {"state": given}
+    _check_given(mapped)
+    _check_distinct(names)
+    found = _recognised("state", names, {}) if given is None else _chosen("state", given, names)
+    if not found:
+        raise LogError(
+            "missing_column", f"A table of states must have columns for the state, but has {listing(names)}."
+        )
+    return found
+
+
 def listing(names: Sequence[str]) -> str:
     """Return the names as words for a message, at most a dozen of them."""
     shown = ", ".join(map(repr, names[:12]))

@@ -20,7 +20,7 @@ from kbrl.data.columns import Columns, resolve
 from kbrl.data.faults import LogError
 from kbrl.data.labels import ActionSet, TextType, as_type, label_array
 from kbrl.data.readers import Table, batch_length, open_table, regrouped
-from kbrl.data.rows import Rows, read_rows
+from kbrl.data.rows import Problem, Rows, read_rows
 from kbrl.data.transitions import Transitions, join
 
 CHUNK_ROWS = 65536
@@ -41,17 +41,21 @@ class Log:
 
     def chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[Transitions]:
         """Yield the transitions in their order; each chunk comes from about ``chunk_rows`` rows."""
+        return (chunk for _, chunk in self.numbered_chunks(chunk_rows))
+
+    def numbered_chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[tuple[Integers, Transitions]]:
+        """Yield the same with the number of the row of the log, from 0, behind each transition."""
         whole(chunk_rows, "chunk_rows")
         stitcher = _Stitcher(self)
         n_given = 0
         for rows in read_rows(self.table, self.columns, chunk_rows, self.episode_type):
-            refuse_problems(rows)
-            for chunk in stitcher.add(rows):
+            refuse_problems(rows.problems, rows.first, len(rows))
+            for numbers, chunk in stitcher.add(rows):
                 n_given += len(chunk)
-                yield chunk
-        for chunk in stitcher.finish():
+                yield numbers, chunk
+        for numbers, chunk in stitcher.finish():
             n_given += len(chunk)
-            yield chunk
+            yield numbers, chunk
         if n_given == 0:
             raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state, nor is an end.")
 
@@ -63,11 +67,7 @@ def open_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
     missing; a text file is split twice.
     """
     table = open_table(source)
-    named = resolve(table.names, columns)
-    taken = ActionSet(named.action, is_text=table.is_text)
-    episode_type, stride, n_rows = _scan(table, named, taken)
-    labels = label_array(taken.settled(), actions, named.action)
-    return Log(table, named, n_rows, labels, taken.kind(), episode_type, stride)
+    return scan(table, resolve(table.names, columns)).log(table, actions)
 
 
 def read_log(
@@ -87,17 +87,17 @@ def load_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
     return join(list(read_log(source, columns=columns, actions=actions)))
 
 
-def refuse_problems(rows: Rows) -> None:
-    """Raise the first thing that is wrong with the cells of some rows."""
-    if not rows.problems:
+def refuse_problems(problems: Sequence[Problem], first: int, n_rows: int) -> None:
+    """Raise the first thing that is wrong with the cells of some rows, of which ``first`` is the first."""
+    if not problems:
         return
-    problem = min(rows.problems, key=lambda found: int(np.argmax(found.bad)))
-    row = rows.first + int(np.argmax(problem.bad))
+    problem = min(problems, key=lambda found: int(np.argmax(found.bad)))
+    row = first + int(np.argmax(problem.bad))
     raise LogError(
         problem.name,
-        f"{problem.column!r} has {int(problem.bad.sum())} faulty cells in rows {rows.first} to "
-        f"{rows.first + len(rows) - 1} ({problem.name}); the first is row {row}: {problem.sample}.",
-        rows=(rows.first + np.flatnonzero(problem.bad)).tolist(),
+        f"{problem.column!r} has {int(problem.bad.sum())} faulty cells in rows {first} to {first + n_rows - 1} "
+        f"({problem.name}); the first is row {row}: {problem.sample}.",
+        rows=(first + np.flatnonzero(problem.bad)).tolist(),
         columns=[problem.column],
     )
 
@@ -124,15 +124,47 @@ class EpisodeMemory:
         return returned
 
 
-def _scan(table: Table, columns: Columns, taken: ActionSet) -> tuple[type | None, float, int]:
-    """Look through a log once; return the type of the episodes, the stride of the steps and the number of rows."""
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """What a light look through a log tells; scans of the parts of a log add up."""
+
+    columns: Columns
+    taken: ActionSet
+    episodes: TextType
+    stride: _Stride
+    n_rows: int
+    is_text: bool
+
+    def __add__(self, other: Scan) -> Scan:
+        """Return the scan of both parts, whose columns are the same."""
+        return Scan(
+            self.columns,
+            self.taken + other.taken,
+            self.episodes + other.episodes,
+            self.stride + other.stride,
+            self.n_rows + other.n_rows,
+            self.is_text or other.is_text,
+        )
+
+    def labels(self, actions: Sequence[Any] | None) -> Array:
+        """Return the actions: those taken, or ``actions``, the possible ones."""
+        return label_array(self.taken.settled(), actions, self.columns.action)
+
+    def log(self, table: Table, actions: Sequence[Any] | None) -> Log:
+        """Return the log of a table, opened."""
+        labels, episode_type = self.labels(actions), self.episodes.found if self.is_text else None
+        return Log(table, self.columns, self.n_rows, labels, self.taken.kind(), episode_type, self.stride.value)
+
+
+def scan(table: Table, columns: Columns) -> Scan:
+    """Look through a table once: at the actions, and at steps and episodes where something depends on them."""
+    taken, episodes, stride, n_rows = ActionSet(columns.action, is_text=table.is_text), TextType(), _Stride(), 0
     kinds: dict[str, Kind] = {columns.action: "labels"}
     needs_steps = columns.step is not None and not columns.next_state
     if needs_steps:
         kinds[cast(str, columns.step)] = "numbers"
     if columns.episode is not None and (needs_steps or table.is_text):
         kinds[columns.episode] = "labels"
-    episodes, stride, n_rows = TextType(), _Stride(), 0
     for batch in regrouped(table.batches(kinds, CHUNK_ROWS), CHUNK_ROWS):
         labels = cast(Labels, batch[columns.action])
         codes, counts = labels.taken()
@@ -143,7 +175,7 @@ def _scan(table: Table, columns: Columns, taken: ActionSet) -> tuple[type | None
         if needs_steps:
             stride.see(cast(Numbers, batch[cast(str, columns.step)]).values, found)
         n_rows += batch_length(batch)
-    return episodes.found if table.is_text else None, stride.value, n_rows
+    return Scan(columns, taken, episodes, stride, n_rows, table.is_text)
 
 
 class _Stride:
@@ -160,6 +192,11 @@ class _Stride:
             inside &= episodes.codes[1:] == episodes.codes[:-1]
         self._least = min(self._least, forward[inside].min(initial=np.inf))
 
+    def __add__(self, other: _Stride) -> _Stride:
+        result = _Stride()
+        result._least, result._are_whole = min(self._least, other._least), self._are_whole and other._are_whole
+        return result
+
     @property
     def value(self) -> float:
         return float(self._least) if self._are_whole and np.isfinite(self._least) else 0.0
@@ -175,7 +212,7 @@ class _Stitcher:
         self._waiting: dict[str, Array] | None = None
         self._first = 0  # the number of the row that waits
 
-    def add(self, rows: Rows) -> Iterator[Transitions]:
+    def add(self, rows: Rows) -> Iterator[tuple[Integers, Transitions]]:
         fields = self._fields(rows)
         if rows.next_states is not None:
             closed = rows.without_next & rows.terminated
@@ -193,7 +230,7 @@ class _Stitcher:
         self._waiting = {name: field[-1:] for name, field in fields.items()}
         self._first = rows.first + len(rows) - 1
 
-    def finish(self) -> Iterator[Transitions]:
+    def finish(self) -> Iterator[tuple[Integers, Transitions]]:
         if self._waiting is not None and self._waiting["terminals"][0]:
             yield from self._made(self._waiting, self._waiting["states"], np.ones(1, dtype=bool))
 
@@ -202,8 +239,9 @@ class _Stitcher:
             "states": rows.states,
             "actions": self._indices(rows.actions),
             "rewards": rows.rewards,
+            "terminals": rows.terminated,
+            "numbers": np.arange(rows.first, rows.first + len(rows)),
         }
-        fields["terminals"] = rows.terminated
         if rows.episodes is not None:
             fields["episodes"] = rows.episodes
         if rows.steps is not None:
@@ -248,7 +286,9 @@ class _Stitcher:
                 columns=[cast(str, self._log.columns.episode)],
             )
 
-    def _made(self, fields: dict[str, Array], next_states: Floats, kept: Booleans) -> Iterator[Transitions]:
+    def _made(
+        self, fields: dict[str, Array], next_states: Floats, kept: Booleans
+    ) -> Iterator[tuple[Integers, Transitions]]:
         if kept.any():
             named: list[Any] = [
                 fields["states"],
@@ -257,7 +297,7 @@ class _Stitcher:
                 next_states,
                 fields["terminals"],
             ]
-            named.append(fields.get("episodes"))
+            named += [fields.get("episodes"), fields["numbers"]]
             if not kept.all():
                 named = [None if field is None else field[kept] for field in named]
-            yield Transitions._trusted(*named, self._log.action_labels)
+            yield named[-1], Transitions._trusted(*named[:-1], self._log.action_labels)

@@ -25,9 +25,12 @@ _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # some file syste
 @contextmanager
 def written_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a path beside the target to write to; it takes the target's place when all went well, and goes if not."""
-    target = Path(path)
+    target = check_target(path)
     _sweep(target)
-    beside, descriptor = _create_beside(target)
+    try:
+        beside, descriptor = _create_beside(target)
+    except OSError as error:  # in the name that the user knows
+        raise type(error)(error.errno, error.strerror, str(target)) from None
     try:
         yield beside
         with open(beside, "rb") as file:
@@ -41,6 +44,22 @@ def written_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
         if descriptor >= 0:
             os.close(descriptor)
         beside.unlink(missing_ok=True)
+
+
+def check_target(path: str | os.PathLike[str]) -> Path:
+    """Refuse a path that no file can be written to, before any work is done for it."""
+    target = Path(path)
+    if target.is_dir():
+        raise _refused(IsADirectoryError, errno.EISDIR, f"{target} is a folder. Name a file in it")
+    if not target.parent.is_dir():
+        raise _refused(FileNotFoundError, errno.ENOENT, f"There is no folder {target.parent}. Make it, or name another")
+    return target
+
+
+def _refused(kind: type[OSError], number: int, message: str) -> OSError:
+    error = kind(f"{message}.")
+    error.errno = number
+    return error
 
 
 def _create_beside(target: Path) -> tuple[Path, int]:

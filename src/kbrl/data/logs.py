@@ -5,31 +5,20 @@ episode_id, step, observation_* (or the given names), action, reward, next_obser
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Integers
-from kbrl.data.files import written_beside
+from kbrl.data.tables import table_writer
 from kbrl.data.transitions import Transitions
-
-SUFFIXES = (".csv", ".npz")
 
 
 def write_log(log: Transitions, path: str | os.PathLike[str], *, names: Sequence[str] | None = None) -> None:
-    """Write a log as CSV or NumPy's .npz, by the ending of the path; ``names`` are those of the state variables."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ValueError(f"A log is written as {' or '.join(SUFFIXES)}, but the path ends in {suffix!r}: {path}.")
-    columns = as_columns(log, names)
-    with written_beside(path) as beside:
-        if suffix == ".npz":
-            np.savez(beside, **columns)  # type: ignore[arg-type]
-        else:
-            _write_csv(beside, columns)
+    """Write a log as CSV, Parquet, Arrow or .npz, by the ending of the path; ``names`` are the state variables'."""
+    with table_writer(path, "A log") as write:
+        write(as_columns(log, names))
 
 
 def as_columns(log: Transitions, names: Sequence[str] | None = None) -> dict[str, Array]:
@@ -56,10 +45,3 @@ def _within_episodes(episodes: Array) -> tuple[Integers, Booleans]:
     starts = np.flatnonzero(is_first)
     steps = np.arange(len(episodes)) - np.repeat(starts, np.diff(np.append(starts, len(episodes))))
     return steps, np.append(is_first[1:], True)
-
-
-def _write_csv(path: Path, columns: dict[str, Array]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*(column.tolist() for column in columns.values())))  # floats by repr: nothing is lost

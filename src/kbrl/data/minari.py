@@ -35,7 +35,7 @@ class MinariTable:
         first = next(self._episodes(), None)
         if first is None:
             raise LogError("empty_log", f"{path} has no episodes.")
-        self.names = tuple(_columns(*first))
+        self.names = tuple(episode_columns(*first))
 
     def _episodes(self) -> Iterator[tuple[int, dict[str, Array]]]:
         return _hdf5_episodes(self.path) if self.path.suffix in HDF5_ENDINGS else _arrow_episodes(self.path)
@@ -43,7 +43,7 @@ class MinariTable:
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows of one episode after the other, at most ``n_rows`` at a time."""
         for number, fields in self._episodes():
-            columns = _columns(number, fields)
+            columns = episode_columns(number, fields)
             missing = [name for name in kinds if name not in columns]
             if missing:
                 raise LogError("missing_column", f"Episode {number} of {self.path} lacks {missing}.", columns=missing)
@@ -90,7 +90,7 @@ def find_dataset(folder: Path) -> Path | None:
     return None
 
 
-def _columns(number: int, fields: Mapping[str, Array]) -> dict[str, Array]:
+def episode_columns(number: int, fields: Mapping[str, Array]) -> dict[str, Array]:
     """Return an episode as a table; ``fields`` has one observation more than actions."""
     missing = [name for name in ("observations", "actions", "rewards") if not any(f.startswith(name) for f in fields)]
     if missing:
@@ -112,7 +112,7 @@ def _columns(number: int, fields: Mapping[str, Array]) -> dict[str, Array]:
     return columns | {_FIELDS[name]: field for name, field in fields.items() if name in _FIELDS}
 
 
-def _flat(array: Array) -> Array:
+def flattened(array: Array) -> Array:
     """Return at most two dimensions: the entries of an observation in a row."""
     return array if array.ndim <= 2 else array.reshape(len(array), -1)
 
@@ -132,7 +132,7 @@ def _hdf5_episodes(path: Path) -> Iterator[tuple[int, dict[str, Array]]]:
 def _hdf5_arrays(item: Any, name: str) -> dict[str, Array]:
     """Return the arrays of a dataset, or of a group of them, by names such as observations_position."""
     if hasattr(item, "shape"):
-        return {name: _flat(item[()])}
+        return {name: flattened(item[()])}
     return {k: v for part in item for k, v in _hdf5_arrays(item[part], f"{name}_{part}").items()}
 
 

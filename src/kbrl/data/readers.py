@@ -51,13 +51,17 @@ class FilesTable:
 
 
 def open_table(source: Any) -> Table:
-    """Open a path, a folder, a glob, several of them, a frame or a mapping; nothing but the header is read yet."""
+    """Open a path, a folder, a glob, several of them, a frame, a mapping or rollouts; only the header is read yet."""
     if isinstance(source, (str, os.PathLike)):
         return _open_paths(Path(source))
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
         return FilesTable([_open_paths(Path(path)) for path in source], [Path(path) for path in source])
     from kbrl.data.frames import FrameTable
+    from kbrl.data.rollouts import FORMS, open_rollouts
 
+    rollouts = open_rollouts(source) if isinstance(source, (list, tuple)) and source else None
+    if rollouts is not None:
+        return rollouts
     if isinstance(source, Mapping) or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
         return FrameTable(source)
     if hasattr(source, "__arrow_c_stream__"):
@@ -66,8 +70,15 @@ def open_table(source: Any) -> Table:
 
         return MemoryTable(source)
     raise TypeError(
-        f"A log must be a path, a list of paths, a frame or a mapping of columns, but it is {type(source).__name__}."
+        f"A log must be a path, a list of paths, a frame, a mapping of columns, {FORMS}, but it is "
+        f"{type(source).__name__}{_of_what(source)}."
     )
+
+
+def _of_what(source: Any) -> str:
+    if not isinstance(source, (list, tuple)):
+        return ""
+    return f" of {type(source[0]).__name__}" if source else " without entries"
 
 
 def regrouped(batches: Iterator[Batch], n_rows: int) -> Iterator[Batch]:

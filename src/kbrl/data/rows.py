@@ -85,9 +85,9 @@ def kinds_of(columns: Columns) -> dict[str, Kind]:
 
 def _rows_of(batch: Batch, columns: Columns, first: int, numbering: _Numbering, episode_type: Any) -> Rows:
     n_rows = batch_length(batch)
-    terminated, truncated, both = _ends(batch, columns, n_rows)
-    states = _stacked(batch, columns.state)
-    next_states = _stacked(batch, columns.next_state) if columns.next_state else None
+    terminated, truncated, both = ends(batch, columns, n_rows)
+    states = stacked(batch, columns.state)
+    next_states = stacked(batch, columns.next_state) if columns.next_state else None
     if next_states is not None and next_states.shape != states.shape:
         raise LogError(
             "wrong_width",
@@ -105,7 +105,8 @@ def _rows_of(batch: Batch, columns: Columns, first: int, numbering: _Numbering, 
     return Rows(**(vars(rows) | {"problems": tuple(_problems(rows, batch, columns))}))
 
 
-def _stacked(batch: Batch, names: Sequence[str]) -> Floats:
+def stacked(batch: Batch, names: Sequence[str]) -> Floats:
+    """Return the state variables in some columns, (n, n_dims); a column of lists holds several."""
     parts = [cast(Numbers, batch[name]).values for name in names]
     return parts[0] if len(parts) == 1 and parts[0].ndim == 2 else np.column_stack(parts)
 
@@ -129,7 +130,7 @@ def _episodes(batch: Batch, columns: Columns, episode_type: Any) -> Array | None
     return np.array([*values, type(values[0])() if values else 0])[labels.codes]  # the last entry serves -1
 
 
-def _ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Booleans, Booleans]:
+def ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Booleans, Booleans]:
     """Return which rows are ends, which are cut, and which are said to be both; those count as ends."""
     flags = [_flag(batch, name, n_rows) for name in (columns.terminated, columns.truncated, columns.done)]
     terminated, truncated, done = flags
@@ -167,9 +168,9 @@ def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
     roles.append((columns.reward, "reward"))
     for name, role in roles:
         spared = exempt if role == "next_state" else np.zeros(len(rows), dtype=bool)
-        yield from _bad_numbers(cast(Numbers, batch[name]), name, role, spared)
+        yield from bad_numbers(cast(Numbers, batch[name]), name, role, spared)
     if columns.step is not None:
-        yield from _bad_numbers(cast(Numbers, batch[columns.step]), columns.step, "step", np.zeros(len(rows), bool))
+        yield from bad_numbers(cast(Numbers, batch[columns.step]), columns.step, "step", np.zeros(len(rows), bool))
     for flag in (columns.terminated, columns.truncated, columns.done):
         if flag is not None:
             cells = cast(Numbers, batch[flag])
@@ -179,7 +180,8 @@ def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
             yield from _found(fault, label, np.asarray(cast(Labels, batch[label]).codes < 0), "nothing")
 
 
-def _bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
+def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
+    """Yield what is wrong with the numbers of a column; in ``spared`` rows they may be missing."""
     values = cells.values.reshape(len(cells), -1)
     odd = np.zeros(len(cells), dtype=bool) if cells.odd is None else cells.odd
     missing = np.isnan(values).any(axis=1) & ~odd & ~spared

@@ -8,6 +8,7 @@ count as one with a multiplicity, so that a row that is common cannot push out a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,24 @@ from kbrl.data.scaling import scale_of
 from kbrl.data.transitions import Transitions
 
 SAMPLE_ROWS = 100_000
+LARGEST_HASH = 2**64 - 1
 _PIECE_ROWS = 2**16  # looked at together: memory does not depend on the size of a chunk
 
 
 class Survey:
     """The number of rows, how often each action was taken, the moments of the states, and a sample of the rows."""
 
-    def __init__(self, action_labels: Array, n_dims: int, *, sample_rows: int = SAMPLE_ROWS) -> None:
+    def __init__(
+        self,
+        action_labels: Array,
+        n_dims: int,
+        *,
+        sample_rows: int = SAMPLE_ROWS,
+        largest_hash: int = LARGEST_HASH,
+    ) -> None:
         self.action_labels = action_labels
         self.sample_rows = whole(sample_rows, "sample_rows")
+        self.largest_hash = largest_hash  # of rows of the sample; where others would not be among the smallest anyway
         self.counts: Integers = np.zeros(len(action_labels), dtype=np.intp)
         self.moments = Moments(n_dims)
         self._kept = _Kept.none(2 * n_dims + 3)
@@ -52,7 +62,8 @@ class Survey:
         self.counts += np.bincount(chunk.action_indices, minlength=len(self.counts))
         for piece in chunk.chunks(_PIECE_ROWS):
             hashes = row_hashes(_columns(piece))
-            self._wait(_Kept.of(piece, hashes, hashes <= self._kept.last_hash(self.sample_rows)))
+            largest = self._kept.last_hash(self.sample_rows, self.largest_hash)
+            self._wait(_Kept.of(piece, hashes, hashes <= np.uint64(largest)))
         return self
 
     def __add__(self, other: Survey) -> Survey:
@@ -65,7 +76,8 @@ class Survey:
                 f"Surveys add up only if their samples are of one size, but these take {self.sample_rows} and "
                 f"{other.sample_rows} rows."
             )
-        result = Survey(self.action_labels, self.n_dims, sample_rows=self.sample_rows)
+        limits = {"sample_rows": self.sample_rows, "largest_hash": min(self.largest_hash, other.largest_hash)}
+        result = Survey(self.action_labels, self.n_dims, **limits)
         result.moments, result.counts = self.moments + other.moments, self.counts + other.counts
         result._kept = _united([self._settled(), other._settled()], self.sample_rows)
         return result
@@ -73,6 +85,11 @@ class Survey:
     def scale(self, scaling: Any) -> Floats:
         """Return what each state variable is divided by, (n_dims,): "std", "range", None, or given by the user."""
         return scale_of(self.moments, scaling)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the sample lacks rows because too few had a hash up to ``largest_hash``."""
+        return self.largest_hash < LARGEST_HASH and len(self._settled().hashes) < self.sample_rows
 
     @property
     def sample(self) -> Transitions:
@@ -96,7 +113,7 @@ class Survey:
 
     def _wait(self, rows: _Kept) -> None:
         self._waiting.append(rows)
-        if sum(len(waiting.hashes) for waiting in self._waiting) >= self.sample_rows:
+        if sum(len(waiting.hashes) for waiting in self._waiting) >= self.sample_rows / 4:  # or more memory
             self._settled()
 
     def _settled(self) -> _Kept:
@@ -110,16 +127,28 @@ class Survey:
             raise ValueError(f"All parts of a log must have {self.n_dims} state variables, but one has {n_dims}.")
 
 
-def survey(chunks: Iterable[Transitions], *, sample_rows: int = SAMPLE_ROWS) -> Survey:
+def survey(
+    chunks: Iterable[Transitions], *, sample_rows: int = SAMPLE_ROWS, largest_hash: int = LARGEST_HASH
+) -> Survey:
     """Look once through the chunks of a log; all have the actions of the first."""
     result: Survey | None = None
     for chunk in chunks:
         if result is None:
-            result = Survey(chunk.action_labels, chunk.n_dims, sample_rows=sample_rows)
+            limits = {"sample_rows": sample_rows, "largest_hash": largest_hash}
+            result = Survey(chunk.action_labels, chunk.n_dims, **limits)
         result.add(chunk)
     if result is None:
         raise ValueError("survey needs at least one chunk of transitions, but there is none.")
     return result
+
+
+def hash_limit(n_rows: int, sample_rows: int) -> int:
+    """Return a hash that, of so many different rows, the sample does not exceed, all but surely.
+
+    Parts of a log that keep no row beyond it keep one sample between them, not one each.
+    """
+    enough = sample_rows + 10 * isqrt(sample_rows) + 100  # ten standard deviations
+    return LARGEST_HASH if n_rows <= enough else (LARGEST_HASH * enough) // n_rows
 
 
 class _Kept:
@@ -143,9 +172,9 @@ class _Kept:
         rows = np.column_stack(columns) + 0.0  # -0 is 0
         return _united([cls(hashes, rows, np.ones(len(rows), dtype=np.intp))], len(rows))
 
-    def last_hash(self, limit: int) -> Any:
-        """The largest hash that a row may have to be kept."""
-        return self.hashes[-1] if len(self.hashes) == limit else np.uint64(2**64 - 1)
+    def last_hash(self, limit: int, largest: int) -> int:
+        """Return the largest hash that a row may have to be kept."""
+        return min(largest, int(self.hashes[-1])) if len(self.hashes) == limit else largest
 
 
 def _columns(chunk: Transitions) -> list[Array]:

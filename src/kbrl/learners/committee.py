@@ -15,7 +15,7 @@ import numpy as np
 from kbrl.arrays import Array, Floats
 from kbrl.checks import as_generator, one_of, whole
 from kbrl.data.transitions import Transitions
-from kbrl.learners.estimator import Learner, as_log, clone, number_of_jobs
+from kbrl.learners.estimator import Learner, as_log, clone, is_on_dask, number_of_jobs
 from kbrl.model.basis import scaled
 
 VOTES = ("majority", "mean")
@@ -45,8 +45,12 @@ class Committee(Learner):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, log: Transitions) -> Committee:
-        """Let every member learn from the same transitions."""
+    def fit(self, log: Any, *, client: Any = None, columns: Any = None) -> Committee:
+        """Let every member learn from the same transitions; those of KBSF also on a Dask cluster, as `KBSF.fit`."""
+        if is_on_dask(log, client):
+            from kbrl.learners.distributed import fit_on_dask
+
+            return fit_on_dask(self, log, client=client, columns=columns)
         members = self._new_members()
         self._each(lambda member: member.fit(as_log(log)), members)
         self._set(members)
@@ -58,6 +62,11 @@ class Committee(Learner):
         self._each(lambda member: member.partial_fit(as_log(log)), members)
         self._set(members)
         return self
+
+    @property
+    def chooses_by(self) -> str:
+        """What the committee chooses by: the votes of the members, or the mean of their values."""
+        return "q_values" if self.vote == "mean" else "votes"
 
     def predict(self, states: Any) -> Array:
         """Return the label of the action that the committee prefers in each state, (n_states,)."""

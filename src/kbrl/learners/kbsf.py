@@ -16,9 +16,10 @@ import numpy as np
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import as_generator, as_rows, in_unit_interval, one_of, positive, whole
+from kbrl.data.hashing import canonical_rows
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
-from kbrl.learners.estimator import Learner, as_log, number_of_jobs
+from kbrl.learners.estimator import Learner, as_log, is_on_dask, number_of_jobs
 from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model import compiled
 from kbrl.model.basis import Basis, check_range, scaled
@@ -109,8 +110,15 @@ class KBSF(Learner):
         self.tolerance = tolerance
         self.n_jobs = n_jobs
 
-    def fit(self, log: Transitions | Iterable[Transitions]) -> KBSF:
-        """Learn from transitions, or from an iterable of chunks of them, of which one at a time is in memory."""
+    def fit(self, log: Any, *, client: Any = None, columns: Any = None) -> KBSF:
+        """Learn from transitions, or from an iterable of chunks of them, of which one at a time is in memory.
+
+        On a Dask cluster, from a Dask collection, or from paths with a ``client``; ``columns`` as in `read_log`.
+        """
+        if is_on_dask(log, client):
+            from kbrl.learners.distributed import fit_on_dask
+
+            return fit_on_dask(self, log, client=client, columns=columns)
         self._check_parameters()
         chunks = _chunks(log)
         with self._unharmed():
@@ -273,7 +281,8 @@ class KBSF(Learner):
             values = RepQ(basis.rep_weights, self.rep_q_)(scaled(log.next_states, basis.scale)).max(axis=1)
             worths = log.rewards + self._model.discount * np.where(log.terminals, 0.0, values)
             states = scaled(log.states, basis.scale)
-            self._samples = SampleQ.of(basis.sample_kernel, states, worths, log.by_action())
+            rows = log.by_action() if basis.sample_kernel.neighbors is None else canonical_rows(log)
+            self._samples = SampleQ.of(basis.sample_kernel, states, worths, rows)
         return self._samples
 
     def _decider(self) -> Callable[[Floats], int] | None:
@@ -371,6 +380,12 @@ class KBSF(Learner):
         log = log.with_actions(self.action_labels_)
         ends = self._used["terminals"] == "absorb"
         return log if ends else log._replaced(terminals=np.zeros(len(log), dtype=bool))
+
+    def _take(self, statistics: Statistics) -> None:
+        """Have learnt, all at once, what the statistics say, and solve the model."""
+        self._model = self._model._with(statistics)
+        self._forget_answers()
+        self._model.solution  # noqa: B018
 
     @property
     def _fitted(self) -> ReducedModel:

@@ -6,7 +6,7 @@ model does not depend on how the log is cut into files and chunks, nor on the or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kbrl.data.episodes import CHUNK_ROWS, Log
@@ -15,12 +15,14 @@ from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import as_log
 from kbrl.learners.kbsf import KBSF
 
+# An iterable that starts anew each time, such as a list of chunks.
+Rereadable = Log | Transitions | Iterable[Transitions]
 _ROWS_PER_REP = 10  # in the sample, at least
 
 
 def fit_log(
     learner: KBSF,
-    log: Log | Transitions | Sequence[Transitions],
+    log: Rereadable,
     *,
     survey: Survey | None = None,
     step: Callable[[int], Any] | None = None,
@@ -38,11 +40,13 @@ def fit_log(
             if step is not None:
                 step(len(chunk))
         check_n_rows(learner.n_samples_, survey)
+        if learner._growth is None:
+            learner._take(learner.statistics_)  # the curve m(n) has one point, however the log was cut
         learner.solution_  # noqa: B018
     return learner
 
 
-def survey_for(learner: KBSF, log: Log | Transitions | Sequence[Transitions]) -> Survey:
+def survey_for(learner: KBSF, log: Rereadable) -> Survey:
     """Look through a log, with a sample that is large enough for the learner's representative states."""
     return survey(chunks_of(log), sample_rows=sample_rows_for(learner))
 
@@ -57,7 +61,7 @@ def start_from(learner: KBSF, survey: Survey) -> None:
     learner._start(survey.sample, survey.scale(learner.scaling))
 
 
-def chunks_of(log: Log | Transitions | Sequence[Transitions]) -> Iterator[Transitions]:
+def chunks_of(log: Rereadable) -> Iterator[Transitions]:
     """Return the chunks of a log from its start; what can be read only once is refused."""
     if isinstance(log, (Log, Transitions)):
         return log.chunks(CHUNK_ROWS)

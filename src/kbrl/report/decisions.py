@@ -1,0 +1,112 @@
+"""The sections of a report on decisions: what was logged, what is recommended, and where the two differ."""
+
+from __future__ import annotations
+
+from kbrl.report.blocks import (
+    count_cell,
+    left_out,
+    number_cell,
+    paragraph,
+    pictures,
+    point,
+    section,
+    share_cell,
+    shown_actions,
+    shown_variables,
+)
+from kbrl.report.drawing import Picture
+from kbrl.report.facts import ActionFacts, Facts
+from kbrl.report.markup import Markup, Row, element, listed, table
+from kbrl.report.words import MISSING, plural
+
+_HEAD = ["Action", "Logged rows", "Logged share", "Recommended rows", "Recommended share"]
+_HEAD += ["Agreement", "Little support", "Mean reward", "Mean value", "Mean advantage"]
+_NOTES = {
+    "Agreement:": "of the rows in which the action was logged, those in which it is recommended, too.",
+    "Little support:": "of the rows in which it is recommended, those where it was hardly ever taken in similar ones.",
+    "Mean reward:": "of the rows in which it was logged.",
+    "Mean value:": "over the same rows, what the model expects of the action in the long run.",
+    "Mean advantage:": "over the same rows, by how much the model expects more of what it recommends.",
+}
+
+
+def actions(facts: Facts, picture: Picture) -> Markup:
+    """Show what was logged and what is recommended, action by action."""
+    places = shown_actions(facts)
+    rows = [_action_row(facts.labels[place], facts.actions[place], facts) for place in places]
+    others = [action for place, action in enumerate(facts.actions) if place not in places]
+    if others:
+        rows.append(_action_row(plural(len(others), "other"), sum(others[1:], start=others[0]), facts))
+    total = _action_row("All", facts.total, facts)
+    return section(
+        "actions",
+        "The actions",
+        table("Actions, logged and recommended", _HEAD, rows, total=total, id_="actions-table"),
+        listed((point(name, text) for name, text in _NOTES.items()), class_="quiet"),
+        pictures(picture),
+    )
+
+
+def disagreements(facts: Facts) -> Markup:
+    """Show where the model would have decided otherwise."""
+    if not facts.disagreements:
+        return section("disagreements", "Disagreements", paragraph("There are none: what was logged is recommended."))
+    rows = [
+        (
+            facts.labels[pair.logged],
+            facts.labels[pair.recommended],
+            count_cell(pair.count),
+            share_cell(pair.count, facts.n_transitions),
+            number_cell(pair.mean_advantage),
+        )
+        for pair in facts.disagreements
+    ]
+    head = ("Logged", "Recommended", "Rows", "Share of all rows", "Mean advantage")
+    frequent = table("Most frequent disagreements with the log", head, rows, id_="disagreements-table")
+    return section("disagreements", "Disagreements", frequent, *_examples(facts))
+
+
+def _examples(facts: Facts) -> list[Markup]:
+    if not facts.examples:
+        return []
+    places = shown_variables(facts)
+    rows: list[Row] = [
+        (
+            str(example.row),
+            MISSING if example.episode is None else str(example.episode),
+            *(number_cell(example.state[place]) for place in places),
+            facts.labels[example.logged],
+            facts.labels[example.recommended],
+            number_cell(example.advantage),
+            share_cell(example.share),
+        )
+        for example in facts.examples
+    ]
+    names = (facts.subject.variables[place] for place in places)
+    head = ("Row", "Episode", *names, "Logged", "Recommended", "Advantage", "Support")
+    note = (
+        "Look at these first: is the recommendation plausible, or is something at work that no column tells? There is "
+        "at most one row an episode. Rows of the log are counted from 0. Support is the share of "
+        "the recommended action in what was done in similar situations."
+    )
+    return [
+        element("h3", "Where most seems to be at stake"),
+        table("Rows with the largest advantage", head, rows, id_="examples"),
+        left_out(facts),
+        paragraph(note, class_="quiet"),
+    ]
+
+
+def _action_row(label: str, action: ActionFacts, facts: Facts) -> Row:
+    return (
+        label,
+        count_cell(action.n_logged),
+        share_cell(action.n_logged, facts.n_transitions),
+        count_cell(action.n_recommended),
+        share_cell(action.n_recommended, facts.n_transitions),
+        share_cell(action.n_agreed, action.n_logged),
+        share_cell(action.n_weak, action.n_recommended),
+        number_cell(action.mean_reward),
+        number_cell(action.mean_value),
+        number_cell(action.mean_advantage),
+    )

@@ -1,0 +1,111 @@
+"""How pictures are drawn: as SVG with real text, small, the same bytes for the same facts, and readable without colour.
+
+Actions have a light colour that colour-blind people can tell apart (Paul Tol's scheme "light") and a marker as well.
+Matplotlib is loaded when the first picture is drawn.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+INK, QUIET, LINE, ACCENT, PALE = "#1c2128", "#545d68", "#d5dae0", "#0b5394", "#86909c"
+VALUES = "viridis"
+COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#44bb99", "#ffaabb", "#bbcc33", "#99ddff")
+LINE_COLOURS = ("#0077bb", "#cc3311", "#117733", "#332288", "#997700", "#882255", "#545d68")  # dark enough for lines
+MARKERS = ("o", "^", "s", "v", "D", "P", "X")
+OTHERS = "#dddddd"  # actions that have no colour of their own
+WIDTH = 4.4  # inches: as wide as a column of the page, and readable on a phone
+
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",  # the reader's own fonts have all letters
+    "svg.hashsalt": "kbrl",
+    "text.parse_math": False,  # a $ in a name is a $
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.labelsize": 10,
+    "legend.fontsize": 9,
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.7,
+    "axes.formatter.useoffset": False,
+    "axes.formatter.limits": (-3, 6),
+}
+_PAGE_FONTS = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture for a page: an address that holds all of it, and what it shows in words."""
+
+    source: str
+    alt: str
+    caption: str
+    width: int  # in CSS pixels
+    height: int
+
+
+def need_matplotlib() -> None:
+    """Say what is missing before any work is done."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ImportError(
+            "A report needs matplotlib for its pictures. Install it by: pip install 'kbrl[plot]'"
+        ) from None
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the style of the page, without warnings about letters that only the reader's fonts have."""
+    import matplotlib
+
+    fonts = logging.getLogger("matplotlib.font_manager")
+    level = fonts.level
+    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
+        warnings.filterwarnings("ignore", message=r"constrained_layout not applied")
+        fonts.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            fonts.setLevel(level)
+
+
+def new_figure(height: float, width: float = WIDTH) -> tuple[Any, Any]:
+    """Return a figure and its axes; sizes are in inches."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasSVG(figure)
+    axes = figure.add_subplot()
+    axes.locator_params(nbins=6, steps=[1, 2, 5, 10])
+    return figure, axes
+
+
+def finished(figure: Any, alt: str, caption: str) -> Picture:
+    """Return the drawn figure as a picture."""
+    stream = io.StringIO()
+    facts = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    figure.savefig(stream, format="svg", dpi=160, metadata=facts)
+    text = stream.getvalue()
+    text = text[text.index("<svg") :].replace("'DejaVu Sans'", _PAGE_FONTS)
+    data = base64.b64encode(text.encode()).decode("ascii")
+    width, height = (round(96 * inches) for inches in figure.get_size_inches())
+    return Picture(f"data:image/svg+xml;base64,{data}", alt, caption, width, height)

@@ -1,0 +1,182 @@
+"""Value and recommended action over a pair of state variables, without a guess where there are no data.
+
+With two variables the model is asked on a fine grid, and cells without a logged state in or next to them stay empty.
+With more of them, each cell shows the logged states that fall into it: their mean value and the action
+that is recommended most often.  Nothing is held at a median, where perhaps nobody has ever been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy.ndimage import binary_dilation
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.learners.kbsf import KBSF
+from kbrl.report.answers import Answers, answers
+
+MOST_VARIABLES = 3  # of which all pairs are drawn
+MOST_CELLS = 36  # a side
+FINE = 4  # points a side of a cell, where the model is asked on a grid
+FEW_VALUES = 12
+_ROUNDING = 1e-9  # of the size of values: less variation than that is none
+GROUPS = 10  # of equal size, into which a variable is cut to see how much depends on it
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """A grid over two variables, or over one (then it has a single row); rows go with the second variable."""
+
+    variables: tuple[int, ...]
+    x_edges: Floats  # (n_x + 1,)
+    y_edges: Floats  # (n_y + 1,)
+    values: Floats  # (n_y, n_x); NaN where there are no data
+    actions: Integers  # (n_y, n_x), places of actions; -1 where there are no data
+    is_weak: Booleans  # (n_y, n_x): the recommended action has little support
+    is_cut: bool  # the axes leave out the outermost logged states
+    q: Floats | None = None  # (n_x, n_actions), of a map over one variable; NaN where there are no data
+
+
+def influences(states: Floats, q: Floats) -> Floats:
+    """Return the share of the variation of Q that each state variable accounts for by itself, (n_dims,).
+
+    The states are cut into groups of equal size by the variable: the variance of the groups' means over that of all
+    (the correlation ratio), averaged over the actions of which a value is known everywhere.
+    """
+    known = q[:, np.isfinite(q).all(axis=0)]
+    known = known if known.shape[1] else q.max(axis=1, keepdims=True)
+    known = known[:, known.std(axis=0) > _ROUNDING * np.abs(known).max(axis=0)]
+    if len(states) < 2 * GROUPS or known.shape[1] == 0:
+        return np.zeros(states.shape[1])
+    return np.array([(_between(_grouped(column), known) / known.var(axis=0)).mean() for column in states.T])
+
+
+def maps_of(model: KBSF, states: Floats, found: Answers, influence: Floats) -> Iterator[Map]:
+    """Yield a map for each pair of the variables that tell most; one map if there is one variable."""
+    if states.shape[1] == 1:
+        yield _map_of_one(model, states)
+    elif states.shape[1] == 2 and not any(_has_few_values(column) for column in states.T):
+        yield _map_of_both(model, states)
+    else:
+        for pair in combinations(_most_telling(states, influence), 2):
+            yield _map_of_cells(states, found, pair)
+
+
+def _most_telling(states: Floats, influence: Floats) -> list[int]:
+    """Choose variables of large influence, one after the other, that are not much the same as one chosen before."""
+    spread = states.std(axis=0)
+    centred = (states - states.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    correlations = centred.T @ centred / len(states)
+    news = influence + 1e-9  # so that a variable without any influence comes before one that is chosen
+    chosen: list[int] = []
+    while len(chosen) < min(MOST_VARIABLES, len(influence)):
+        chosen.append(int(np.argmax(news)))
+        news = np.minimum(news, influence * (1 - correlations[chosen[-1]] ** 2))
+        news[chosen] = -1.0
+    return chosen
+
+
+def _map_of_cells(states: Floats, found: Answers, pair: tuple[int, int]) -> Map:
+    """Show in each cell the logged states that fall into it."""
+    (x_edges, cut_x), (y_edges, cut_y) = (_edges(states[:, k], _n_cells(len(states))) for k in pair)
+    shape = (len(y_edges) - 1, len(x_edges) - 1)
+    cells, is_inside = _cells(states[:, pair[0]], states[:, pair[1]], x_edges, y_edges)
+    cells, size = cells[is_inside], shape[0] * shape[1]
+    counts = np.bincount(cells, minlength=size)
+    with np.errstate(invalid="ignore"):
+        values = np.bincount(cells, found.values[is_inside], minlength=size) / counts
+        is_weak = np.bincount(cells, found.is_weak[is_inside], minlength=size) > 0.5 * counts
+    n_actions = found.q.shape[1]
+    votes = np.bincount(cells * n_actions + found.best[is_inside], minlength=size * n_actions).reshape(-1, n_actions)
+    actions = np.where(counts > 0, votes.argmax(axis=1), -1)
+    grids: list[Array] = [field.reshape(shape) for field in (values, actions, is_weak)]
+    return Map(pair, x_edges, y_edges, grids[0], grids[1], grids[2], cut_x or cut_y)
+
+
+def _map_of_both(model: KBSF, states: Floats) -> Map:
+    """Ask the model on a fine grid, where a logged state is in the cell or in one next to it."""
+    n_cells = _n_cells(len(states))
+    (x_edges, cut_x), (y_edges, cut_y) = (_edges(column, n_cells, whole=False) for column in states.T)
+    cells, is_inside = _cells(states[:, 0], states[:, 1], x_edges, y_edges)
+    counts = np.bincount(cells[is_inside], minlength=n_cells**2).reshape(n_cells, n_cells)
+    is_near = np.kron(binary_dilation(counts > 0, np.ones((3, 3))), np.ones((FINE, FINE))) > 0
+    x_fine, y_fine = (np.linspace(edges[0], edges[-1], FINE * n_cells + 1) for edges in (x_edges, y_edges))
+    grid = np.stack(np.meshgrid(_middles(x_fine), _middles(y_fine)), axis=-1)
+    found = answers(model, grid[is_near])
+    values, actions = np.full(is_near.shape, np.nan), np.full(is_near.shape, -1)
+    is_weak = np.zeros(is_near.shape, dtype=bool)
+    values[is_near], actions[is_near], is_weak[is_near] = found.values, found.best, found.is_weak
+    return Map((0, 1), x_fine, y_fine, values, actions, is_weak, cut_x or cut_y)
+
+
+def _map_of_one(model: KBSF, states: Floats) -> Map:
+    """The same along the only variable, with the values of all actions."""
+    n_cells = 3 * _n_cells(len(states))
+    edges, is_cut = _edges(states[:, 0], n_cells, whole=False)
+    counts = np.histogram(states[:, 0], edges)[0]
+    is_near = np.repeat(binary_dilation(counts > 0, np.ones(3)), FINE)
+    fine = np.linspace(edges[0], edges[-1], FINE * n_cells + 1)
+    found = answers(model, _middles(fine)[:, None])
+    q = np.where(is_near[:, None] & np.isfinite(found.q), found.q, np.nan)
+    values = np.where(is_near, found.values, np.nan)[None]
+    actions = np.where(is_near, found.best, -1)[None]
+    return Map((0,), fine, np.array([0.0, 1.0]), values, actions, (found.is_weak & is_near)[None], is_cut, q)
+
+
+def _has_few_values(column: Floats) -> bool:
+    """Whether a variable is rather a category or a small count: then nothing lies between its values."""
+    return len(np.unique(column)) <= FEW_VALUES
+
+
+def _n_cells(n_rows: int) -> int:
+    """Return the number of cells a side: fewer where there are few states to fill them."""
+    return int(np.clip(np.sqrt(n_rows / 6), 8, MOST_CELLS))
+
+
+def _edges(column: Floats, n_cells: int, *, whole: bool = True) -> tuple[Floats, bool]:
+    """Return the edges of cells along a variable, and whether they leave out its outermost states.
+
+    A few far outliers would squeeze all others into one cell.  A variable of few values (``whole``) has a cell each.
+    """
+    levels = np.unique(column)
+    if whole and 1 < len(levels) <= n_cells:
+        middles = _middles(levels)
+        return np.concatenate([[2 * levels[0] - middles[0]], middles, [2 * levels[-1] - middles[-1]]]), False
+    low, high = levels[0], levels[-1]
+    inner_low, inner_high = np.quantile(column, [0.01, 0.99])
+    is_cut = bool(inner_high > inner_low and high - low > 3 * (inner_high - inner_low))
+    if is_cut:
+        low, high = inner_low, inner_high
+    if not high > low or not np.isfinite(high - low):
+        low, high = low - max(1.0, abs(low)) * 0.5, low + max(1.0, abs(low)) * 0.5
+    return np.linspace(low, high, n_cells + 1), is_cut
+
+
+def _cells(x: Floats, y: Floats, x_edges: Floats, y_edges: Floats) -> tuple[Integers, Booleans]:
+    """Return the number of the cell of each point, row by row, and whether the point is in any."""
+    is_inside = (x >= x_edges[0]) & (x <= x_edges[-1]) & (y >= y_edges[0]) & (y <= y_edges[-1])
+    columns, rows = (
+        np.clip(np.searchsorted(e, v, "right") - 1, 0, len(e) - 2) for v, e in ((x, x_edges), (y, y_edges))
+    )
+    return rows * (len(x_edges) - 1) + columns, is_inside
+
+
+def _middles(edges: Floats) -> Floats:
+    return 0.5 * (edges[1:] + edges[:-1])
+
+
+def _grouped(column: Floats) -> Integers:
+    """Return the group of each entry; equal entries are in one group."""
+    return np.unique(np.searchsorted(np.quantile(column, np.arange(1, GROUPS) / GROUPS), column), return_inverse=True)[
+        1
+    ]
+
+
+def _between(groups: Integers, q: Floats) -> Floats:
+    """Return the variance of the groups' means, each weighing as much as it has members, for each column of q."""
+    counts = np.bincount(groups)
+    means = np.stack([np.bincount(groups, column) / counts for column in q.T], axis=1)
+    return np.average((means - q.mean(axis=0)) ** 2, axis=0, weights=counts)

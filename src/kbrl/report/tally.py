@@ -1,0 +1,129 @@
+"""What the rows of a log add up to, seen beside the model's answers, while they go by.
+
+Holds a few numbers for each pair of a logged and a recommended action, the rows with the largest advantage, one an
+episode, and a sample for pictures: little memory, however long the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.data.episodes import EpisodeMemory
+from kbrl.data.moments import Moments
+from kbrl.data.survey import Survey
+from kbrl.data.transitions import Transitions
+from kbrl.learners.kbsf import KBSF
+from kbrl.report.answers import Answers, answers
+
+SAMPLE_ROWS = 20_000
+N_EXAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Example:
+    """A logged decision that the model would have taken otherwise."""
+
+    row: int  # of the log, from 0
+    episode: Any
+    state: tuple[float, ...]
+    logged: int  # places of actions
+    recommended: int
+    advantage: float
+    share: float  # of the recommended action in what was done in similar situations
+
+
+class Tally:
+    """Sums over the rows of a log; matrices are (n_actions, n_actions), logged by recommended action."""
+
+    def __init__(self, model: KBSF, reach: float) -> None:
+        n_actions = len(model.action_labels_)
+        shape = (n_actions, n_actions)
+        self._model, self._reach = model, reach
+        self.survey = Survey(model.action_labels_, model.n_features_in_, sample_rows=SAMPLE_ROWS)
+        self.rewards = Moments(1)
+        self.reward_sum: Floats = np.zeros(n_actions)  # by logged action
+        self.counts: Integers = np.zeros(shape, dtype=np.intp)
+        self.n_valued: Integers = np.zeros(shape, dtype=np.intp)  # rows whose logged action has a value
+        self.value_sum: Floats = np.zeros(shape)  # of the logged action
+        self.advantage_sum: Floats = np.zeros(shape)  # of the recommended action over the logged one
+        self.n_weak: Integers = np.zeros(n_actions, dtype=np.intp)  # by recommended action
+        self.n_far = 0
+        self.n_ends = 0
+        self.n_episodes: int | None = None
+        self.examples: list[Example] = []
+        self._memory, self._last_episode = EpisodeMemory(), None
+
+    @property
+    def n_rows(self) -> int:
+        """The number of transitions seen."""
+        return self.survey.n_rows
+
+    def add(self, rows: Integers, chunk: Transitions) -> None:
+        """Take more transitions into account, which come from these rows of the log."""
+        found = answers(self._model, chunk.states)
+        self.survey.add(chunk)
+        self.rewards.accumulate(chunk.rewards[:, None])
+        self.reward_sum += np.bincount(chunk.action_indices, chunk.rewards, minlength=len(self.n_weak))
+        self.n_weak += np.bincount(found.best[found.is_weak], minlength=len(self.n_weak))
+        self.n_far += int((found.distances > self._reach).sum())
+        self.n_ends += int(chunk.terminals.sum())
+        self._add_pairs(chunk, found)
+        self._add_examples(rows, chunk, found)
+        if chunk.episodes is not None:
+            self._add_episodes(chunk.episodes)
+
+    def _add_pairs(self, chunk: Transitions, found: Answers) -> None:
+        values = found.value_of(chunk.action_indices)
+        is_valued = np.isfinite(values)
+        self.counts += self._by_pair(chunk, found, np.ones(len(chunk), dtype=bool))
+        self.n_valued += self._by_pair(chunk, found, is_valued)
+        self.value_sum += self._by_pair(chunk, found, is_valued, values)
+        self.advantage_sum += self._by_pair(chunk, found, is_valued, found.values - values)
+
+    def _by_pair(self, chunk: Transitions, found: Answers, rows: Booleans, weights: Floats | None = None) -> Array:
+        n_actions = len(self.n_weak)
+        pairs = chunk.action_indices[rows] * n_actions + found.best[rows]
+        sums = np.bincount(pairs, None if weights is None else weights[rows], minlength=n_actions**2)
+        return sums.reshape(n_actions, n_actions)
+
+    def _add_examples(self, rows: Integers, chunk: Transitions, found: Answers) -> None:
+        advantages = found.values - found.value_of(chunk.action_indices)
+        advantages[~np.isfinite(advantages)] = 0.0  # against an action of which nothing is known
+        order = np.argsort(-advantages, kind="stable")
+        if chunk.episodes is not None:
+            order = order[np.sort(np.unique(chunk.episodes[order], return_index=True)[1])]
+        order = order[advantages[order] > 0]
+        candidates = self.examples + [
+            Example(
+                row=int(rows[place]),
+                episode=None if chunk.episodes is None else chunk.episodes[place : place + 1].tolist()[0],
+                state=tuple(chunk.states[place].tolist()),
+                logged=int(chunk.action_indices[place]),
+                recommended=int(found.best[place]),
+                advantage=float(advantages[place]),
+                share=float(found.best_share[place]),
+            )
+            for place in order[:N_EXAMPLES].tolist()
+        ]
+        self.examples = _largest(candidates)
+
+    def _add_episodes(self, episodes: Array) -> None:
+        n_starts = 1 + int(np.count_nonzero(episodes[1:] != episodes[:-1]))
+        if self.n_episodes is None:
+            self.n_episodes = 0
+        elif episodes[0] == self._last_episode:
+            n_starts -= 1
+        self.n_episodes += n_starts - len(self._memory.returns(episodes))
+        self._last_episode = episodes[-1]
+
+
+def _largest(candidates: list[Example]) -> list[Example]:
+    """Return the examples of largest advantage, at most one an episode."""
+    chosen: dict[Any, Example] = {}
+    for example in sorted(candidates, key=lambda example: (-example.advantage, example.row)):
+        chosen.setdefault(example.row if example.episode is None else (example.episode,), example)
+    return list(chosen.values())[:N_EXAMPLES]

@@ -1,0 +1,73 @@
+"""Numbers and labels as a reader of a report wants to see them."""
+
+from __future__ import annotations
+
+import math
+
+MISSING = "–"
+LONGEST_LABEL = 22  # in a picture
+
+
+def number(value: float | None) -> str:
+    """Return four significant digits, as in 12,350 or 0.01235 or 1.235e-07; a dash for what is not known."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0 or (value == int(value) and abs(value) < 1e6):
+        return f"{int(value):,}"
+    if not 1e-4 <= abs(value) < 1e9:
+        return f"{value:.3e}"
+    digits = max(0, 3 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{digits}f}"
+
+
+def brief(value: float) -> str:
+    """Return three significant digits for a sentence, as in 12,300 or 0.15."""
+    text = number(float(f"{value:.3g}"))
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def count(value: int) -> str:
+    """Return a whole number in groups of three digits."""
+    return f"{value:,}"
+
+
+def percent(part: float, whole: float = 1.0) -> str:
+    """Return a share with one decimal, never 0 or 100 where that would not be true."""
+    if not whole:
+        return MISSING
+    share = 100 * part / whole
+    if share in (0, 100):
+        return f"{share:.0f} %"
+    if 0 < share < 0.05:
+        return "< 0.1 %"
+    if 99.95 <= share < 100:
+        return "> 99.9 %"
+    return f"{share:.1f} %"
+
+
+def from_log(log_value: float) -> str:
+    """Return a number given by its natural logarithm, which may be out of the range of floats."""
+    if log_value == -math.inf:
+        return "0"
+    if -690 < log_value < 690:
+        return number(math.exp(log_value))
+    exponent = math.floor(log_value / math.log(10))
+    return f"{math.exp(log_value - exponent * math.log(10)):.3f}e{exponent:+d}"
+
+
+def plural(n: int, thing: str) -> str:
+    """Return a number of things, as in 1 row or 2 rows."""
+    return f"{count(n)} {thing}{'' if n == 1 else 's'}"
+
+
+def listing(words: list[str], most: int = 8) -> str:
+    """Return words as in "a, b and c"; many of them are cut."""
+    if len(words) > most:
+        words = [*words[: most - 1], f"{len(words) - most + 1} more"]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def short(label: str, longest: int = LONGEST_LABEL) -> str:
+    """Return a label that fits into a picture, without what cannot be printed."""
+    clean = "".join(letter if letter.isprintable() else "�" for letter in label) or "(empty)"
+    return clean if len(clean) <= longest else clean[: longest - 1] + "…"

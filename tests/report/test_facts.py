@@ -1,0 +1,181 @@
+"""What a report says is what the log and the model say, counted by other means."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from kbrl import KBSF, Transitions
+from kbrl.learners.coverage import coverage
+from kbrl.report import subject as subjects
+from kbrl.report.answers import answers, least_share, reach
+from kbrl.report.facts import gather
+from kbrl.report.subject import open_subject
+from samples import random_log
+
+
+def fitted(log, n_reps=20, **options):
+    return KBSF(n_reps, sample_width=0.3, rep_width=0.3, random_state=0, **options).fit(log)
+
+
+def facts_of(log, model=None, **options):
+    return gather(open_subject(model or fitted(log), log, **options))
+
+
+def test_the_table_of_actions_is_that_of_a_recomputation(ward, recomputed):
+    assert len(ward.facts.actions) == 4
+    for action, expected in zip(ward.facts.actions, recomputed.table):
+        counts = (action.n_logged, action.n_recommended, action.n_agreed)
+        assert counts == (expected["logged"], expected["recommended"], expected["agreed"])
+        means = (action.mean_reward, action.mean_value, action.mean_advantage)
+        np.testing.assert_allclose(means, [expected["reward"], expected["value"], expected["advantage"]], rtol=1e-9)
+
+
+def test_the_disagreements_are_those_of_a_recomputation(ward, recomputed):
+    pairs = collections.Counter(zip(recomputed.logged.tolist(), recomputed.best.tolist()))
+    differing = {pair: count for pair, count in pairs.items() if pair[0] != pair[1]}
+    found = {(pair.logged, pair.recommended): pair for pair in ward.facts.disagreements}
+    assert {pair: found[pair].count for pair in found} == differing
+    counts = [pair.count for pair in ward.facts.disagreements]
+    assert counts == sorted(counts, reverse=True)
+    for (logged, recommended), pair in found.items():
+        rows = (recomputed.logged == logged) & (recomputed.best == recommended)
+        assert pair.mean_advantage == pytest.approx(recomputed.advantages[rows].mean())
+
+
+def test_the_examples_are_the_largest_advantages_one_an_episode_by_their_row_of_the_log(ward, recomputed):
+    episodes = [row[0] for row in recomputed.kept]
+    best = {name: max(a for a, e in zip(recomputed.advantages, episodes) if e == name) for name in set(episodes)}
+    expected = sorted(best.values(), reverse=True)[:10]
+    np.testing.assert_allclose([example.advantage for example in ward.facts.examples], expected)
+    for example in ward.facts.examples:
+        row = ward.rows[example.row]
+        assert (example.episode, *example.state) == (row[0], *row[2:5])
+
+
+def test_rows_episodes_ends_and_spreads_are_those_of_the_log(ward, recomputed):
+    facts = ward.facts
+    assert facts.subject.n_rows == len(ward.rows)
+    assert facts.n_transitions == len(recomputed.kept)
+    assert facts.n_episodes == 60
+    assert facts.n_ends == 20
+    states = np.array([row[2:5] for row in recomputed.kept])
+    for spread, column in zip(
+        (*facts.variables, facts.rewards), [*states.T, np.array([r[6] for r in recomputed.kept])]
+    ):
+        expected = (column.min(), np.median(column), column.mean(), column.max(), column.std())
+        np.testing.assert_allclose((spread.smallest, spread.median, spread.mean, spread.largest, spread.std), expected)
+
+
+def test_chunks_change_nothing_but_rounding(ward, monkeypatch):
+    monkeypatch.setattr(subjects, "CHUNK_ROWS", 7)
+    facts = gather(open_subject(ward.model, ward.log))
+    assert facts.disagreements[0].count == ward.facts.disagreements[0].count
+    assert [e.row for e in facts.examples] == [e.row for e in ward.facts.examples]
+    assert facts.n_episodes == ward.facts.n_episodes
+    for mine, whole in zip(facts.actions, ward.facts.actions):
+        np.testing.assert_allclose(list(vars(mine).values()), list(vars(whole).values()))
+    np.testing.assert_array_equal(facts.sample.states, ward.facts.sample.states)
+
+
+def test_actions_add_up_to_their_total(ward):
+    total = ward.facts.total
+    assert total.n_logged == total.n_recommended == ward.facts.n_transitions
+    assert total.n_agreed == sum(action.n_agreed for action in ward.facts.actions)
+
+
+def test_an_action_that_the_model_never_saw_has_no_value_and_no_advantage():
+    log = random_log(200, n_actions=2, seed=1)
+    known = Transitions(log.states, log.actions, log.rewards, log.next_states, action_labels=[0, 1, 9])
+    model = fitted(known)
+    other = Transitions(log.states[:3], [9, 9, 0], log.rewards[:3], log.next_states[:3], action_labels=[0, 1, 9])
+    facts = gather(open_subject(model, other))
+    assert facts.actions[2].n_logged == 2
+    assert facts.actions[2].mean_value is None
+    assert facts.actions[2].n_recommended == 0
+    assert all(pair.mean_advantage is None for pair in facts.disagreements if pair.logged == 2)
+    assert all(example.logged != 2 for example in facts.examples)
+
+
+def test_shares_in_similar_situations_are_kernel_masses_over_their_sum():
+    log = random_log(300, n_actions=3, seed=2)
+    model = fitted(log)
+    found, covered = answers(model, log.states), coverage(model, log.states)
+    mass = np.exp(covered.log_mass)
+    np.testing.assert_allclose(found.shares, mass / mass.sum(axis=1, keepdims=True))
+    chosen = found.shares[np.arange(300), found.best]
+    np.testing.assert_array_equal(found.is_weak, chosen < 0.2 / 3)
+    assert least_share(model) == pytest.approx(0.2 / 3)
+
+
+def test_little_support_is_counted_where_an_action_is_rare():
+    rng = np.random.default_rng(0)
+    states = rng.random((400, 1))
+    actions = np.where(states[:, 0] < 0.5, rng.integers(2, size=400), 0)  # beyond a half, only the worse one was tried
+    log = Transitions(states, actions, rewards=actions.astype(float), next_states=states, terminals=np.ones(400, bool))
+    model = KBSF(40, sample_width=0.05, rep_width=0.05, random_state=0).fit(log)
+    facts = facts_of(log, model)
+    found = answers(model, np.array([[0.2], [0.9]]))
+    assert found.best.tolist() == [1, 1]
+    assert found.is_weak.tolist() == [False, True]
+    assert facts.total.n_weak == facts.actions[1].n_weak == int(answers(model, states).is_weak.sum())
+
+
+def test_a_state_is_far_off_if_it_is_farther_than_neighbouring_representative_states_are_apart():
+    log = random_log(100, seed=3)
+    reps = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 3.0]])
+    model = KBSF(reps=reps, scaling=None, sample_width=0.3, rep_width=0.3).fit(log)
+    assert reach(model) == 3.0
+    moved = log._replaced(states=np.where(np.arange(100)[:, None] < 7, 4.1, log.states))
+    assert facts_of(moved, model).n_far == 7
+    assert facts_of(log, model).n_far == 0
+
+
+def test_one_representative_state_has_no_neighbours_and_nothing_is_far_off():
+    log = random_log(10)
+    assert reach(fitted(log, 1)) == np.inf
+
+
+def test_representative_states_are_listed_by_their_mass(ward):
+    model = ward.facts.model
+    mass = np.exp(model.statistics_.log_mass()).sum(axis=0)
+    assert [rep.place for rep in ward.facts.reps] == np.argsort(-mass)[:12].tolist()
+    for rep in ward.facts.reps:
+        assert rep.value == model.rep_values_[rep.place]
+        assert rep.best == int(model.rep_q_[rep.place].argmax())
+        assert rep.state == tuple(model.reps_[rep.place])
+
+
+def test_names_come_from_the_columns_of_the_model_or_are_numbers(ward):
+    log = random_log(30, n_dims=3)
+    assert open_subject(fitted(log), log).variables == ("state_1", "state_2", "state_3")
+    assert open_subject(fitted(log), log, ["a", "b", "c"]).variables == ("a", "b", "c")
+    assert open_subject(fitted(log), log, {"state": "a, b,c"}).variables == ("a", "b", "c")
+    frame = {"obs": log.states, "action": log.actions, "reward": log.rewards, "next_obs": log.next_states}
+    assert open_subject(fitted(log), frame).variables == ("obs[0]", "obs[1]", "obs[2]")
+    assert ward.facts.subject.variables[0] == "age"
+
+
+def test_a_log_without_a_column_that_the_models_log_had_is_read_all_the_same(ward, tmp_path):
+    lines = ward.log.read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "no_ends.csv"
+    path.write_text("\n".join(line.rpartition(",")[0] for line in lines), encoding="utf-8")
+    facts = gather(open_subject(ward.model, path))
+    assert facts.n_ends == 0
+    assert facts.n_transitions == ward.facts.n_transitions - 20
+
+
+def test_what_does_not_fit_the_model_is_said():
+    log = random_log(30, n_dims=2, n_actions=2)
+    model = fitted(log)
+    with pytest.raises(ValueError, match="The model knows 2 state variables, but the log has 3"):
+        gather(open_subject(model, random_log(30, n_dims=3, n_actions=2)))
+    with pytest.raises(ValueError, match="but they also have"):
+        gather(open_subject(model, random_log(30, n_dims=2, n_actions=3)))
+    frame = {"obs": log.states, "action": ["no"] * 30, "reward": log.rewards, "next_obs": log.next_states}
+    with pytest.raises(ValueError, match="The model knows no others"):
+        open_subject(model, frame)
+    with pytest.raises(TypeError, match="A report is made of a KBSF or the path of its file, but it got int"):
+        open_subject(3, log)
+    with pytest.raises(ValueError, match="has not learnt anything yet"):
+        open_subject(KBSF(), log)

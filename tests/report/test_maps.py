@@ -1,0 +1,110 @@
+"""Maps show what is known and leave empty what is not."""
+
+import numpy as np
+
+from kbrl import KBSF
+from kbrl.report.answers import answers
+from kbrl.report.maps import influences, maps_of
+from samples import random_log
+
+
+def drawn(log, n_reps=20):
+    model = KBSF(n_reps, sample_width=0.3, rep_width=0.3, random_state=0).fit(log)
+    found = answers(model, log.states)
+    return model, found, list(maps_of(model, log.states, found, influences(log.states, found.q)))
+
+
+def test_a_variable_that_decides_everything_has_all_influence_and_one_that_does_not_matter_none():
+    rng = np.random.default_rng(0)
+    states = rng.random((20_000, 2))
+    groups = np.searchsorted(np.quantile(states[:, 0], np.arange(1, 10) / 10), states[:, 0])
+    q = np.stack([groups, -2.0 * groups], axis=1).astype(float)  # constant within the groups
+    decides, does_not = influences(states, q)
+    assert decides == 1.0
+    assert does_not < 0.01
+
+
+def test_an_action_that_is_unknown_somewhere_does_not_count_for_influence():
+    rng = np.random.default_rng(0)
+    states = rng.random((1000, 1))
+    q = np.stack([states[:, 0], np.where(states[:, 0] > 0.5, -np.inf, rng.random(1000))], axis=1)
+    np.testing.assert_allclose(influences(states, q), influences(states, q[:, :1]))
+
+
+def test_of_more_than_two_variables_a_cell_shows_the_logged_states_in_it():
+    log = random_log(400, n_dims=3, n_actions=3, seed=4)
+    _, found, maps = drawn(log)
+    assert len(maps) == 3
+    assert len({drawn.variables for drawn in maps}) == 3
+    for shown in maps:
+        x, y = (log.states[:, place] for place in shown.variables)
+        for row in range(shown.values.shape[0]):
+            for column in range(shown.values.shape[1]):
+                (left, right), (low, high) = shown.x_edges[column : column + 2], shown.y_edges[row : row + 2]
+                last_x, last_y = column == shown.values.shape[1] - 1, row == shown.values.shape[0] - 1
+                inside = (x >= left) & ((x < right) | (last_x & (x == right)))
+                inside &= (y >= low) & ((y < high) | (last_y & (y == high)))
+                if not inside.any():
+                    assert np.isnan(shown.values[row, column])
+                    assert shown.actions[row, column] == -1
+                    continue
+                assert np.isclose(shown.values[row, column], found.values[inside].mean())
+                votes = np.bincount(found.best[inside], minlength=3)
+                assert votes[shown.actions[row, column]] == votes.max()
+                assert shown.is_weak[row, column] == (found.is_weak[inside].mean() > 0.5)
+
+
+def test_of_two_variables_the_model_is_asked_where_logged_states_are_near():
+    log = random_log(300, n_dims=2, seed=5)
+    corner = log._replaced(states=np.where(log.states.sum(axis=1, keepdims=True) > 1, 0.2 * log.states, log.states))
+    model, _, (shown,) = drawn(corner)
+    x, y = (0.5 * (edges[1:] + edges[:-1]) for edges in (shown.x_edges, shown.y_edges))
+    grid = np.stack(np.meshgrid(x, y), axis=-1)
+    known = shown.actions >= 0
+    np.testing.assert_allclose(shown.values[known], model.values(grid[known]))
+    np.testing.assert_array_equal(model.action_labels_[shown.actions[known]], model.predict(grid[known]))
+    assert np.isnan(shown.values[~known]).all()
+    assert not known[-1, -1]  # the corner beyond the diagonal was never visited
+    n_cells = (len(shown.x_edges) - 1) // 4
+    reach = 2 * np.array([np.ptp(shown.x_edges), np.ptp(shown.y_edges)]) / n_cells
+    for point in grid[known]:  # in the cell or in one next to it: less than two cells away in either direction
+        assert (np.abs(corner.states - point) < reach).all(axis=1).any()
+
+
+def test_variables_of_few_values_have_a_cell_for_each():
+    log = random_log(300, n_dims=2, seed=6, levels=3)
+    _, _, (shown,) = drawn(log, 5)
+    np.testing.assert_allclose(shown.x_edges, [-0.5, 0.5, 1.5, 2.5])
+    assert shown.values.shape == (3, 3)
+
+
+def test_one_variable_gives_a_curve_for_each_action_with_gaps_where_there_are_no_data():
+    log = random_log(300, n_dims=1, n_actions=2, seed=7)
+    gap = log._replaced(states=np.where(np.abs(log.states - 0.5) < 0.2, 0.1, log.states))
+    model, _, (shown,) = drawn(gap)
+    middles = 0.5 * (shown.x_edges[1:] + shown.x_edges[:-1])
+    known = ~np.isnan(shown.q[:, 0])
+    np.testing.assert_allclose(shown.q[known], model.q_values(middles[known, None]))
+    assert not known[np.abs(middles - 0.5) < 0.1].any()
+    assert known[middles < 0.25].all()
+
+
+def test_a_variable_that_repeats_another_gives_way_to_one_with_less_influence():
+    log = random_log(500, n_dims=4, seed=8)
+    states = log.states.copy()
+    states[:, 1] = 2 * states[:, 0] + 1
+    found = answers(KBSF(20, random_state=0).fit(log._replaced(states=states)), states)
+    maps = list(maps_of(None, states, found, np.array([0.9, 0.8, 0.2, 0.1])))
+    assert [shown.variables for shown in maps] == [(0, 2), (0, 3), (2, 3)]
+
+
+def test_outliers_do_not_squeeze_all_others_into_one_cell():
+    log = random_log(1000, n_dims=3, seed=9)
+    states = log.states.copy()
+    states[:3, 0] = 1e6
+    _, _, maps = drawn(log._replaced(states=states))
+    cut = [shown for shown in maps if 0 in shown.variables]
+    assert cut
+    assert all(shown.is_cut for shown in cut)
+    edges = [shown.x_edges if shown.variables[0] == 0 else shown.y_edges for shown in cut]
+    assert all(edge[-1] <= 1 for edge in edges)

@@ -1,0 +1,93 @@
+"""Markup is escaped, and numbers and labels are written as people read them."""
+
+import math
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbrl.report.markup import Cell, Markup, element, listed, table
+from kbrl.report.words import brief, from_log, listing, number, percent, plural, short
+
+
+class Reader(HTMLParser):
+    """Collects tags, texts and attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self.attributes = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes.append(dict(attrs))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+@settings(max_examples=100, deadline=None)
+def test_any_text_comes_back_as_the_same_text_and_nothing_else(text):
+    read = Reader(element("p", text, title=text))
+    assert read.tags == ["p"]
+    assert "".join(read.texts) == text
+    assert read.attributes[0]["title"] == text
+
+
+def test_markup_stays_markup_and_names_of_attributes_are_html_s():
+    assert element("p", element("b", "<"), " & ") == "<p><b>&lt;</b> &amp; </p>"
+    assert element("div", class_="x", aria_label="y", id_=None) == '<div class="x" aria-label="y"></div>'
+    assert element("img", src="s", alt="") == '<img src="s" alt="">'
+    assert listed(["<", Markup("<br>")]) == "<ul><li>&lt;</li><li><br></li></ul>"
+
+
+def test_a_table_has_a_caption_scopes_and_exact_numbers():
+    text = table("What", ("Name", "Size"), [("<a>", Cell("1.2", 1.23456))], total=("All", Cell("–")))
+    read = Reader(text)
+    assert "<caption>What</caption>" in text
+    assert [a.get("scope") for t, a in zip(read.tags, read.attributes) if t == "th"] == ["col", "col", "row", "row"]
+    assert '<data value="1.23456">1.2</data>' in text
+    assert "&lt;a&gt;" in text
+    assert '<th scope="col" class="number">Size</th>' in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"), (1, "1"), (-12, "-12"), (1234567, "1,234,567"), (0.5, "0.5000"), (1234.56, "1,235"), (1.0, "1"),
+        (0.00001234, "1.234e-05"), (2e12, "2.000e+12"), (math.nan, "–"), (None, "–"), (-0.012345, "-0.01235"),
+    ],
+)  # fmt: skip
+def test_numbers_have_four_digits(value, text):
+    assert number(value) == text
+
+
+def test_shares_are_never_rounded_to_none_or_all():
+    assert [percent(x) for x in (0, 1e-9, 0.1234, 0.99999, 1)] == ["0 %", "< 0.1 %", "12.3 %", "> 99.9 %", "100 %"]
+    assert percent(1, 0) == "–"
+
+
+@given(st.floats(-1e5, 1e5))
+@settings(max_examples=100, deadline=None)
+def test_numbers_by_their_logarithm_are_the_numbers(log_value):
+    text = from_log(log_value)
+    mantissa, _, exponent = text.replace(",", "").partition("e")
+    assert math.log(float(mantissa)) + float(exponent or 0) * math.log(10) == pytest.approx(log_value, abs=1e-3)
+
+
+def test_words_are_those_of_a_sentence():
+    assert plural(1, "row") == "1 row"
+    assert plural(1200, "row") == "1,200 rows"
+    assert listing(["a"]) == "a"
+    assert listing(["a", "b", "c"]) == "a, b and c"
+    assert listing(list("abcdef"), 4) == "a, b, c and 3 more"
+    assert brief(0.1500) == "0.15"
+    assert brief(1234.5) == "1,230"
+    assert brief(-120) == "-120"
+    assert from_log(-math.inf) == "0"
+    assert short("a\x00b") == "a�b"
+    assert short("x" * 40) == "x" * 21 + "…"
+    assert short("") == "(empty)"

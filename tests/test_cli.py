@@ -95,11 +95,15 @@ def test_a_log_is_collected_and_the_same_seed_gives_the_same_file(tmp_path, caps
     [
         (["collect", "Chess", "-o", "x.csv"], 2, "There is no task 'Chess'"),
         (["collect", "PuddleWorld", "-n", "0", "-o", "x.csv"], 2, "0 is not in the range"),
-        (["collect", "PuddleWorld", "-o", "x.txt"], 1, "written as .csv or .npz"),
+        (["collect", "PuddleWorld", "-o", "x.txt"], 2, "written as .csv, .parquet, .arrow or .npz"),
         (["collect", "PuddleWorld", "-o", "x.csv", "--set", "goal=circle"], 1, "goal must be one of"),
-        (["collect", "PuddleWorld", "-o", "x.csv", "--set", "gaol=square"], 1, "gaol"),
+        (
+            ["collect", "PuddleWorld", "-o", "x.csv", "--set", "gaol=square"],
+            2,
+            "no option gaol. Its options are noise, goal, overlap",
+        ),
         (["collect", "PuddleWorld", "-o", "x.csv", "--set", "goal"], 2, "--set takes NAME=VALUE"),
-        (["collect", "PuddleWorld", "-o", "no/such/folder/x.csv"], 1, "No such file"),
+        (["collect", "PuddleWorld", "-o", "no/such/folder/x.csv"], 1, "There is no folder no/such/folder."),
     ],
 )
 def test_what_cannot_be_collected_is_said(arguments, status, message, capsys, tmp_path, monkeypatch):

@@ -21,6 +21,14 @@ _HOMES = {
     "tasks": "kbrl.cli.simulators",
     "collect": "kbrl.cli.simulators",
     "check": "kbrl.cli.checking",
+    "fit": "kbrl.cli.fitting",
+    "update": "kbrl.cli.fitting",
+    "merge": "kbrl.cli.fitting",
+    "predict": "kbrl.cli.answers",
+    "explain": "kbrl.cli.answers",
+    "evaluate": "kbrl.cli.simulators",
+    "report": "kbrl.cli.reporting",
+    "completion": "kbrl.cli.completion",
 }
 
 

@@ -20,7 +20,8 @@ _COLUMNS = {
     "truncated": "Column that is true where it was cut.",
 }
 
-log_argument = click.argument("log", nargs=-1, required=True)
+log_argument = click.argument("log", nargs=-1, required=True, type=click.Path())
+model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program to read.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 seed_option = click.option(

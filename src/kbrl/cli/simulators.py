@@ -1,4 +1,4 @@
-"""Commands that need a simulator and no data: demo, tasks, collect."""
+"""Commands that act in a simulator: demo, tasks, collect, evaluate."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.options import quiet_option, seed_option
+from kbrl.cli.acting import complete_task, counted, env_option, model_policy, random_moves, set_option, simulator_of
+from kbrl.cli.options import json_option, model_argument, quiet_option, seed_option
+from kbrl.cli.progress import row_progress
 from kbrl.cli.screen import print_table, progress
 
 if TYPE_CHECKING:
     from kbrl.demo import Score
+    from kbrl.policy.rules import Policy
+    from kbrl.tasks import Task
+    from kbrl.trials import Evaluation
 
 
 @click.command()
@@ -64,42 +69,159 @@ def tasks() -> None:
 
 
 @click.command()
-@click.argument("task")
+@click.argument("task", required=False, shell_complete=complete_task)
 @click.option("-n", "--transitions", default=10_000, show_default=True, type=click.IntRange(1), help="Number of rows.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help=".csv or .npz")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help=".csv, .parquet, .arrow or .npz")
+@env_option
+@set_option
 @click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="An option of the task, as in --set n_poles=2."
+    "--policy", type=click.Path(exists=True, dir_okay=False), help="Model to act by; without it, moves are random."
 )
+@click.option("--epsilon", type=click.FloatRange(0, 1), help="Share of random moves among those of --policy.")
 @seed_option
-def collect(task: str, transitions: int, output: Path, settings: tuple[str, ...], seed: int) -> None:
-    """Write a log of random moves in TASK.
+@quiet_option
+def collect(
+    task: str | None, transitions: int, output: Path, env: str | None, settings: tuple[str, ...],
+    policy: str | None, epsilon: float | None, seed: int, quiet: bool,
+) -> None:  # fmt: skip
+    """Write a log of moves in TASK, or in a Gymnasium environment: random ones, or those of a model.
 
     Example: kbrl collect PuddleWorld -n 8000 -o log.csv
     """
     import numpy as np
 
     from kbrl.data.logs import write_log
-    from kbrl.tasks import TASKS
 
-    names = {name.lower(): name for name in TASKS}
-    if task.lower() not in names:
-        raise click.UsageError(f"There is no task {task!r}. The tasks are {', '.join(TASKS)}.")
-    simulator = TASKS[names[task.lower()]](**dict(_setting(text) for text in settings))
-    log = simulator.collect(transitions, random_state=seed)
-    named = log._replaced(action_labels=np.array(simulator.actions))
-    write_log(named, output, names=simulator.observation_names)
-    click.echo(f"{output}: {len(log)} transitions of {simulator!r}, {int(log.terminals.sum())} of them ends.")
+    if epsilon is not None and policy is None:
+        raise click.UsageError("--epsilon goes with --policy: without a model, all moves are random.")
+    _check_output(output)
+    with simulator_of(task, env, settings) as simulator, row_progress(quiet) as phase:
+        rng = np.random.default_rng(seed)
+        moves = _moves(simulator, policy, epsilon or 0.0, rng)
+        log = simulator.collect(transitions, counted(moves, phase("collecting", transitions)), rng)
+        named = log._replaced(action_labels=np.array(simulator.actions))
+        write_log(named, output, names=simulator.observation_names)
+        about = repr(simulator) if env is None else simulator.name
+    click.echo(f"{output}: {len(log)} transitions of {about}, {int(log.terminals.sum())} of them ends.")
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """Read NAME=VALUE; a value is a JSON number, list, true or false, or else a word."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise click.UsageError(f"--set takes NAME=VALUE, but it got {text!r}.")
+def _check_output(output: Path) -> None:
+    """Refuse a file that could not be written in the end."""
+    from kbrl.data.files import check_target
+    from kbrl.data.tables import check_suffix
+
     try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+        check_suffix(output, "A log")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    check_target(output)
+
+
+def _moves(simulator: Task, model: str | None, epsilon: float, rng: Any) -> Policy:
+    from kbrl.learners.model_file import read_model
+    from kbrl.policy.rules import EpsilonGreedy
+
+    if model is None:
+        return random_moves(simulator, rng)
+    acting = model_policy(simulator, read_model(model))
+    return EpsilonGreedy(acting, epsilon, range(len(simulator.actions)), rng) if epsilon else acting
+
+
+@click.command()
+@model_argument
+@click.option("--task", shell_complete=complete_task, help="Simulator; kbrl tasks lists them.")
+@env_option
+@set_option
+@click.option("--states", help="Name of a set of test states, or a number of start states.")
+@click.option("--runs", default=10, show_default=True, type=click.IntRange(1), help="Independent runs.")
+@seed_option
+@json_option
+@quiet_option
+def evaluate(
+    model: str, task: str | None, env: str | None, settings: tuple[str, ...], states: str | None, runs: int,
+    seed: int, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Let a MODEL act in a simulator, and compare it with uniformly random moves.
+
+    A run is one episode from each of the states, and its return is their mean; the interval is one over the runs.
+    Where nothing in the simulator is random, all runs of the model are the same.  Returns are discounted as the task
+    does, in a Gymnasium environment as the model does.
+
+    Example: kbrl evaluate model.kbrl --task PuddleWorld --states paper --runs 20
+    """
+    from kbrl.learners.model_file import read_model
+
+    saved = read_model(model)
+    with simulator_of(task, env, settings, discount=saved.model._fitted.discount) as simulator:
+        starts = _starts(simulator, states)
+        acting = model_policy(simulator, saved)
+        results: dict[str, list[Evaluation]] = {"model": [], "random moves": []}
+        with progress(2 * runs, quiet) as step:
+            for run in range(runs):
+                for name, found in results.items():
+                    step(f"run {run + 1} of {runs}: {name}")
+                    found.append(_run(simulator, acting if name == "model" else None, starts, seed, run))
+        facts = {"task": simulator.name, "discount": simulator.discount, "runs": runs}
+        facts |= {"episodes_a_run": len(results["model"][0].returns)}
+        facts["policies"] = {name: _scores(simulator, found) for name, found in results.items()}
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        _print_evaluation(facts)
+
+
+def _starts(simulator: Task, states: str | None) -> str | int:
+    """Return the name of a set of test states, or a number of start states."""
+    if states is not None and states.isdigit() and int(states) > 0:
+        return int(states)
+    if states is None:
+        return simulator.test_sets[0] if simulator.test_sets else 10
+    if states not in simulator.test_sets:
+        sets = f"its sets are {', '.join(simulator.test_sets)}" if simulator.test_sets else "it has no sets"
+        raise click.UsageError(f"{simulator.name} has no test states {states!r}; {sets}. A number draws start states.")
+    return states
+
+
+def _run(simulator: Task, policy: Policy | None, starts: str | int, seed: int, run: int) -> Evaluation:
+    """Evaluate a policy, or random moves, from starts that depend on the seed and the run only."""
+    import numpy as np
+
+    policy = policy or random_moves(simulator, np.random.default_rng([seed, run, 1]))
+    return simulator.evaluate(policy, starts, np.random.default_rng([seed, run, 0]))
+
+
+def _scores(simulator: Task, found: list[Evaluation]) -> dict[str, Any]:
+    """Return the mean over runs of what was achieved, with the half width of its 99 % interval, None for one run."""
+    import numpy as np
+
+    from kbrl.trials import confidence_interval
+
+    measures = {"return": [e.mean for e in found], "steps": [float(e.lengths.mean()) for e in found]}
+    success_rate = getattr(simulator, "success_rate", None)
+    if success_rate is not None:
+        measures["success"] = [success_rate(e) for e in found]
+    scores: dict[str, Any] = {}
+    for name, values in measures.items():
+        mean, half = confidence_interval(values)
+        scores[name] = {"mean": mean, "half_width": half if np.isfinite(half) else None}
+    return scores
+
+
+def _print_evaluation(facts: dict[str, Any]) -> None:
+    click.echo(
+        f"{facts['task']}: {facts['runs']} runs of {facts['episodes_a_run']} episodes; "
+        f"returns discounted by {facts['discount']:g} a decision; intervals of 99 %."
+    )
+    measures = list(facts["policies"]["model"])
+    rows = [
+        (name, *(_with_interval(scores[measure]) for measure in measures)) for name, scores in facts["policies"].items()
+    ]
+    print_table(("policy", *measures), rows, right=True)
+
+
+def _with_interval(score: dict[str, Any]) -> str:
+    half = score["half_width"]
+    return f"{score['mean']:.4g}" + ("" if half is None else f" +- {half:.2g}")
 
 
 def _print_scores(scores: list[Score]) -> None:

@@ -1,0 +1,89 @@
+"""What the commands that make models say at their end, to a person or to a program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from kbrl.data.episodes import Log
+    from kbrl.learners.automatic import Automatic
+    from kbrl.learners.kbsf import KBSF
+
+_JUDGED = {
+    "error": "by the errors of next states and rewards left out, and of next states rebuilt",
+    "bellman": "by how well values explain the targets of transitions held out",
+}
+
+
+def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, as_json: bool) -> None:
+    """Print what a model was learnt from, what was chosen for it and why, and where it is."""
+    facts = _facts(found.model, path, seconds)
+    facts |= {"rows": log.n_rows, "episodes": found.n_episodes or None, "columns": log.columns.to_dict()}
+    facts["reps_reason"] = found.n_reps.reason if found.n_reps else None
+    facts["widths_criterion"] = found.widths.criterion if found.widths else None
+    facts["widths_tried"] = [vars(trial) for trial in found.widths.trials] if found.widths else []
+    facts["seconds_of"] = found.seconds
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    episodes = f" in {found.n_episodes:,} episodes" if found.n_episodes else ""
+    transitions = f"{facts['transitions']:,} transitions"
+    lines = {"learnt from": f"{transitions} of {log.n_rows:,} rows{episodes}"}
+    lines["state"] = ", ".join(log.columns.state)
+    lines |= _model_lines(found.model, facts)
+    lines["representative states"] += f" (--reps): {found.n_reps.reason if found.n_reps else 'as asked for'}"
+    lines["width of samples"] = f"{facts['sample_width']:g} (--sample-width)"
+    lines["width of states"] = f"{facts['rep_width']:g} (--rep-width)"
+    lines["widths were chosen"] = _JUDGED[found.widths.criterion] if found.widths else "by you"
+    parts = ", ".join(f"{name} {spent:.1f}" for name, spent in found.seconds.items())
+    lines["seconds"] = f"{seconds:.1f}: {parts}"
+    _print(path, lines)
+
+
+def print_model(model: KBSF, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
+    """Print what is behind a model now, and where it is."""
+    facts = _facts(model, path, seconds) | {"transitions_before": n_before}
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    lines = {"learnt from": f"{facts['transitions']:,} transitions, {facts['transitions'] - n_before:,} of them new"}
+    _print(path, lines | _model_lines(model, facts) | {"seconds": f"{seconds:.1f}"})
+
+
+def _facts(model: KBSF, path: Path, seconds: float) -> dict[str, Any]:
+    counts = model.statistics_.counts.tolist()
+    basis = model._fitted.basis
+    return {
+        "model": str(path),
+        "transitions": model.n_samples_,
+        "actions": [{"action": a, "count": n} for a, n in zip(model.action_labels_.tolist(), counts)],
+        "discount": model._fitted.discount,
+        "reps": basis.n_reps,
+        "sample_width": basis.sample_kernel.width,
+        "rep_width": basis.rep_kernel.width,
+        "solver_iterations": int(model.solution_.iterations),
+        "solver_converged": bool(model.solution_.converged),
+        "seconds": seconds,
+    }
+
+
+def _model_lines(model: KBSF, facts: dict[str, Any]) -> dict[str, str]:
+    actions = [f"{action['action']} ({action['count']:,})" for action in facts["actions"]]
+    shown = ", ".join(actions[:8]) + (f" and {len(actions) - 8} more" if len(actions) > 8 else "")
+    percent = 100 * (1 - facts["discount"])
+    return {
+        "actions": shown,
+        "discount": f"{facts['discount']:g} (--discount): a reward one step later counts {percent:.3g} % less",
+        "representative states": f"{facts['reps']:,}",
+    }
+
+
+def _print(path: Path, lines: dict[str, str]) -> None:
+    width = max(map(len, lines)) + 2
+    for name, text in lines.items():
+        click.echo(f"{name:{width}}{text}")
+    click.echo(f"{'model':{width}}{path}")

@@ -1,0 +1,178 @@
+"""Commands that make models of logs: fit, update, merge."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbrl.cli.fit_summary import print_fit, print_model
+from kbrl.cli.learner_options import learner_options, learner_parameters
+from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
+from kbrl.cli.options import column_options, given, json_option, log_argument, quiet_option
+from kbrl.cli.progress import row_progress
+from kbrl.cli.settings import config_option
+
+if TYPE_CHECKING:
+    from kbrl.learners.model_file import SavedModel
+
+_positive = click.FloatRange(0, min_open=True)
+_model_path = click.Path(path_type=Path)
+_jobs_option = click.option("--jobs", type=click.IntRange(1), help="Threads; one a core if not given.")
+_chunk_option = click.option(
+    "--chunk-rows", type=click.IntRange(1), help="Rows in memory at a time; 16384, or 65536 with --sample-neighbors."
+)
+
+
+@click.command()
+@log_argument
+@click.option("-o", "--output", required=True, type=_model_path, help="File to write the model to.")
+@column_options
+@click.option("--actions", help="All possible actions, as in no,low,high, where not all of them were taken.")
+@learner_options
+@click.option(
+    "--criterion",
+    type=click.Choice(("error", "bellman")),
+    default="error",
+    show_default=True,
+    help="Widths by the errors of predictions, or by the values of solved models, which takes longer.",
+)
+@click.option("--megabytes", type=_positive, help="Memory for the model's sums, to limit --reps; 256 if not given.")
+@click.option("--seconds", type=_positive, help="Time for all of it, to limit --reps by a measurement.")
+@_jobs_option
+@_chunk_option
+@click.option("--workers", type=click.IntRange(1), help="Start that many worker processes here (needs Dask).")
+@click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is there.")
+@config_option
+@quiet_option
+@json_option
+def fit(
+    log: tuple[str, ...],
+    output: Path,
+    actions: str | None,
+    jobs: int | None,
+    workers: int | None,
+    dask: str | None,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Learn a model from a LOG: files, folders or globs of Parquet, CSV, Arrow or .npz, in memory that stays flat.
+
+    What is not given is chosen from the data: the number of representative states and both widths.  Chosen widths
+    predict well, which is no proof that they decide well: where there is a simulator, compare some by kbrl evaluate.
+    Any of the options can stand in a TOML file instead, as in: reps = 200, state = ["age", "sofa"], discount = 0.95.
+
+    Example: kbrl fit log.csv --state age,sofa --action dose -o model.kbrl
+    """
+    from kbrl.learners.automatic import CHOSEN, fit_automatically
+    from kbrl.learners.kbsf import KBSF
+    from kbrl.learners.model_file import save_model
+
+    start = perf_counter()
+    _check_output(output)
+    limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
+    parameters = learner_parameters(options)  # what is left are the columns
+    learner = KBSF(n_jobs=jobs, **parameters)
+    learner._check_parameters()
+    if (parameters["reps"] == "cover") != ("cover_distance" in parameters):
+        raise click.UsageError("--choose-reps cover and --cover-distance go together: one was given alone.")
+    choose = [name for name in CHOSEN if name not in parameters]
+    with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
+        phase("opening the log", 0)
+        opened = with_actions(open_source(log, given(options), client), actions)
+        found = fit_automatically(learner, opened, choose=choose, phase=phase, **limits)
+    save_model(found.model, output, columns=opened.columns.to_dict())
+    print_fit(found, opened, output, perf_counter() - start, as_json=as_json)
+
+
+@click.command()
+@click.argument("model", type=_model_path)
+@log_argument
+@click.option("-o", "--output", type=_model_path, help="File to write to; MODEL itself if not given.")
+@column_options
+@click.option("--alone", is_flag=True, help="Leave out what MODEL has learnt; the result can be merged with it.")
+@_jobs_option
+@_chunk_option
+@quiet_option
+@json_option
+def update(
+    model: Path,
+    log: tuple[str, ...],
+    output: Path | None,
+    alone: bool,
+    jobs: int | None,
+    chunk_rows: int | None,
+    quiet: bool,
+    as_json: bool,
+    **columns: str | None,
+) -> None:
+    """Go on learning: MODEL and the transitions of LOG, in the columns of its first log unless others are named.
+
+    Representative states, scale, widths and actions stay those of MODEL.
+
+    Example: kbrl update model.kbrl may.csv -o model-may.kbrl
+    """
+    from kbrl.learners.automatic import learn_more, unlearnt
+    from kbrl.learners.model_file import read_model, save_model
+
+    start = perf_counter()
+    if alone and output is None:
+        raise click.UsageError("--alone would write over what MODEL has learnt. Name another file: -o NEW.")
+    _check_output(output or model)
+    saved = read_model(model)
+    learner = unlearnt(saved.model) if alone else saved.model
+    n_before, learnt_with = learner.n_samples_, learner.n_jobs
+    with pointing_at_check(log), row_progress(quiet) as phase:
+        phase("opening the log", 0)
+        opened = open_for(saved, log, given(columns) or {})
+        learn_more(learner.set_params(n_jobs=jobs), opened, chunk_rows=chunk_rows, phase=phase)
+    learner.set_params(n_jobs=learnt_with)
+    save_model(learner, output or model, columns=saved.columns or opened.columns.to_dict())
+    print_model(learner, output or model, n_before, perf_counter() - start, as_json=as_json)
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True, type=_model_path)
+@click.option("-o", "--output", required=True, type=_model_path, help="File to write the model of all data to.")
+@json_option
+def merge(models: tuple[Path, ...], output: Path, as_json: bool) -> None:
+    """Add up MODELS that were learnt from different data on the same representative states, scale and widths.
+
+    Such models come from kbrl update --alone.  Example: kbrl merge april.kbrl may.kbrl -o both.kbrl
+    """
+    from kbrl.learners.model_file import read_model, save_model
+
+    start = perf_counter()
+    if len(models) < 2:
+        raise click.UsageError("merge needs two models or more, as in: kbrl merge A B -o OUT.")
+    _check_output(output)
+    first = read_model(models[0])
+    total = first.model
+    for path in models[1:]:
+        other = read_model(path)
+        try:
+            _check_same_state(first, other)
+            total = total + other.model
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be added to {models[0]}: {error}") from None
+    save_model(total, output, columns=first.columns)
+    print_model(total, output, first.model.n_samples_, perf_counter() - start, as_json=as_json)
+
+
+def _check_same_state(first: SavedModel, other: SavedModel) -> None:
+    names = [saved.columns.get("state") if isinstance(saved.columns, dict) else None for saved in (first, other)]
+    if None not in names and names[0] != names[1]:
+        raise ValueError(f"their states are of different columns, {names[0]} and {names[1]}.")
+
+
+def _check_output(path: Path) -> None:
+    """Refuse a file that cannot be written, before hours of work rather than after."""
+    from kbrl.data.files import check_target
+
+    folder = check_target(path).parent
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{path} cannot be written: the folder {folder} is read-only. Name another.")

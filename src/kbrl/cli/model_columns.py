@@ -1,0 +1,80 @@
+"""The columns that a model file names, against those of a table, of a simulator and of a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from kbrl.learners.model_file import SavedModel
+
+
+def state_columns(saved: SavedModel) -> list[str]:
+    """Return the columns of the state that a model file names, in their order; none if it names none."""
+    columns = saved.columns.get("state") if isinstance(saved.columns, dict) else saved.columns
+    return list(columns or ())
+
+
+def variables(saved: SavedModel) -> list[str]:
+    """Return a name for each state variable: those of the file, without the prefix of a dialect, or numbers."""
+    from kbrl.data.columns import Columns
+
+    names, n_dims = state_columns(saved), saved.model.n_features_in_
+    return list(Columns(tuple(names), "", "").variables) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
+
+
+def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
+    """Return the columns of a table that hold the state of a model; None if the model does not name them.
+
+    They have the model's names, or those of its variables, with the prefix of another dialect or none.
+    """
+    from kbrl.data.columns import PREFIXES, listing
+
+    names = state_columns(saved)
+    if not names:
+        return None
+    for prefix in (None, "", *PREFIXES["state"]):
+        found = names if prefix is None else [f"{prefix}{name}" for name in variables(saved)]
+        if all(name in table for name in found):
+            return found
+    raise ValueError(
+        f"The model was fitted to the state in {listing(names)}, but the columns are {listing(table)}. Name those that "
+        f"hold the same variables, in this order: --state a,b."
+    )
+
+
+def parse_state(text: str, saved: SavedModel) -> list[float]:
+    """Read values in the order of the model's variables, or NAME=VALUE pairs in any order."""
+    names, parts = variables(saved), [part.strip() for part in text.split(",")]
+    if not any("=" in part for part in parts):
+        if len(parts) != len(names):
+            raise _bad_state(f"{len(parts)} values for {len(names)} state variables: {', '.join(names)}.")
+        return [_number(part, name) for part, name in zip(parts, names)]
+    known = dict(zip(state_columns(saved), names)) | {name: name for name in names}
+    given: dict[str, float] = {}
+    for part in parts:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in known or known[name] in given:
+            raise _bad_state(f"{part!r} must be NAME=VALUE, once for each of {', '.join(names)}.")
+        given[known[name]] = _number(value, name)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise _bad_state(f"There is no value for {', '.join(missing)}.")
+    return [given[name] for name in names]
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value):
+        raise _bad_state(f"{name} must be a finite number, but it is {text!r}.")
+    return value
+
+
+def _bad_state(message: str) -> click.BadParameter:
+    return click.BadParameter(message, param_hint="--state")

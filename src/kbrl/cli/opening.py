@@ -1,0 +1,121 @@
+"""How commands open the logs they learn from: in which columns, with which actions, here or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbrl.cli.options import source_of
+
+if TYPE_CHECKING:
+    from kbrl.data.episodes import Log
+    from kbrl.learners.model_file import SavedModel
+
+
+def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: Any = None) -> Any:
+    """Open a log, here or on a cluster."""
+    from kbrl.data.episodes import open_log
+    from kbrl.learners.distributed import open_on_dask
+
+    if client is not None:
+        return open_on_dask(list(log), client=client, columns=columns)
+    return open_log(source_of(log), columns=columns)
+
+
+@contextmanager
+def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[Any]:
+    """Give a client of the cluster that was asked for, None if none was."""
+    from kbrl.learners.cluster import local_cluster, running_cluster
+
+    if workers is not None and address is not None:
+        raise click.UsageError("--workers starts a cluster and --dask uses one that runs: give one of them.")
+    if workers is None and address is None:
+        yield None
+        return
+    phase("starting the workers" if address is None else "looking for the cluster", 0)
+    with local_cluster(workers or 1) if address is None else running_cluster(address) as client:
+        yield client
+
+
+def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -> Log:
+    """Open a log as a model needs it: in its columns, where no others are named, and with its actions."""
+    from kbrl.data.faults import LogError
+
+    stored = saved.columns if isinstance(saved.columns, dict) else {}
+    if "state" in columns:  # the names of next states belong to those of the states
+        stored = {role: names for role, names in stored.items() if role != "next_state"}
+    opened = open_source(log, {**_found_in(log, stored), **columns} or None)
+    try:
+        return _with_labels(opened, saved.model.action_labels_.tolist())
+    except LogError as error:
+        known = "A model keeps the actions of its first log; name all possible ones there: kbrl fit --actions"
+        raise ValueError(f"{error.fault.message} {known}.") from None
+
+
+def _found_in(log: tuple[str, ...], stored: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the columns that a log can do without and does not have, and say so."""
+    from kbrl.data.columns import REQUIRED, listing
+    from kbrl.data.readers import open_table
+
+    present = set(open_table(source_of(log)).names)
+    missing = {
+        role: names
+        for role, names in stored.items()
+        if role not in REQUIRED and not present.issuperset([names] if isinstance(names, str) else names)
+    }
+    if missing:
+        lacking = [name for names in missing.values() for name in ([names] if isinstance(names, str) else names)]
+        click.echo(f"Warning: the log lacks {listing(lacking)}, which the model's first log had.", err=True)
+    return {role: names for role, names in stored.items() if role not in missing}
+
+
+def with_actions(log: Any, actions: str | None) -> Any:
+    """Let a log know of actions that it does not have, given as a,b,c; they are of the kind of those it has."""
+    if actions is None:
+        return log
+    kind: Any = {"b": _flag, "i": int, "u": int, "f": float}.get(log.action_labels.dtype.kind, str)
+    texts = [text.strip() for text in actions.split(",")]
+    try:
+        labels = [kind(text) for text in texts]
+    except (ValueError, KeyError):
+        raise click.BadParameter(
+            f"the actions of the log are such as {log.action_labels[0]}, but some of {actions!r} are not of that kind.",
+            param_hint="--actions",
+        ) from None
+    if "" in texts or len(set(labels)) < len(labels):
+        raise click.BadParameter(f"names must differ, and none be empty: {actions!r}.", param_hint="--actions")
+    return _with_labels(log, labels)
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _with_labels(log: Any, labels: list[Any]) -> Any:
+    from dataclasses import replace
+
+    from kbrl.data.labels import label_array
+    from kbrl.learners.distributed import ClusterLog
+
+    if isinstance(log, ClusterLog):
+        return log.with_actions(labels)
+    taken = log.action_labels.tolist()
+    if log.table.is_text and log.action_type is int and all(isinstance(label, str) for label in labels):
+        log, taken = replace(log, action_type=str), [str(label) for label in taken]  # words that look like numbers
+    return replace(log, action_labels=label_array(taken, labels, log.columns.action))
+
+
+@contextmanager
+def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
+    """Say of faults in a log how to see all of them."""
+    from kbrl.data.faults import LogError
+
+    try:
+        yield
+    except LogError as error:
+        if error.fault.name in ("missing_file", "unknown_action"):
+            raise
+        raise ValueError(f"{error} All that is wrong with the log is listed by: kbrl check {' '.join(log)}") from None

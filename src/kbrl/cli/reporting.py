@@ -1,0 +1,40 @@
+"""The command report: what was learnt from what, as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kbrl.cli.options import column_options, given, log_argument, model_argument, quiet_option, source_of
+from kbrl.cli.progress import row_progress
+
+
+@click.command()
+@model_argument
+@log_argument
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write.")
+@click.option("--title", help="Heading of the page.")
+@column_options
+@quiet_option
+def report(
+    model: str, log: tuple[str, ...], output: Path, title: str | None, quiet: bool, **columns: str | None
+) -> None:
+    """Write one page, to be opened in a browser, on what a MODEL has learnt, looked at with a LOG.
+
+    It holds the data, the actions logged and recommended, where they differ, how well the data cover the states, values
+    and policy over pairs of variables, representative states and settings, with pictures.  The columns of the LOG are
+    those that the MODEL was learnt from, unless others are named.  Nothing in the page is loaded from elsewhere.
+
+    Example: kbrl report model.kbrl log.csv -o report.html
+    """
+    from kbrl.report import write_page
+    from kbrl.report.drawing import need_matplotlib
+    from kbrl.report.subject import open_subject
+
+    need_matplotlib()
+    with row_progress(quiet) as phase:
+        phase("opening the log", 0)
+        facts = write_page(open_subject(model, source_of(log), given(columns)), output, title=title, phase=phase)
+    share = 100 * facts.total.n_agreed / facts.n_transitions
+    click.echo(f"{output}: {facts.n_transitions} transitions, {share:.1f} % of them as the model recommends.")

@@ -1,0 +1,84 @@
+"""Options of a command from a TOML file, under the names they have on the command line.
+
+What is given on the command line counts more.  Nothing is guessed: unknown names and values of another kind are
+errors that name the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LISTS = ("state", "next_state", "actions")  # options that are written a,b,c on the command line
+_KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
+    click.types.IntParamType: ("a whole number", (int,)),
+    click.types.FloatParamType: ("a number", (int, float)),
+    click.types.BoolParamType: ("true or false", (bool,)),
+}
+
+
+def config_option(command: F) -> F:
+    """Let a command take its options from a TOML file."""
+    return click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=_read_config,
+        help="TOML file with any of these options, as in: reps = 200. Options given here count more.",
+    )(command)
+
+
+def _read_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path} is no valid TOML: {error}.", context) from None
+    params = (param for param in context.command.params if isinstance(param, click.Option) and param is not parameter)
+    options = {_written(option): option for option in params}
+    settings: dict[str, Any] = {}
+    for key, value in found.items():
+        option = options.get(key.replace("_", "-"))
+        if option is None:
+            raise click.UsageError(f"{path} sets {key!r}, but no option is called so.{_nearest(key, options)}", context)
+        settings[str(option.name)] = _checked(value, option, f"{path}: {key}", context)
+    context.default_map = settings
+
+
+def _written(option: click.Option) -> str:
+    """The name of an option as it is written, without the dashes."""
+    return max(option.opts, key=len).lstrip("-")
+
+
+def _nearest(key: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(key.replace("_", "-"), names, n=1)
+    return f" Did you mean {close[0]!r}?" if close else f" The options are {', '.join(sorted(names))}."
+
+
+def _checked(value: Any, option: click.Option, where: str, context: click.Context) -> Any:
+    """Return a value as the command line would give it; refuse one of another kind."""
+    if option.name in _LISTS and isinstance(value, list):
+        return _joined(value, where, context)
+    kinds = [kind for click_type, kind in _KINDS.items() if isinstance(option.type, click_type)]
+    rule, types = kinds[0] if kinds else ("a string", (str,))
+    if option.name in _LISTS:
+        rule = "a list, or a string with commas"
+    if type(value) not in types:
+        raise click.UsageError(f"{where} must be {rule}, but it is {value!r}.", context)
+    return value
+
+
+def _joined(values: list[Any], where: str, context: click.Context) -> str:
+    wrong = [value for value in values if type(value) not in (str, int, float, bool) or "," in str(value)]
+    if wrong or not values:
+        raise click.UsageError(f"{where} must be a list of names, without commas, but it is {values!r}.", context)
+    return ",".join(map(str, values))

@@ -12,10 +12,23 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import dense, latency, learners, memory, rivals, sarsa, simulators, solvers, sparse, streaming
+from benchmarks import (
+    cluster,
+    dense,
+    files,
+    latency,
+    learners,
+    memory,
+    rivals,
+    sarsa,
+    simulators,
+    solvers,
+    sparse,
+    streaming,
+)
 from benchmarks.measure import Report, Section, show
 
-MODULES = (dense, learners, sparse, latency, memory, solvers, simulators, rivals, sarsa, streaming)
+MODULES = (dense, learners, sparse, latency, memory, solvers, simulators, rivals, sarsa, streaming, files, cluster)
 SECTIONS = {module.SECTION.name: module.SECTION for module in MODULES}
 WIDTH = 120  # of tables that do not go to a terminal
 

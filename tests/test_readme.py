@@ -1,9 +1,12 @@
 """What the README says is true: its Python examples run, and its commands exist."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from kbrl.cli import main
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
@@ -25,3 +28,20 @@ def test_the_make_targets_that_it_names_exist():
     makefile = (Path(__file__).parent.parent / "Makefile").read_text()
     assert targets
     assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
+
+
+def test_the_walk_through_goes_from_a_table_to_a_report(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    table, settings, commands = (
+        re.search(rf"```{kind}\n(.*?)```", README, flags=re.DOTALL).group(1) for kind in ("csv", "toml", "sh")
+    )
+    Path("ward.csv").write_text(table)
+    Path("ward.toml").write_text(settings)
+    for line in commands.splitlines():
+        name, *arguments = shlex.split(line, comments=True)
+        assert name == "kbrl"
+        main(arguments)
+    out = capsys.readouterr().out
+    assert "high dose: value" in out  # explain
+    assert Path("ward.html").read_text().startswith("<!DOCTYPE html>")
+    assert Path("more.kbrl").exists()

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 
+import numpy as np
+
 from kbrl.checks import KbrlWarning, one_of, positive
 from kbrl.data.episodes import CHUNK_ROWS, Log
 from kbrl.data.survey import Survey, survey
@@ -130,12 +132,18 @@ def _number(learner: KBSF, seen: Survey, clock: _Clock, megabytes: float | None)
     neighbors = (learner.sample_neighbors, learner.rep_neighbors)
     sizes = Sizes(seen.n_rows, seen.n_dims, len(seen.action_labels), *neighbors)
     if clock.limit is None:
-        return choose_n_reps(sizes, megabytes=megabytes)
+        return _no_more_than_there_are(choose_n_reps(sizes, megabytes=megabytes), seen)
     rates = measure(learner, seen.sample, row_seconds=clock.passed / seen.n_rows)
     left = _LEARNING_SHARE * (clock.limit - clock.passed)
-    number = choose_n_reps(sizes, megabytes=megabytes, seconds=left, rates=rates)
+    number = _no_more_than_there_are(choose_n_reps(sizes, megabytes=megabytes, seconds=left, rates=rates), seen)
     _say_if_too_little(clock, rates.seconds(seen.n_rows, number.n_reps))
     return number
+
+
+def _no_more_than_there_are(number: NumberOfReps, seen: Survey) -> NumberOfReps:
+    """Representative states are chosen among the next states of the sample, which may be few."""
+    n_different = len(np.unique(seen.sample.next_states, axis=0))
+    return number if number.n_reps <= n_different else NumberOfReps(n_different, "there are no more next states")
 
 
 def _say_if_too_little(clock: _Clock, needed: float) -> None:

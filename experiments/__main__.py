@@ -13,7 +13,7 @@ import click
 
 from experiments.claims import write_claims
 from experiments.drawing import save_figure
-from experiments.runner import figure_file, run_figure
+from experiments.runner import figure_file, missing_jobs, run_figure
 from experiments.store import Store
 from experiments.study import SCALES, Verdict
 from kbrl.cli.screen import progress
@@ -25,19 +25,22 @@ FIGURES = ("theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "tripl
 @click.argument("figures", nargs=-1, type=click.Choice(FIGURES))
 @click.option("--scale", default="laptop", show_default=True, type=click.Choice(SCALES), help="How much to run.")
 @click.option("--results", type=click.Path(path_type=Path), help="Folder; by default results, or build/smoke.")
+@click.option("--without-timed", is_flag=True, help="Leave what is compared in time for when the machine is free.")
 @click.option("--only-draw", is_flag=True, help="Run nothing; draw and judge the rows that are there.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def main(figures: tuple[str, ...], scale: str, results: Path | None, only_draw: bool, quiet: bool) -> None:
+def main(
+    figures: tuple[str, ...], scale: str, results: Path | None, without_timed: bool, only_draw: bool, quiet: bool
+) -> None:
     """Run the paper's experiments, draw their figures and judge its claims."""
     folder = results or Path("build/smoke" if scale == "smoke" else "results")
     chosen = figures or FIGURES
     failures: list[str] = []
     if not only_draw:
         stores = {figure: Store(folder, figure, scale) for figure in chosen}
-        n_missing = sum(not stores[figure].has(job) for figure in chosen for job in figure_file(figure).jobs(scale))
-        with progress(n_missing, quiet) as step:
+        missing = {figure: missing_jobs(figure, scale, stores[figure], not without_timed) for figure in chosen}
+        with progress(sum(map(len, missing.values())), quiet) as step:
             for figure in chosen:
-                failures += run_figure(figure, scale, stores[figure], step)
+                failures += run_figure(figure, scale, missing[figure], stores[figure], step)
     found = _draw_and_judge(folder)
     write_claims(folder / "CLAIMS.md", found)
     for claim, (at_scale, verdict) in found.items():

@@ -28,16 +28,16 @@ def figure_file(figure: str) -> FigureFile:
     return module
 
 
-def run_figure(figure: str, scale: str, store: Store, step: Callable[[str], None]) -> list[str]:
-    """Run what is missing and store it; ``step`` is told of every job done.  Returns what went wrong."""
-    missing = [job for job in figure_file(figure).jobs(scale) if not store.has(job)]
-    failures: list[str] = []
-    for n_workers, jobs in (
-        (n_cores(), [job for job in missing if not job.alone]),
-        (1, [job for job in missing if job.alone]),
-    ):
-        failures += _run(figure, scale, jobs, n_workers, store, step)
-    return failures
+def missing_jobs(figure: str, scale: str, store: Store, with_timed: bool = True) -> list[Job]:
+    """Return the jobs that are not done yet, with or without those that run alone."""
+    return [job for job in figure_file(figure).jobs(scale) if not store.has(job) and (with_timed or not job.alone)]
+
+
+def run_figure(figure: str, scale: str, jobs: list[Job], store: Store, step: Callable[[str], None]) -> list[str]:
+    """Run jobs and store their rows; ``step`` is told of every job done.  Returns what went wrong."""
+    beside, alone = [job for job in jobs if not job.alone], [job for job in jobs if job.alone]
+    failures = _run(figure, scale, beside, n_cores(), store, step)
+    return failures + _run(figure, scale, alone, 1, store, step)
 
 
 def _run(

@@ -1,0 +1,284 @@
+"""Three poles: incremental KBSF against batch KBSF and fitted Q iteration with extra-trees (FQIT).
+
+Paper: section 5.2.2, 50 runs: a batch of 10^6 random transitions, then nine that are 0.3-greedy, 256 test states.  As in
+``poles``: gravity "up" is the paper's, very probably; start at the origin, forces -10 and 10 N, standard deviations.  The
+paper truncates the kernels at representative states (mu) and at sampled next states (mu-bar), in each batch, and not those
+it acts by: so do we; READINGS are others.  FQIT forgets a batch when the next one comes.  Deviation: at the laptop's scale
+FQIT has batches of 10^5, but for one run.  The rules of the verdicts are in ``triple_pole_claims``.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from experiments.drawing import curve, new_figure, paper_value
+from experiments.study import Job, Row, Settings, Timer, Verdict, distinct, generator, interval, select, timing
+from kbrl import KBSF, FittedQ, Transitions
+from kbrl.arrays import Array, Floats
+from kbrl.model.kernels import Kernel
+from kbrl.policy.q_functions import GreedyPolicy, RepQ
+from kbrl.policy.rules import EpsilonGreedy
+from kbrl.tasks import PoleBalancing
+from kbrl.tasks.feasibility import feasibility
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "Three poles: incremental KBSF, batch KBSF and FQIT"
+
+N_BATCH, N_BATCHES = 1_000_000, 10  # t_m = t_v, and n = 10^7
+FEWER = 100_000  # the laptop's batch
+EPSILON = 0.3
+M = 200  # representative states by k-means, to start with
+GROW_BELOW = 0.01
+TAU, TAU_BAR, MU, MU_BAR = 100.0, 1.0, 50, 10
+ETAS = (10_000, 1_000, 100)  # of FQIT; with ten batches the first two
+N_TREES, N_ITERATIONS, FREEZE_AFTER = 30, 50, 10
+DECISIONS = 3000
+SLICE = 10_000  # transitions of an update where its memory is measured
+GRAVITIES = ("up", "down")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the paper leaves open, read in one way."""
+
+    text: str
+    task: dict[str, Any] = field(default_factory=dict)
+    learner: dict[str, Any] = field(default_factory=dict)
+    acting: int | None = None  # neighbours of the kernels that it acts by; None: all
+
+
+READINGS = {
+    "ours": Reading("as it stands"),
+    "acting": Reading("acting truncated by mu-bar as well", acting=MU_BAR),
+    "exact": Reading("the mu nearest of all batches", learner={"neighborhoods": "exact"}),
+    "untruncated": Reading("no mu-bar", learner={"rep_neighbors": None}),
+    "dense": Reading(
+        "no mu, no mu-bar, tau 1", learner={"sample_neighbors": None, "rep_neighbors": None, "sample_width": 1.0}
+    ),
+    "box": Reading("starts in the test box", {"start": "test box"}),
+    "raw": Reading("raw units", learner={"scaling": None}),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a scale runs; each list of runs is (gravity, transitions of a batch, number of runs)."""
+
+    kbsf: tuple[tuple[str, int, int], ...]
+    timed_kbsf: int  # transitions of a batch of the run that is timed
+    one_batch: tuple[tuple[str, int, int], ...]  # of FQIT
+    ten_batches: tuple[tuple[str, int, int], ...]
+    timed_fqit: int
+    reading: tuple[str, int, int]
+    readings: tuple[str, ...] = tuple(READINGS)[1:]
+    n_batches: int = N_BATCHES
+    etas: tuple[int, ...] = ETAS
+    n_iterations: int = N_ITERATIONS
+    decisions: int = DECISIONS
+    budget: int = 2**20  # of the exhaustive search for states that cannot be balanced
+
+
+SIZES = {
+    "smoke": Size(
+        kbsf=(("up", 2000, 1), ("down", 2000, 1)),
+        timed_kbsf=2000,
+        one_batch=(("up", 2000, 1),),
+        ten_batches=(("up", 2000, 1),),
+        timed_fqit=2000,
+        reading=("up", 2000, 1),
+        readings=("acting",),
+        n_batches=2,
+        etas=(1000, 500),
+        n_iterations=12,
+        decisions=100,
+        budget=2**10,
+    ),
+    "laptop": Size(
+        kbsf=(("up", N_BATCH, 4), ("down", N_BATCH, 1), ("up", FEWER, 4)),
+        timed_kbsf=N_BATCH,
+        one_batch=(("up", FEWER, 3), ("down", FEWER, 1)),
+        ten_batches=(("up", FEWER, 1),),
+        timed_fqit=N_BATCH,
+        reading=("up", FEWER, 4),
+    ),
+    "paper": Size(
+        kbsf=(("up", N_BATCH, 50), ("down", N_BATCH, 50)),
+        timed_kbsf=N_BATCH,
+        one_batch=(("up", N_BATCH, 50), ("down", N_BATCH, 50)),
+        ten_batches=(("up", N_BATCH, 50),),
+        timed_fqit=N_BATCH,
+        reading=("up", N_BATCH, 50),
+        budget=20_000_000,
+    ),
+}
+
+
+def jobs(scale: str) -> list[Job]:
+    """Rates side by side; one run of iKBSF and one of FQIT, which are compared in time, one at a time."""
+    size = SIZES[scale]
+    found = [Job(_settings("ceiling", "down", 0, scale), 0), Job(_settings("memory", "up", size.timed_kbsf, scale), 0)]
+    # What takes longest comes first, so that no core has to wait for it.
+    lists: list[tuple[str, tuple[tuple[str, int, int], ...], dict[str, Any]]] = [
+        ("FQIT, ten batches", size.ten_batches, {}),
+        ("iKBSF", size.kbsf, {"reading": "ours"}),
+        ("FQIT", size.one_batch, {}),
+    ]
+    lists += [("iKBSF", (size.reading,), {"reading": name}) for name in size.readings]
+    for part, runs, more in lists:
+        for gravity, n_batch, n_runs in runs:
+            settings = _settings(part, gravity, n_batch, scale) | more
+            found += [Job(settings, seed) for seed in range(n_runs)]
+    timed_kbsf = _settings("time of iKBSF", "up", size.timed_kbsf, scale) | {"reading": "ours"}
+    timed_fqit = _settings("time of FQIT", "up", size.timed_fqit, scale)
+    return [*found, Job(timed_kbsf, 0, alone=True), Job(timed_fqit, 0, alone=True)]
+
+
+def _settings(part: str, gravity: str, n_batch: int, scale: str) -> Settings:
+    return {"part": part, "gravity": gravity, "n_batch": n_batch, "size": scale}
+
+
+def measure(settings: Settings, seed: int) -> Iterator[Row]:
+    """Run one part."""
+    parts = {
+        "iKBSF": _ikbsf,
+        "time of iKBSF": _ikbsf,
+        "FQIT": _one_batch,
+        "FQIT, ten batches": _ten_batches,
+        "time of FQIT": _timed_fqit,
+        "memory": _memory,
+        "ceiling": _ceiling,
+    }
+    yield from parts[settings["part"]](settings, SIZES[settings["size"]], seed)
+
+
+def _ikbsf(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
+    """Learn batch by batch; the first batch also goes to batch KBSF, which does not grow."""
+    reading, is_timed = READINGS[settings["reading"]], settings["part"] == "time of iKBSF"
+    task = PoleBalancing(3, gravity=settings["gravity"], **reading.task)
+    learner = _new_kbsf(reading, seed, n_jobs=None if is_timed else 1)
+    if is_timed:
+        _new_kbsf(reading, seed).fit(task.collect(1000, random_state=0))  # compile
+
+    def learn(log: Transitions) -> GreedyPolicy:
+        learner.partial_fit(log)
+        return _policy(learner, reading)
+
+    for row, log, policy in _batches(task, learn, settings["n_batch"], size.n_batches, seed):
+        if row["batch"] == 1 and settings["reading"] == "ours":
+            batch = _new_kbsf(reading, seed, n_jobs=1).set_params(grow_below=None).fit(log)
+            one = {"method": "batch KBSF", "n": len(log), "batch": 1, "m": len(batch.reps_)}
+            yield one | _judged(task, _policy(batch, reading), size)
+        yield {"method": "iKBSF", "m": len(learner.reps_)} | row | _judged(task, policy, size)
+
+
+def _one_batch(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
+    for eta in size.etas:
+        yield from _fqit(settings, size, seed, eta, 1)
+
+
+def _ten_batches(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
+    for eta in size.etas[:2]:
+        yield from _fqit(settings, size, seed, eta, size.n_batches)
+
+
+def _timed_fqit(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
+    yield from _fqit(settings, size, seed, size.etas[1], 1)
+
+
+def _fqit(settings: Settings, size: Size, seed: int, eta: int, n_batches: int) -> Iterator[Row]:
+    task = PoleBalancing(3, gravity=settings["gravity"])
+    options: dict[str, Any] = {"n_trees": N_TREES, "freeze_after": FREEZE_AFTER, "min_split": eta}
+    if settings["part"] == "time of FQIT":
+        FittedQ(2, **options).fit(task.collect(1000, random_state=0))  # compile
+
+    def learn(log: Transitions) -> GreedyPolicy:
+        # The runner gives both cores to what runs alone, and one to others.
+        n_jobs = None if settings["part"] == "time of FQIT" else 1
+        return FittedQ(size.n_iterations, **options, random_state=seed, n_jobs=n_jobs).fit(log).policy()
+
+    for row, _, policy in _batches(task, learn, settings["n_batch"], n_batches, seed):
+        yield {"method": f"FQIT({eta})", "eta": eta} | row | _judged(task, policy, size)
+
+
+def _batches(
+    task: PoleBalancing, learn: Callable[[Transitions], GreedyPolicy], n_batch: int, n_batches: int, seed: int
+) -> Iterator[tuple[Row, Transitions, GreedyPolicy]]:
+    """Collect, learn, and again by the policy that was learnt; seconds are those of all batches so far."""
+    rng, policy = generator(seed), None
+    sampled, learnt = Timer(), Timer()
+    for batch in range(1, n_batches + 1):
+        explores = None if policy is None else EpsilonGreedy(policy, EPSILON, range(len(task.actions)), rng)
+        with timing() as timer:
+            log = task.collect(n_batch, explores, rng)
+        _add(sampled, timer)
+        with timing() as timer:
+            policy = learn(log)
+        _add(learnt, timer)
+        row = {"batch": batch, "n": batch * n_batch, "sampling_seconds": round(sampled.seconds, 3)}
+        yield row | {"seconds": round(learnt.seconds, 3), "cpu_seconds": round(learnt.cpu_seconds, 3)}, log, policy
+
+
+def _add(total: Timer, timer: Timer) -> None:
+    total.seconds += timer.seconds
+    total.cpu_seconds += timer.cpu_seconds
+
+
+def _memory(settings: Settings, _: Size, seed: int) -> Iterator[Row]:
+    """What the model takes, and the most that it takes during updates of a whole batch, and of slices of one."""
+    n_batch, reading = settings["n_batch"], READINGS["ours"]
+    log = PoleBalancing(3, gravity="up").collect(n_batch, random_state=generator(seed))
+    a_transition = sum(_n_bytes(entry) for entry in vars(log[: min(SLICE, n_batch)]).values()) / min(SLICE, n_batch)
+    for n_slice in (n_batch, min(SLICE, n_batch)):
+        learner = _new_kbsf(reading, seed, n_jobs=1).partial_fit(log[:n_slice])
+        slices = [log[first : first + n_slice] for first in range(0, min(n_batch, 20 * n_slice), n_slice)]
+        tracemalloc.start()
+        for part in slices:
+            learner.partial_fit(part)
+            _policy(learner, reading)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        kept = [*vars(learner.statistics_).values(), learner.mdp_.stacked, learner.mdp_.rewards, learner.reps_]
+        row = {"n_slice": n_slice, "m": len(learner.reps_), "model_mb": sum(map(_n_bytes, kept)) / 1e6}
+        yield row | {"update_mb": round(peak / 1e6, 2), "transition_bytes": a_transition}
+
+
+def _n_bytes(entry: Any) -> int:
+    if isinstance(entry, list):
+        return sum(map(_n_bytes, entry))
+    if sparse.issparse(entry):
+        return int(entry.data.nbytes + entry.indices.nbytes + entry.indptr.nbytes)
+    return int(entry.nbytes) if isinstance(entry, np.ndarray) else 0
+
+
+def _ceiling(settings: Settings, size: Size, _: int) -> Iterator[Row]:
+    """What nobody can exceed: bounds of the share of test states that can be balanced at all."""
+    task = PoleBalancing(3, gravity=settings["gravity"])
+    low, high = feasibility(task, n_decisions=size.decisions, beam_width=200, budget=size.budget).ceiling
+    yield {"low": round(low, 4), "high": round(high, 4)}
+
+
+def _new_kbsf(reading: Reading, seed: int, n_jobs: int | None = None) -> KBSF:
+    learner = KBSF(M, "k-means", TAU, TAU_BAR, MU, MU_BAR, grow_below=GROW_BELOW, random_state=seed, n_jobs=n_jobs)
+    return learner.set_params(neighborhoods="per_chunk").set_params(**reading.learner)
+
+
+def _policy(learner: KBSF, reading: Reading) -> GreedyPolicy:
+    """Solve the model and return the policy that is greedy in it."""
+    at = Kernel(TAU_BAR, neighbors=reading.acting).at(learner.reps_ / learner.scale_)
+    return GreedyPolicy(RepQ(at, learner.rep_q_), learner.scale_, learner.action_labels_)
+
+
+def _judged(task: PoleBalancing, policy: Callable[[Floats], Array], size: Size) -> dict[str, float]:
+    """Return the success rates from the 256 corners of the test box, and from the centres of 256 cells."""
+    names = {"rate": "corners", "cells": "corners cells"}
+    found = {key: task.evaluate(policy, name, max_steps=size.decisions) for key, name in names.items()}
+    return {key: round(task.success_rate(evaluation), 4) for key, evaluation in found.items()}

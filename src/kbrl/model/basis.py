@@ -158,7 +158,7 @@ _limits: list[Any] = []  # the one limit in force, and how many hold it: threads
 
 
 @contextmanager
-def _one_blas_thread() -> Iterator[None]:
+def one_blas_thread() -> Iterator[None]:
     """Hold BLAS to one thread until the last of those who ask for it is done."""
     with _limit_lock:
         if not _limits:
@@ -179,7 +179,7 @@ def for_each_action(work: Callable[[int], None], n_actions: int, n_jobs: int) ->
 
     BLAS is held to one thread: its own threads would compete with ours on blocks that are too small for them.
     """
-    with _one_blas_thread():
+    with one_blas_thread():
         if n_jobs == 1 or n_actions == 1:
             for action in range(n_actions):
                 work(action)

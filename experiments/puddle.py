@@ -217,11 +217,11 @@ def draw(rows: list[Row]) -> Figure:
     _draw_returns(panels[0, 0], select(kbsf, over="m"), "m")
     _draw_level(panels[0, 0], best_kbrl(kbrl, top), "return", f"KBRL({top})")
     _draw_times(panels[0, 1], select(times, over="m"), "m")
-    _draw_level(panels[0, 1], select(timed, n=top), "seconds", f"KBRL({top})")
+    _draw_level(panels[0, 1], select(timed, n=top), "cpu_seconds", f"KBRL({top})")
     _draw_returns(panels[1, 0], select(kbsf, over="n"), "n")
     curve(panels[1, 0], [row for n in distinct(kbrl, "n") for row in best_kbrl(kbrl, n)], "n", "return", "KBRL")
     _draw_times(panels[1, 1], select(times, over="n"), "n")
-    curve(panels[1, 1], timed, "n", "seconds", "KBRL")
+    curve(panels[1, 1], timed, "n", "cpu_seconds", "KBRL")
     panels[1, 1].set_xscale("log")
     _draw_widths(panels[2, 0], select(kbsf, over="m"))
     _draw_kbrl(panels[2, 1], select(kbrl, n=top), select(rows, part="reading"))
@@ -243,8 +243,10 @@ def _draw_returns(axes: Axes, rows: list[Row], x: str) -> None:
 
 
 def _draw_times(axes: Axes, rows: list[Row], x: str) -> None:
-    curve(axes, rows, x, "seconds", "KBSF")
-    axes.set(title=f"time over {x}{_fixed(rows, x)}", xlabel=WHAT[x], ylabel="seconds to find a policy", yscale="log")
+    curve(axes, rows, x, "cpu_seconds", "KBSF")
+    axes.set(
+        title=f"time over {x}{_fixed(rows, x)}", xlabel=WHAT[x], ylabel="CPU seconds to find a policy", yscale="log"
+    )
 
 
 def _fixed(rows: list[Row], x: str) -> str:

@@ -24,7 +24,7 @@ def returns(value=3.0, difference=0.0, gap=0.0):
 def times(ratio):
     """A batch of 10 ms; chunks cost ``ratio`` times that, whether values are solved each time or once."""
     return [
-        {"part": "times", "seed": seed, "iota": iota, "t_v": t_v, "seconds": 0.01 * (1.0 if iota == N else ratio)}
+        {"part": "times", "seed": seed, "iota": iota, "t_v": t_v, "cpu_seconds": 0.01 * (1.0 if iota == N else ratio)}
         for seed in SEEDS
         for iota in INTERVALS
         for t_v in {iota, N}

@@ -21,12 +21,12 @@ def kbsf(over, n, m, value, tau=0.1):
 
 
 def kbrl(n, value, tau=0.1, seconds=1.0, **more):
-    row = {"part": "KBRL", "n": n, "tau": tau, "seconds": seconds, "operations": 1000.0, "reached": 1.0} | more
+    row = {"part": "KBRL", "n": n, "tau": tau, "cpu_seconds": seconds, "operations": 1000.0, "reached": 1.0} | more
     return [row | {"seed": seed, "return": found} for seed, found in spread(value).items()]
 
 
 def times(n, seconds, m=M, over="n"):
-    row = {"part": "times", "over": over, "n": n, "m": m, "seconds": seconds, "operations": 20.0}
+    row = {"part": "times", "over": over, "n": n, "m": m, "cpu_seconds": seconds, "operations": 20.0}
     return [row | {"seed": seed} for seed in SEEDS]
 
 

@@ -23,8 +23,9 @@ from kbrl.data.faults import LogError
 from kbrl.data.labels import label_array
 from kbrl.data.parts import Facts, Part, agree, cut, find_columns, light_columns, look_at, parts_of
 from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
-from kbrl.learners.cluster import RETRIES, OnCluster, Step, find_client, map_on
+from kbrl.learners.cluster import find_client
 from kbrl.learners.kbsf import KBSF
+from kbrl.learners.on_cluster import RETRIES, OnCluster, Step, map_on
 from kbrl.learners.streamed import check_n_rows, sample_rows_for, start_from
 from kbrl.model.basis import Basis
 from kbrl.model.statistics import Statistics, new_statistics

@@ -142,14 +142,18 @@ class KernelAt:
         """Return the index of the point nearest to each state."""
         return self.tree.query(states)[1].astype(np.intp)
 
-    def _sparse_weights(self, states: Floats) -> sparse.csr_array:
+    def neighbor_weights(self, states: Floats) -> tuple[Floats, Integers]:
+        """Return the weights of the nearest points and their places, (n_states, n_neighbors) each."""
         n_points = len(self.points)
         n_neighbors = min(self.kernel.neighbors or n_points, n_points)
         distances, indices = self.tree.query(states, k=[*range(1, n_neighbors + 1)])
         z = np.minimum(distances * self.inverse_widths[indices], FARTHEST)
-        row_starts = np.arange(0, z.size + 1, n_neighbors)
-        values = normalized(z, self.kernel.profile)
-        return sparse.csr_array((values.ravel(), indices.ravel(), row_starts), shape=(len(states), n_points))
+        return normalized(z, self.kernel.profile), indices
+
+    def _sparse_weights(self, states: Floats) -> sparse.csr_array:
+        values, indices = self.neighbor_weights(states)
+        row_starts = np.arange(0, values.size + 1, values.shape[1])
+        return sparse.csr_array((values.ravel(), indices.ravel(), row_starts), shape=(len(states), len(self.points)))
 
 
 def blocks(n_rows: int, n_block: int = BLOCK_ROWS) -> list[slice]:

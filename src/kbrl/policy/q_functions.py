@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from kbrl.model.kernels import Kernel, KernelAt, blocks
 
 # Entries of a block of weights; bounds the memory of a question about many states.
 _BLOCK_ENTRIES = 2**22
+_FEW = 100  # states
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,19 +31,36 @@ class RepQ:
     weights: KernelAt
     rep_q: Floats  # (n_reps, n_actions), -inf where unavailable
 
+    @cached_property
+    def known(self) -> Booleans:
+        """Where something is known, (n_reps, n_actions)."""
+        return np.isfinite(self.rep_q)
+
+    @cached_property
+    def filled(self) -> Floats:
+        """The values, with 0 where nothing is known, (n_reps, n_actions)."""
+        return np.where(self.known, self.rep_q, 0.0)
+
+    @cached_property
+    def _all_known(self) -> bool:
+        return bool(self.known.all())
+
     def __call__(self, states: Floats) -> Floats:
         """Return Q, (n_states, n_actions), of scaled states."""
-        known = np.isfinite(self.rep_q)
-        q = np.where(known, self.rep_q, 0.0)
-        if known.all():
-            return _in_blocks(lambda rows: self.weights.weights(states[rows]) @ q, len(states), len(q))
-        return _in_blocks(lambda rows: self._where_known(states[rows], q, known), len(states), len(q))
+        compute = self._mixed if self._all_known else self._where_known
+        return _in_blocks(lambda rows: compute(states[rows]), len(states), len(self.rep_q))
 
-    def _where_known(self, states: Floats, q: Floats, known: Booleans) -> Floats:
+    def _mixed(self, states: Floats) -> Floats:
+        if self.weights.kernel.neighbors is None or len(states) > _FEW:
+            return self.weights.weights(states) @ self.filled
+        shares, places = self.weights.neighbor_weights(states)  # a sparse matrix takes longer to make than to use
+        return np.asarray(sum(share[:, None] * self.filled[place] for share, place in zip(shares.T, places.T)))
+
+    def _where_known(self, states: Floats) -> Floats:
         """Share the weight of representative states that know nothing of an action among those that do."""
         weights = self.weights.weights(states)
-        mass = weights @ known.astype(np.float64)
-        total = weights @ q
+        mass = weights @ self.known.astype(np.float64)
+        total = weights @ self.filled
         return np.divide(total, mass, out=np.full_like(total, -np.inf), where=mass > 0)
 
 

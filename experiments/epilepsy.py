@@ -232,9 +232,7 @@ def _ep1(rows: list[Row]) -> Verdict:
         said = ", ".join(f"{method} {_said(group)}" for method, group in best.items() if group)
         texts.append(f"{source}: 1 Hz {one['seizures']:.3f} / {one['pulses']:.3f}, {said}")
         notes.append(f"{source}: " + "; ".join(f"{name}: {_said(group)}" for name, group in groups.items()))
-        holds |= source == "recordings" and all(better.values())
-        if "recordings" not in distinct(rows, "source"):
-            holds = all(better.values())
+        holds |= source in _judged_by(rows) and all(better.values())
     note = (
         "Fractions of seizures / of pulses. Holds if KBSF and FQIT(20) each have a policy with fewer of both than 1 Hz "
         f"on the recordings where they were run. The best tau-bar of each. All: {'. '.join(notes)}."
@@ -242,16 +240,21 @@ def _ep1(rows: list[Row]) -> Verdict:
     return Verdict("EP1", "; ".join(texts), len(select(rows, part="kernels", method="KBSF", tau_bar=1.0)), holds, note)
 
 
+def _judged_by(rows: list[Row]) -> list[str]:
+    """The recordings, where they were run, decide."""
+    return ["recordings"] if select(rows, source="recordings") else ["substitute"]
+
+
 def _ep2(rows: list[Row]) -> Verdict:
     advances = []
-    for source in distinct(rows, "source"):
+    for source in _judged_by(rows):
         groups, fixed = _found(rows, source)
         for name, group in groups.items():
             if name.startswith(("LSPI", "FQIT(200)")) and any(_dominates(group, row) for row in fixed):
                 advances.append(f"{source}: {name} ({_said(group)})")
     ours = "; ".join(advances) or "none is better than a fixed frequency in both"
     note = (
-        "Holds if no policy of LSPI or FQIT(200) has fewer seizures and fewer pulses than one of the fixed frequencies."
+        "Holds if none of LSPI's and FQIT(200)'s policies has fewer seizures and fewer pulses than a fixed frequency."
     )
     return Verdict("EP2", ours, len(select(rows, method="FQIT", eta=200)), not advances, note)
 

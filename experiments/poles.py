@@ -118,8 +118,8 @@ def _each(*runs: int) -> dict[tuple[int, str], int]:
 
 SIZES = {
     "smoke": Size(
-        _each(1, 1, 1, 1),
-        _each(1, 0, 1, 0),
+        _each(1, 0, 1, 1),
+        _each(1, 0, 0, 0),
         1,
         n={1: 2000, 2: 4000},
         all_m={1: (10, 30), 2: (20, 40)},

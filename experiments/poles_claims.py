@@ -82,15 +82,20 @@ def _po3(rows: list[Row]) -> Verdict:
     if not best:
         return _unknown("PO3", f"Needs KBSF({N[2]}, {MANY_M}) with gravity up.")
     mean, half, n_runs = interval(best, "rate")
-    of_lspi = select(rows, part="LSPI", n_poles=2, gravity="up")
-    tops = {name: _top(select(of_lspi, method=name)) for name in (*LSPIS, "KBSF")}
-    beside = "; ".join(f"{name} {shown(*interval(top, 'rate')[:2])}" for name, top in tops.items() if top)
     note = (
         f"Gravity up, test set (a), tau-bar {best[0]['tau_bar']:g}; holds if the mean is over {TWO_POLES_OVER:g}. "
-        f"At the n of LSPI's runs ({_list(distinct(of_lspi, 'n'))}), best of m {_list(distinct(of_lspi, 'm'))}: "
-        f"{beside}. {_down(rows, 2, own)}"
+        f"{_beside_lspi(select(rows, part='LSPI', n_poles=2, gravity='up'))} {_down(rows, 2, own)}"
     )
     return Verdict("PO3", shown(mean, half), n_runs, mean > TWO_POLES_OVER, note)
+
+
+def _beside_lspi(rows: list[Row]) -> str:
+    """Say what LSPI, and KBSF beside it, give on two poles."""
+    tops = {name: _top(select(rows, method=name)) for name in (*LSPIS, "KBSF")}
+    found = "; ".join(f"{name} {shown(*interval(top, 'rate')[:2])}" for name, top in tops.items() if top)
+    if not found:
+        return "LSPI was not run."
+    return f"With n = {_list(distinct(rows, 'n'))}, best of m {_list(distinct(rows, 'm'))} and tau-bar: {found}."
 
 
 def _po4(rows: list[Row]) -> Verdict:

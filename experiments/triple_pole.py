@@ -1,10 +1,10 @@
 """Three poles: incremental KBSF against batch KBSF and fitted Q iteration with extra-trees (FQIT).
 
-Paper: section 5.2.2, 50 runs: a batch of 10^6 random transitions, then nine that are 0.3-greedy, 256 test states.  As in
-``poles``: gravity "up" is the paper's, very probably; start at the origin, forces -10 and 10 N, standard deviations.  The
-paper truncates the kernels at representative states (mu) and at sampled next states (mu-bar), in each batch, and not those
-it acts by: so do we; READINGS are others.  FQIT forgets a batch when the next one comes.  Deviation: at the laptop's scale
-FQIT has batches of 10^5, but for one run.  The rules of the verdicts are in ``triple_pole_claims``.
+Paper: section 5.2.2, 50 runs: a batch of 10^6 random transitions, then nine that are 0.3-greedy; 256 test states.  As
+in ``poles``, gravity "up" is the paper's, very probably; start at the origin, forces of -10 and 10 N, standard
+deviations.  The paper truncates the kernels at representative states (mu) and at sampled next states (mu-bar), batch by
+batch, and does not speak of those it acts by: so do we; READINGS are others.  FQIT forgets a batch when the next comes.
+Deviation: at the laptop's scale FQIT has batches of 10^5, but for one run.  Rules of the verdicts: triple_pole_claims.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from experiments.drawing import curve, new_figure, paper_value
-from experiments.study import Job, Row, Settings, Timer, Verdict, distinct, generator, interval, select, timing
+from experiments.study import Job, Row, Settings, Timer, Verdict, generator, timing
 from kbrl import KBSF, FittedQ, Transitions
 from kbrl.arrays import Array, Floats
 from kbrl.model.kernels import Kernel
@@ -28,7 +27,6 @@ from kbrl.tasks import PoleBalancing
 from kbrl.tasks.feasibility import feasibility
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 TITLE = "Three poles: incremental KBSF, batch KBSF and FQIT"
@@ -57,7 +55,7 @@ class Reading:
 
 
 READINGS = {
-    "ours": Reading("as it stands"),
+    "ours": Reading("ours"),
     "acting": Reading("acting truncated by mu-bar as well", acting=MU_BAR),
     "exact": Reading("the mu nearest of all batches", learner={"neighborhoods": "exact"}),
     "untruncated": Reading("no mu-bar", learner={"rep_neighbors": None}),
@@ -71,16 +69,13 @@ READINGS = {
 
 @dataclass(frozen=True)
 class Size:
-    """How much a scale runs; each list of runs is (gravity, transitions of a batch, number of runs)."""
+    """How much a scale runs; runs are given by gravity, transitions of a batch, batches, and their number."""
 
-    kbsf: tuple[tuple[str, int, int], ...]
-    timed_kbsf: int  # transitions of a batch of the run that is timed
-    one_batch: tuple[tuple[str, int, int], ...]  # of FQIT
-    ten_batches: tuple[tuple[str, int, int], ...]
-    timed_fqit: int
-    reading: tuple[str, int, int]
+    kbsf: tuple[tuple[str, int, int, int], ...]
+    fqit: tuple[tuple[str, int, int, int], ...]  # of which those with the smallest eta have one batch
+    timed: tuple[str, int, int, int]  # of which FQIT has one batch
+    reading: tuple[str, int, int, int]
     readings: tuple[str, ...] = tuple(READINGS)[1:]
-    n_batches: int = N_BATCHES
     etas: tuple[int, ...] = ETAS
     n_iterations: int = N_ITERATIONS
     decisions: int = DECISIONS
@@ -89,61 +84,55 @@ class Size:
 
 SIZES = {
     "smoke": Size(
-        kbsf=(("up", 2000, 1), ("down", 2000, 1)),
-        timed_kbsf=2000,
-        one_batch=(("up", 2000, 1),),
-        ten_batches=(("up", 2000, 1),),
-        timed_fqit=2000,
-        reading=("up", 2000, 1),
+        kbsf=(("up", 2000, 2, 1),),
+        fqit=(("up", 2000, 2, 1),),
+        timed=("up", 2000, 2, 1),
+        reading=("up", 2000, 2, 1),
         readings=("acting",),
-        n_batches=2,
         etas=(1000, 500),
         n_iterations=12,
         decisions=100,
         budget=2**10,
     ),
     "laptop": Size(
-        kbsf=(("up", N_BATCH, 4), ("down", N_BATCH, 1), ("up", FEWER, 4)),
-        timed_kbsf=N_BATCH,
-        one_batch=(("up", FEWER, 3), ("down", FEWER, 1)),
-        ten_batches=(("up", FEWER, 1),),
-        timed_fqit=N_BATCH,
-        reading=("up", FEWER, 4),
+        kbsf=(("up", N_BATCH, N_BATCHES, 3), ("down", N_BATCH, N_BATCHES, 1), ("up", FEWER, N_BATCHES, 4)),
+        fqit=(("up", FEWER, N_BATCHES, 2), ("down", FEWER, 1, 1)),
+        timed=("up", N_BATCH, N_BATCHES, 1),
+        reading=("up", FEWER, N_BATCHES, 3),
     ),
     "paper": Size(
-        kbsf=(("up", N_BATCH, 50), ("down", N_BATCH, 50)),
-        timed_kbsf=N_BATCH,
-        one_batch=(("up", N_BATCH, 50), ("down", N_BATCH, 50)),
-        ten_batches=(("up", N_BATCH, 50),),
-        timed_fqit=N_BATCH,
-        reading=("up", N_BATCH, 50),
+        kbsf=(("up", N_BATCH, N_BATCHES, 50), ("down", N_BATCH, N_BATCHES, 50)),
+        fqit=(("up", N_BATCH, N_BATCHES, 50), ("down", N_BATCH, 1, 50)),
+        timed=("up", N_BATCH, N_BATCHES, 5),
+        reading=("up", N_BATCH, N_BATCHES, 50),
         budget=20_000_000,
     ),
 }
 
 
 def jobs(scale: str) -> list[Job]:
-    """Rates side by side; one run of iKBSF and one of FQIT, which are compared in time, one at a time."""
+    """Rates side by side; runs of iKBSF and of FQIT(1000) that are compared in time, one at a time."""
     size = SIZES[scale]
-    found = [Job(_settings("ceiling", "down", 0, scale), 0), Job(_settings("memory", "up", size.timed_kbsf, scale), 0)]
+    gravity, n_batch, n_batches, n_timed = size.timed
     # What takes longest comes first, so that no core has to wait for it.
-    lists: list[tuple[str, tuple[tuple[str, int, int], ...], dict[str, Any]]] = [
-        ("FQIT, ten batches", size.ten_batches, {}),
-        ("iKBSF", size.kbsf, {"reading": "ours"}),
-        ("FQIT", size.one_batch, {}),
-    ]
-    lists += [("iKBSF", (size.reading,), {"reading": name}) for name in size.readings]
-    for part, runs, more in lists:
-        for gravity, n_batch, n_runs in runs:
-            settings = _settings(part, gravity, n_batch, scale) | more
+    found = []
+    for eta in size.etas[1::-1] + size.etas[2:]:
+        for gravity_, n_batch_, n_batches_, n_runs in size.fqit:
+            most = n_batches_ if eta in size.etas[:2] else 1
+            settings = _settings("FQIT", gravity_, n_batch_, most, scale) | {"eta": eta}
             found += [Job(settings, seed) for seed in range(n_runs)]
-    timed_kbsf = _settings("time of iKBSF", "up", size.timed_kbsf, scale) | {"reading": "ours"}
-    timed_fqit = _settings("time of FQIT", "up", size.timed_fqit, scale)
-    return [*found, Job(timed_kbsf, 0, alone=True), Job(timed_fqit, 0, alone=True)]
+    for reading, run in [("ours", run) for run in size.kbsf] + [(name, size.reading) for name in size.readings]:
+        settings = _settings("iKBSF", *run[:3], scale) | {"reading": reading}
+        found += [Job(settings, seed) for seed in range(run[3])]
+    found += [Job(_settings("ceiling", "down", 0, 0, scale), 0)]
+    found += [Job(_settings("memory", gravity, n_batch, n_batches, scale), 0)]
+    timed_kbsf = _settings("time of iKBSF", gravity, n_batch, n_batches, scale) | {"reading": "ours"}
+    timed_fqit = _settings("time of FQIT", gravity, n_batch, 1, scale) | {"eta": size.etas[1]}
+    return found + [Job(timed, seed, alone=True) for timed in (timed_kbsf, timed_fqit) for seed in range(n_timed)]
 
 
-def _settings(part: str, gravity: str, n_batch: int, scale: str) -> Settings:
-    return {"part": part, "gravity": gravity, "n_batch": n_batch, "size": scale}
+def _settings(part: str, gravity: str, n_batch: int, n_batches: int, scale: str) -> Settings:
+    return {"part": part, "gravity": gravity, "n_batch": n_batch, "n_batches": n_batches, "size": scale}
 
 
 def measure(settings: Settings, seed: int) -> Iterator[Row]:
@@ -151,9 +140,8 @@ def measure(settings: Settings, seed: int) -> Iterator[Row]:
     parts = {
         "iKBSF": _ikbsf,
         "time of iKBSF": _ikbsf,
-        "FQIT": _one_batch,
-        "FQIT, ten batches": _ten_batches,
-        "time of FQIT": _timed_fqit,
+        "FQIT": _fqit,
+        "time of FQIT": _fqit,
         "memory": _memory,
         "ceiling": _ceiling,
     }
@@ -172,7 +160,7 @@ def _ikbsf(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
         learner.partial_fit(log)
         return _policy(learner, reading)
 
-    for row, log, policy in _batches(task, learn, settings["n_batch"], size.n_batches, seed):
+    for row, log, policy in _batches(task, learn, settings, seed):
         if row["batch"] == 1 and settings["reading"] == "ours":
             batch = _new_kbsf(reading, seed, n_jobs=1).set_params(grow_below=None).fit(log)
             one = {"method": "batch KBSF", "n": len(log), "batch": 1, "m": len(batch.reps_)}
@@ -180,42 +168,28 @@ def _ikbsf(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
         yield {"method": "iKBSF", "m": len(learner.reps_)} | row | _judged(task, policy, size)
 
 
-def _one_batch(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
-    for eta in size.etas:
-        yield from _fqit(settings, size, seed, eta, 1)
-
-
-def _ten_batches(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
-    for eta in size.etas[:2]:
-        yield from _fqit(settings, size, seed, eta, size.n_batches)
-
-
-def _timed_fqit(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
-    yield from _fqit(settings, size, seed, size.etas[1], 1)
-
-
-def _fqit(settings: Settings, size: Size, seed: int, eta: int, n_batches: int) -> Iterator[Row]:
-    task = PoleBalancing(3, gravity=settings["gravity"])
-    options: dict[str, Any] = {"n_trees": N_TREES, "freeze_after": FREEZE_AFTER, "min_split": eta}
-    if settings["part"] == "time of FQIT":
-        FittedQ(2, **options).fit(task.collect(1000, random_state=0))  # compile
+def _fqit(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
+    task, is_timed = PoleBalancing(3, gravity=settings["gravity"]), settings["part"] == "time of FQIT"
+    options: dict[str, Any] = {"n_trees": N_TREES, "freeze_after": FREEZE_AFTER, "min_split": settings["eta"]}
+    if is_timed:
+        FittedQ(FREEZE_AFTER + 1, **options).fit(task.collect(1000, random_state=0))  # compile
 
     def learn(log: Transitions) -> GreedyPolicy:
-        # The runner gives both cores to what runs alone, and one to others.
-        n_jobs = None if settings["part"] == "time of FQIT" else 1
-        return FittedQ(size.n_iterations, **options, random_state=seed, n_jobs=n_jobs).fit(log).policy()
+        learner = FittedQ(size.n_iterations, **options, random_state=seed, n_jobs=None if is_timed else 1)
+        return learner.fit(log).policy()
 
-    for row, _, policy in _batches(task, learn, settings["n_batch"], n_batches, seed):
-        yield {"method": f"FQIT({eta})", "eta": eta} | row | _judged(task, policy, size)
+    for row, _, policy in _batches(task, learn, settings, seed):
+        yield {"method": f"FQIT({settings['eta']})"} | row | _judged(task, policy, size)
 
 
 def _batches(
-    task: PoleBalancing, learn: Callable[[Transitions], GreedyPolicy], n_batch: int, n_batches: int, seed: int
+    task: PoleBalancing, learn: Callable[[Transitions], GreedyPolicy], settings: Settings, seed: int
 ) -> Iterator[tuple[Row, Transitions, GreedyPolicy]]:
     """Collect, learn, and again by the policy that was learnt; seconds are those of all batches so far."""
     rng, policy = generator(seed), None
     sampled, learnt = Timer(), Timer()
-    for batch in range(1, n_batches + 1):
+    n_batch = settings["n_batch"]
+    for batch in range(1, settings["n_batches"] + 1):
         explores = None if policy is None else EpsilonGreedy(policy, EPSILON, range(len(task.actions)), rng)
         with timing() as timer:
             log = task.collect(n_batch, explores, rng)
@@ -282,3 +256,17 @@ def _judged(task: PoleBalancing, policy: Callable[[Floats], Array], size: Size) 
     names = {"rate": "corners", "cells": "corners cells"}
     found = {key: task.evaluate(policy, name, max_steps=size.decisions) for key, name in names.items()}
     return {key: round(task.success_rate(evaluation), 4) for key, evaluation in found.items()}
+
+
+def draw(rows: list[Row]) -> Figure:
+    """Draw rates, times, growth, and what the readings gave."""
+    from experiments.triple_pole_picture import picture  # which has its settings from here
+
+    return picture(rows)
+
+
+def verdicts(rows: list[Row]) -> list[Verdict]:
+    """Judge TP1 to TP6."""
+    from experiments.triple_pole_claims import judge  # which has its settings from here
+
+    return judge(rows)

@@ -19,6 +19,7 @@ def flight(method, last, *, jump=1.3, within=1.0, microseconds=100.0, seed=0, **
     return [
         {
             "method": method,
+            "alone": True,
             "seed": seed,
             "transitions": (point + 1) * STEP,
             "batch": point // N_POINTS,

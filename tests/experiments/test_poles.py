@@ -1,0 +1,104 @@
+"""The figure of one and two poles: its rows lead to the verdicts that CLAIMS.md's rules say."""
+
+import pytest
+
+from experiments.drawing import save_figure
+from experiments.poles import ALL_M, FEW_M, LSPIS, MANY_M, READINGS, TAU_BARS, N, draw, jobs, measure, verdicts
+
+RUNS = {0: -0.05, 1: 0.0, 2: 0.05}
+
+
+def rates(part, method, n_poles, n, m, mean, tau_bar=0.1, seconds=1.0, **more):
+    row = {"part": part, "method": method, "n_poles": n_poles, "gravity": "up", "n": n, "m": m, "tau_bar": tau_bar}
+    row |= {"iterations": 3, "seconds": seconds} | more
+    return [row | {"seed": seed, "rate": mean + shift} for seed, shift in RUNS.items()]
+
+
+def verdict(rows, claim):
+    return next(found for found in verdicts(rows) if found.claim == claim)
+
+
+def lspi_rows(n_poles, raw, normalised, factor=10.0):
+    means = dict(zip(LSPIS, (raw, normalised)))
+    m, n = (FEW_M, N[1]) if n_poles == 1 else (20, 100_000)
+    rows = rates("LSPI", "KBSF", n_poles, n, m, 0.7)
+    for name, mean in means.items():
+        rows += rates("LSPI", name, n_poles, n, m, mean, seconds=factor)
+    return rows
+
+
+@pytest.mark.parametrize("mean, holds", [(0.9, True), (0.86, True), (0.75, False)])
+def test_one_pole_is_balanced_as_the_paper_says_if_the_best_width_has_about_nine_tenths(mean, holds):
+    rows = rates("KBSF", "KBSF", 1, N[1], FEW_M, mean) + rates("KBSF", "KBSF", 1, N[1], FEW_M, 0.1, tau_bar=1.0)
+    rows += rates("KBSF", "KBSF", 1, N[1], FEW_M, 0.0, tau_bar=0.01, gravity="down")
+    rows += [row | {"reading": "box"} for row in rates("reading", "", 1, N[1], FEW_M, 0.4)]
+    rows += [{"part": "ceiling", "n_poles": 1, "gravity": "down", "low": 0.9012, "high": 0.9259}]
+    found = verdict(rows, "PO1")
+    assert found.holds is holds
+    assert found.n_runs == 3
+    assert found.ours.startswith(f"{mean:.2f} +- ")
+    assert f"{READINGS['box'].text} 0.40" in found.note
+    assert "no policy can exceed 0.926" in found.note
+
+
+@pytest.mark.parametrize("raw, normalised, holds", [(0.2, 0.5, True), (0.2, 0.8, False), (0.7, 0.5, False)])
+def test_lspi_stays_low_only_if_both_of_its_forms_do(raw, normalised, holds):
+    assert verdict(lspi_rows(1, raw, normalised), "PO2").holds is holds
+
+
+@pytest.mark.parametrize("mean, holds", [(0.81, True), (0.79, False)])
+def test_two_poles_are_balanced_as_the_paper_says_if_the_rate_is_over_four_fifths(mean, holds):
+    assert verdict(rates("KBSF", "KBSF", 2, N[2], MANY_M, mean), "PO3").holds is holds
+
+
+@pytest.mark.parametrize("power, holds", [(2, True), (1, False)])
+def test_the_time_of_kbrl_is_extrapolated_along_its_growth(power, holds):
+    kbsf = {"part": "KBRL", "method": "KBSF", "n": N[2], "m": MANY_M, "seconds": 10.0, "seed": 0}
+    sizes = (1000, 2000, 4000)
+    kbrl = [{"part": "KBRL", "method": "KBRL", "n": n, "seconds": (n / 1000) ** power, "seed": 0} for n in sizes]
+    found = verdict([kbsf, *kbrl], "PO4")
+    assert found.holds is holds  # 10^6 s are 10^5 times KBSF's; 10^3 s are 10^2 times
+    assert f"slope {power}.00" in found.note
+    assert f"{1000**power / 10:.0f} times as long" in found.ours
+
+
+@pytest.mark.parametrize("factor, holds", [(3.0, True), (0.5, False)])
+def test_kbsf_is_faster_only_if_it_is_in_every_comparison(factor, holds):
+    rows = lspi_rows(1, 0.2, 0.5) + lspi_rows(2, 0.2, 0.5, factor)
+    found = verdict(rows, "PO5")
+    assert found.holds is holds
+    assert f"{factor:.1f} times" in found.ours
+
+
+def test_without_rows_of_the_papers_sizes_nothing_is_said():
+    rows = rates("KBSF", "KBSF", 1, 2000, 10, 1.0) + rates("LSPI", "KBSF", 1, 1000, 10, 1.0)
+    assert {found.claim: found.holds for found in verdicts(rows)} == dict.fromkeys(("PO1", "PO2", "PO3", "PO4", "PO5"))
+
+
+def test_the_papers_scale_has_its_runs_and_what_is_timed_runs_alone():
+    own = [job for job in jobs("paper") if job.settings["part"] == "KBSF"]
+    assert sorted(job.seed for job in own) == sorted(list(range(50)) * 4)
+    assert {job.settings["part"] for scale in ("laptop", "paper") for job in jobs(scale) if job.alone} == {
+        "LSPI",
+        "KBRL",
+    }
+    assert len(ALL_M[1]) == 8
+    assert len(ALL_M[2]) == 10
+    assert TAU_BARS == (0.01, 0.1, 1.0)
+
+
+@pytest.mark.parametrize("part", ["KBSF", "reading"])
+def test_the_same_seed_gives_the_same_figures(part):
+    settings = {"part": part, "n_poles": 1, "gravity": "up", "size": "smoke"}
+    first, again = (list(measure(settings, 0)) for _ in range(2))
+    assert first == again
+    assert all(0.0 <= row["rate"] <= 1.0 for row in first)
+
+
+def test_few_rows_can_be_drawn(tmp_path):
+    rows = rates("KBSF", "KBSF", 1, N[1], FEW_M, 0.8) + lspi_rows(2, 0.1, 0.2)
+    for number, some in enumerate(
+        (rows, rows[:1], [{"part": "ceiling", "n_poles": 1, "gravity": "down", "low": 0.9, "high": 0.9}])
+    ):
+        save_figure(draw(some), tmp_path, f"picture {number}")
+    assert len(list(tmp_path.glob("*.png"))) == 3

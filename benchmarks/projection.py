@@ -58,7 +58,7 @@ class Costs:
             "read": n / n_workers * (self.look + 2 * self.read),
             "survey": n / n_workers * self.survey,
             "build": n / n_workers * (self.row + self.rep * m + self.rep_squared * m**2),
-            "reduce": reduced(numbers) + reduced(sample),
+            "reduce": reduced(numbers) + (levels + 1) * sample * (8 / bandwidth + self.add),
             "choose and solve": self.choose * m + self.solve * numbers,
             "schedule": self.task * n_parts * (3 + 2 / (FAN_IN - 1)),
         }
@@ -67,7 +67,7 @@ class Costs:
 def measure(folder: Path, tick: Callable[[str], None]) -> Costs:
     """Measure the constants on this machine."""
     from kbrl.data.episodes import open_log
-    from kbrl.data.survey import survey
+    from kbrl.data.survey import hash_limit, survey
     from kbrl.data.transitions import join
 
     tick("reading")
@@ -78,7 +78,8 @@ def measure(folder: Path, tick: Callable[[str], None]) -> Costs:
     read = _smallest(lambda: [None for _ in log.chunks()]) / n
     rows = join(list(log.chunks()))
     chunks = list(rows.chunks(65536))
-    looked = _smallest(lambda: survey(chunks)) / n
+    limit = hash_limit(10**9, SAMPLE_ROWS)  # of a large log, of which a part keeps few rows
+    looked = _smallest(lambda: survey(chunks, largest_hash=limit)) / n
     build, add, solve, choose = [], 0.0, 0.0, 0.0
     for m in TRIED_REPS:
         tick(f"building with m = {m}")

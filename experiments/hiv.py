@@ -47,7 +47,7 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
 SIZES: dict[str, dict[str, Any]] = {
     "smoke": {"KBSF": 1, "times": 1, "committees": 0, "reading": 0, "beyond": 0, "rounds": 2, "patients": 3}
     | {"trees": {"n_trees": 3, "n_iterations": 12}},
-    "laptop": {"KBSF": 6, "times": 2, "committees": 2, "reading": 3, "beyond": 0, "rounds": 10, "patients": 30},
+    "laptop": {"KBSF": 6, "times": 1, "committees": 2, "reading": 3, "beyond": 0, "rounds": 10, "patients": 30},
     "paper": {"KBSF": 50, "times": 50, "committees": 0, "reading": 50, "beyond": 10, "rounds": 10, "patients": 30},
 }
 

@@ -96,9 +96,9 @@ SIZES = {
     ),
     "laptop": Size(
         kbsf=(("up", N_BATCH, N_BATCHES, 3), ("down", N_BATCH, N_BATCHES, 1), ("up", FEWER, N_BATCHES, 4)),
-        fqit=(("up", FEWER, N_BATCHES, 2), ("down", FEWER, 1, 1)),
+        fqit=(("up", FEWER, N_BATCHES, 1), ("down", FEWER, 1, 1)),
         timed=("up", N_BATCH, N_BATCHES, 1),
-        reading=("up", FEWER, N_BATCHES, 3),
+        reading=("up", FEWER, N_BATCHES, 2),
     ),
     "paper": Size(
         kbsf=(("up", N_BATCH, N_BATCHES, 50), ("down", N_BATCH, N_BATCHES, 50)),

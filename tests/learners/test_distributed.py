@@ -17,8 +17,9 @@ from kbrl.data import parts as parts_module
 from kbrl.data.episodes import load_log, open_log
 from kbrl.data.logs import as_columns
 from kbrl.data.survey import survey
-from kbrl.learners.cluster import PartitionError, local_cluster, map_on, running_cluster
+from kbrl.learners.cluster import local_cluster, running_cluster
 from kbrl.learners.distributed import _learn, _Plan, fit_all_on_dask, fit_on_dask, open_on_dask
+from kbrl.learners.on_cluster import PartitionError, map_on
 from kbrl.learners.streamed import fit_log
 from samples import random_log
 
@@ -163,6 +164,14 @@ def test_text_files_have_the_labels_of_one_process(client, tmp_path):
     opened = open_on_dask(tmp_path / "*.csv", client=client)
     assert opened.action_labels.tolist() == open_log(tmp_path / "*.csv").action_labels.tolist() == [1, 2, 3, 10]
     assert opened.columns == open_log(tmp_path / "*.csv").columns
+
+
+def test_a_profile_that_is_a_function_and_data_that_workers_hold_will_do(client, paths, log):
+    dataframe = pytest.importorskip("dask.dataframe")
+    held = dataframe.read_parquet([str(path) for path in paths]).persist()
+    profile = lambda z: 1 / (1 + z) ** 3  # noqa: E731
+    model = learner(profile=profile).fit(held, client=client)
+    assert_close(model, fit_log(learner(profile=profile), log))
 
 
 def test_progress_is_told_once_for_every_row(client, paths):

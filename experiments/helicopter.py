@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.drawing import curve, new_figure
+from experiments.drawing import curve, new_figure, paper_value
 from experiments.study import Job, Row, Settings, Verdict, distinct, generator, interval, select, shown
 from kbrl import KBSF, SARSA, Epsilon, OnlineAgent, OnlineRun
 from kbrl.tasks import Helicopter
@@ -125,7 +125,7 @@ def _fly(method: str, task: Helicopter, seed: int, batch: int, reading: str | No
 
 def draw(rows: list[Row]) -> Figure:
     """Draw the length of episodes, the time of all steps and the time of one, over the transitions."""
-    figure, panels = new_figure(1, 3)
+    figure, panels = new_figure(1, 3, height=3.8)
     flown = [row for row in rows if "reading" not in row]
     for method in ("KBSF", "SARSA"):
         own = _with_totals(select(flown, method=method))
@@ -139,13 +139,25 @@ def draw(rows: list[Row]) -> Figure:
         lines = dict(zip(READINGS, ("-", "--", ":", "-.", (0, (1, 4)))))
         own = select(rows, reading=name)
         curve(panels[0, 0], own, "transitions", "length", f"{text}", linestyle=lines[name], **style)
-    panels[0, 0].set(title="(a) steps before a crash", ylabel="mean steps an episode")
+    # Intervals of few runs reach far beyond the means; the picture is of the means.
+    panels[0, 0].set(title="(a) steps before a crash", ylabel="mean steps an episode", ylim=(0, _highest(rows)))
+    if select(flown, method="SARSA"):
+        level = PAPER_RATIO * float(np.mean(_late(select(flown, method="SARSA"), "length")))
+        paper_value(panels[0, 0], level, f"the paper: {PAPER_RATIO:g} times SARSA's last steps")
     panels[0, 1].set(title="(b) time", ylabel="seconds so far")
     panels[0, 2].set(title="(c) time a step", ylabel="microseconds", yscale="log")
     for axes in panels.flat:
         axes.set(xlabel="transitions; epsilon is lowered at each 50 000")
         axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=2)
     return figure
+
+
+def _highest(rows: list[Row]) -> float:
+    """Return a limit above the mean of every curve."""
+    means: dict[tuple[str, str, int], list[float]] = {}
+    for row in rows:
+        means.setdefault((row["method"], row.get("reading", ""), row["transitions"]), []).append(row["length"])
+    return 1.3 * max(float(np.mean(lengths)) for lengths in means.values())
 
 
 def _with_totals(rows: list[Row]) -> list[Row]:

@@ -296,7 +296,7 @@ def test_faults_that_stop_learning_are_said_and_point_at_check(folder, capsys, t
         (["update", "log.csv", "log.csv"], 1, "does not start as a kbrl model does"),
         (["update", "log.csv", "log.csv", "--alone"], 2, "-o NEW"),
         (["merge", "log.csv", "-o", "m.kbrl"], 2, "two models or more"),
-        (["merge", "log.csv", "log.csv", "-o", "m.kbrl"], 1, "does not start as a kbrl model does"),
+        (["merge", "log.csv", "log.csv", "-o", "m.kbrl"], 2, "merge needs different models"),
         (["merge", "a.kbrl", "b.kbrl", "-o", "no/m.kbrl"], 1, "no folder no"),
     ],
 )  # fmt: skip
@@ -347,7 +347,8 @@ def test_a_damaged_model_is_refused(folder, capsys):
     contents = bytearray(Path("m.kbrl").read_bytes())
     contents[len(contents) // 2] ^= 1
     (folder / "m.kbrl").write_bytes(contents)
-    for arguments in (["update", "m.kbrl", "log.csv"], ["merge", "m.kbrl", "m.kbrl", "-o", "x.kbrl"]):
+    (folder / "n.kbrl").write_bytes(contents)
+    for arguments in (["update", "m.kbrl", "log.csv"], ["merge", "m.kbrl", "n.kbrl", "-o", "x.kbrl"]):
         status, message = refused(capsys, *arguments)
         assert status == 1
         assert "m.kbrl cannot be loaded" in message

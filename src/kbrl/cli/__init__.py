@@ -66,6 +66,9 @@ def main(arguments: list[str] | None = None) -> Any:
     except (ValueError, TypeError, OSError, MemoryError, ImportError) as error:
         click.echo(f"Error: {error or type(error).__name__}", err=True)
         sys.exit(1)
+    except Exception as error:  # ours, not the user's
+        click.echo(f"Error: {type(error).__name__}: {error}. This is a fault of kbrl: please report it.", err=True)
+        sys.exit(1)
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:

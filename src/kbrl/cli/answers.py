@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbrl.cli.model_columns import columns_in, parse_state, variables
-from kbrl.cli.options import json_option, log_argument, model_argument, quiet_option, source_of
+from kbrl.cli.options import json_option, log_argument, model_argument, quiet_option, refuse_input_as_output, source_of
 from kbrl.cli.progress import row_progress
 from kbrl.cli.screen import print_table
 
@@ -44,6 +44,7 @@ def predict(
     from kbrl.data.states import read_states
     from kbrl.learners.model_file import read_model
 
+    refuse_input_as_output(output, model, *log)
     saved, table = read_model(model), open_table(source_of(log))
     columns = state or columns_in(table.names, saved)
     with _answers_to(output, as_json) as write, row_progress(quiet) as phase:

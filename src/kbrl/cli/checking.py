@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from kbrl.cli.options import column_options, given, json_option, log_argument, source_of
 from kbrl.cli.screen import print_table
+from kbrl.cli.settings import config_option, option_names
 
 if TYPE_CHECKING:
     from kbrl.data.quality import Report
 
 
+def _options_of_fit() -> list[str]:
+    from kbrl.cli.fitting import fit
+
+    return option_names(fit)
+
+
+_with_config = partial(config_option, also=_options_of_fit)  # one file serves check and fit
+
+
 @click.command()
 @log_argument
 @column_options
+@_with_config
 @json_option
 def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:
     """Find what is wrong with a LOG before learning does: a file, a folder or a glob of Parquet, CSV, Arrow or .npz.

@@ -12,7 +12,14 @@ import click
 from kbrl.cli.fit_summary import print_fit, print_model
 from kbrl.cli.learner_options import learner_options, learner_parameters
 from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
-from kbrl.cli.options import column_options, given, json_option, log_argument, quiet_option
+from kbrl.cli.options import (
+    column_options,
+    given,
+    json_option,
+    log_argument,
+    quiet_option,
+    refuse_input_as_output,
+)
 from kbrl.cli.progress import row_progress
 from kbrl.cli.settings import config_option
 
@@ -73,6 +80,7 @@ def fit(
     from kbrl.learners.model_file import save_model
 
     start = perf_counter()
+    refuse_input_as_output(output, *log)
     _check_output(output)
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
@@ -122,6 +130,7 @@ def update(
     start = perf_counter()
     if alone and output is None:
         raise click.UsageError("--alone would write over what MODEL has learnt. Name another file: -o NEW.")
+    refuse_input_as_output(output, *log)
     _check_output(output or model)
     saved = read_model(model)
     learner = unlearnt(saved.model) if alone else saved.model
@@ -149,6 +158,8 @@ def merge(models: tuple[Path, ...], output: Path, as_json: bool) -> None:
     start = perf_counter()
     if len(models) < 2:
         raise click.UsageError("merge needs two models or more, as in: kbrl merge A B -o OUT.")
+    if len({path.resolve() for path in models}) < len(models):
+        raise click.UsageError("merge needs different models: the same one twice would count its data twice.")
     _check_output(output)
     first = read_model(models[0])
     total = first.model

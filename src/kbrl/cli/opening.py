@@ -118,4 +118,6 @@ def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
     except LogError as error:
         if error.fault.name in ("missing_file", "unknown_action"):
             raise
-        raise ValueError(f"{error} All that is wrong with the log is listed by: kbrl check {' '.join(log)}") from None
+        raise ValueError(
+            f"{error} All that is wrong with the log is listed by: kbrl check {' '.join(log)} (with the same columns)"
+        ) from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from glob import glob
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -39,6 +41,18 @@ def column_options(command: F) -> F:
 def given(options: dict[str, Any]) -> dict[str, Any] | None:
     """Return those of the options that were given, None if none was: what ``columns=`` of a reader takes."""
     return {name: value for name, value in options.items() if value is not None} or None
+
+
+def refuse_input_as_output(output: Path | None, *inputs: str | Path) -> None:
+    """An output that is also an input, or lies in a folder that is one, would destroy what was read."""
+    if output is None:
+        return
+    for name in inputs:
+        files = [Path(name)] if Path(name).exists() else [Path(found) for found in glob(str(name), recursive=True)]
+        for file in files:
+            is_same = output.exists() and file.exists() and output.samefile(file)
+            if is_same or (file.is_dir() and file.resolve() in output.resolve().parents):
+                raise click.UsageError(f"--output {output} is, or is in, the input {file}. Name another file.")
 
 
 def source_of(log: Sequence[str]) -> Any:

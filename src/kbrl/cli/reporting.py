@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from kbrl.cli.options import column_options, given, log_argument, model_argument, quiet_option, source_of
+from kbrl.cli.options import (
+    column_options,
+    given,
+    log_argument,
+    model_argument,
+    quiet_option,
+    refuse_input_as_output,
+    source_of,
+)
 from kbrl.cli.progress import row_progress
 
 
@@ -33,6 +41,7 @@ def report(
     from kbrl.report.subject import open_subject
 
     need_matplotlib()
+    refuse_input_as_output(output, model, *log)
     with row_progress(quiet) as phase:
         phase("opening the log", 0)
         facts = write_page(open_subject(model, source_of(log), given(columns)), output, title=title, phase=phase)

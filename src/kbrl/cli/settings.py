@@ -24,19 +24,21 @@ _KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
 }
 
 
-def config_option(command: F) -> F:
-    """Let a command take its options from a TOML file."""
+def config_option(command: F, *, also: Callable[[], Iterable[str]] = tuple) -> F:
+    """Let a command take its options from a TOML file; ``also`` names what other commands take from the same file."""
     return click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         is_eager=True,
         expose_value=False,
-        callback=_read_config,
+        callback=lambda context, parameter, path: _read_config(context, parameter, path, also),
         help="TOML file with any of these options, as in: reps = 200. Options given here count more.",
     )(command)
 
 
-def _read_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+def _read_config(
+    context: click.Context, parameter: click.Parameter, path: Path | None, others: Callable[[], Iterable[str]]
+) -> None:
     if path is None:
         return
     try:
@@ -45,13 +47,21 @@ def _read_config(context: click.Context, parameter: click.Parameter, path: Path 
         raise click.UsageError(f"{path} is no valid TOML: {error}.", context) from None
     params = (param for param in context.command.params if isinstance(param, click.Option) and param is not parameter)
     options = {_written(option): option for option in params}
+    also = set(others())
     settings: dict[str, Any] = {}
     for key, value in found.items():
         option = options.get(key.replace("_", "-"))
+        if option is None and key.replace("_", "-") in also:
+            continue
         if option is None:
             raise click.UsageError(f"{path} sets {key!r}, but no option is called so.{_nearest(key, options)}", context)
         settings[str(option.name)] = _checked(value, option, f"{path}: {key}", context)
     context.default_map = settings
+
+
+def option_names(command: click.Command) -> list[str]:
+    """Return the names of a command's options as they are written, without the dashes."""
+    return [_written(option) for option in command.params if isinstance(option, click.Option)]
 
 
 def _written(option: click.Option) -> str:

@@ -79,7 +79,24 @@ def resolve(names: Sequence[str], given: Mapping[str, str | Sequence[str]] | Col
         if not found[role]:
             raise LogError("missing_column", f"A log must have a column for the {role}, but it has {listing(names)}.")
     found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
+    _check_one_role(found)
     return Columns(**found)
+
+
+def _check_one_role(found: Mapping[str, Any]) -> None:
+    """Refuse a column that is to be two things at once."""
+    roles: dict[str, list[str]] = {}
+    for role, chosen in found.items():
+        for name in [chosen] if isinstance(chosen, str) else chosen or ():
+            roles.setdefault(name, []).append(role)
+    for name, its_roles in roles.items():
+        if len(its_roles) > 1 and its_roles != ["terminated", "done"]:
+            raise LogError(
+                "ambiguous_column",
+                f"A column must be one thing, but {name!r} is named as {' and as '.join(its_roles)}. Name another, or "
+                f"copy it to a column of another name.",
+                columns=[name],
+            )
 
 
 def resolve_state(names: Sequence[str], given: str | Sequence[str] | None = None) -> tuple[str, ...]:

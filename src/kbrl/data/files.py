@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,10 +48,14 @@ def written_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """Refuse a path that no file can be written to, before any work is done for it."""
+    """Refuse a path that no file can be written to, before any work is done for it; a link stands for its target."""
     target = Path(path)
+    if target.is_symlink():
+        target = Path(os.path.realpath(target))
     if target.is_dir():
         raise _refused(IsADirectoryError, errno.EISDIR, f"{target} is a folder. Name a file in it")
+    if target.exists() and not target.is_file():  # a device or a pipe would be replaced, not written to
+        raise _refused(OSError, errno.EINVAL, f"{target} is a device or a pipe. Name an ordinary file")
     if not target.parent.is_dir():
         raise _refused(FileNotFoundError, errno.ENOENT, f"There is no folder {target.parent}. Make it, or name another")
     return target
@@ -71,6 +76,8 @@ def _create_beside(target: Path) -> tuple[Path, int]:
             with suppress(OSError):  # a file system without locks: then nobody else gets one either
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
         if beside.exists():
+            with suppress(OSError):  # what only its owner may read stays so
+                os.chmod(beside, stat.S_IMODE(target.stat().st_mode))
             return beside, descriptor
         os.close(descriptor)  # swept by another process before it was locked
 

@@ -61,6 +61,9 @@ class Widths:
     trials: tuple[Trial, ...]
 
 
+LARGEST_REWARD = 1e100
+
+
 def choose_widths(
     sample: Transitions,
     learner: KBSF,
@@ -83,6 +86,7 @@ def choose_widths(
     for name in keep:
         one_of(name, WIDTHS, "keep")
     learner._check_parameters()
+    _check_sizes(as_log(sample))
     rng = as_generator(random_state)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KbrlWarning)  # fit says it again
@@ -92,6 +96,15 @@ def choose_widths(
         if criterion == "bellman":
             chosen, trials = _descend(grids, chosen, problem.bellman_error(rng), each)
     return Widths(chosen["sample_width"], chosen["rep_width"], criterion, tuple(trials))
+
+
+def _check_sizes(sample: Transitions) -> None:
+    largest = float(np.abs(sample.rewards).max())
+    if largest > LARGEST_REWARD:
+        raise ValueError(
+            f"Widths are chosen by squared errors, so rewards must be at most {LARGEST_REWARD:g} in size, but one "
+            f"is {largest:g}. Divide the rewards by a constant, or give both widths."
+        )
 
 
 def _judge_each(

@@ -141,20 +141,24 @@ def _draw_fractions(axes: Axes, rows: list[Row]) -> None:
         axes.annotate(
             f"{row['hz']:g} Hz", (row["pulses"], row["seizures"]), fontsize=7, xytext=(4, 4), textcoords="offset points"
         )
+    places = [(row["pulses"], row["seizures"]) for row in fixed]
     for label, group in _groups(rows).items():
-        (x, x_half, _), (y, y_half, _) = interval(group, "pulses"), interval(group, "seizures")
+        (x, x_half, n), (y, y_half, _) = interval(group, "pulses"), interval(group, "seizures")
+        places.append((x, y))
         color, marker = STYLES[group[0]["method"]]
         filled = color if group[0].get("scaling") != "divided" and group[0].get("eta") != max(MIN_SPLITS) else "none"
         first = label.rsplit(",", 1)[0]
-        known = axes.get_legend_handles_labels()[1]
-        axes.plot(
-            x, y, marker, color=color, markersize=6, markerfacecolor=filled, label=None if first in known else first
-        )
+        is_new = first not in axes.get_legend_handles_labels()[1]
+        marker, size = ("*", 9) if group[0]["part"] == "large" else (marker, 6)
+        style: dict[str, Any] = {"color": color, "markersize": size, "markerfacecolor": filled, "linestyle": ""}
+        axes.plot(x, y, marker=marker, label=first if is_new else None, **style)
         axes.annotate(
             f"{group[0]['penalty']:g}", (x, y), fontsize=6, xytext=(4, -7), textcoords="offset points", color=color
         )
-        if np.isfinite(x_half) and np.isfinite(y_half):
+        if n > 2:  # the intervals of two runs are larger than the picture
             axes.fill_between([x - x_half, x + x_half], y - y_half, y + y_half, color=color, alpha=0.12, linewidth=0)
+    right, top = (1.12 * max(place[axis] for place in places) for axis in (0, 1))
+    axes.set(xlim=(-0.03 * right, right), ylim=(0, top))
 
 
 def _groups(rows: list[Row]) -> dict[str, list[Row]]:

@@ -241,7 +241,7 @@ def _ep1(rows: list[Row]) -> Verdict:
         "Fractions of seizures / of pulses. Holds if KBSF and FQIT(20) each have a policy with fewer of both than 1 Hz "
         f"on the recordings where they were run. The best tau-bar of each. All: {'. '.join(notes)}."
     )
-    return Verdict("EP1", "; ".join(texts), len(select(rows, part="kernels", method="KBSF", tau_bar=1.0)), holds, note)
+    return Verdict("EP1", "; ".join(texts), len(distinct(select(rows, part="kernels"), "seed")), holds, note)
 
 
 def _judged_by(rows: list[Row]) -> list[str]:
@@ -260,7 +260,7 @@ def _ep2(rows: list[Row]) -> Verdict:
     note = (
         "Holds if none of LSPI's and FQIT(200)'s policies has fewer seizures and fewer pulses than a fixed frequency."
     )
-    return Verdict("EP2", ours, len(select(rows, method="FQIT", eta=200)), not advances, note)
+    return Verdict("EP2", ours, len(distinct(select(rows, method="FQIT", eta=200), "seed")), not advances, note)
 
 
 def _ep3(trees: list[Row], timed: list[Row]) -> Verdict:
@@ -268,4 +268,4 @@ def _ep3(trees: list[Row], timed: list[Row]) -> Verdict:
     kbsf = interval(timed, "seconds")[0]
     ours = f"{fqit / kbsf:.1f} times: FQIT(20) {fqit:.1f} s, KBSF {kbsf:.2f} s"
     note = "One at a time on both cores; our FQIT refreshes frozen trees without refitting, and uses both cores."
-    return Verdict("EP3", ours, len(timed), fqit >= 100 * kbsf, note)
+    return Verdict("EP3", ours, len(distinct(timed, "seed")), fqit >= 100 * kbsf, note)

@@ -377,10 +377,17 @@ def test_parts_with_other_state_variables_are_refused(client, log):
 
 def test_no_process_is_left_behind(log):
     with local_cluster(1) as client:
-        pids = [*client.run(os.getpid).values()]
-        assert len(set(pids) - {os.getpid()}) == 1
+        workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
+        assert len({worker.pid for worker in workers} - {os.getpid()}) == 1
         learner().fit(promised(log, n_parts=2), client=client)
         with running_cluster(client.scheduler.address) as second:
             assert second.nthreads() == client.nthreads()
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
+
+
+def test_a_worker_that_dies_before_dask_has_heard_of_it_does_not_spoil_the_end(log):
+    with local_cluster(1) as client:
+        client.cluster._update_worker_status("remove", "tcp://127.0.0.1:1")
+        model = learner().fit(promised(log, n_parts=2), client=client)
+    assert model.n_samples_ == len(log)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.measure import (
+    Goal,
     Report,
     Row,
     Section,
@@ -25,6 +26,8 @@ from benchmarks.measure import (
     times,
 )
 from tests.tasks import slow_hiv, slow_poles
+
+SHORT = 10  # decisions of an episode that is cut, so that a batch stays full
 
 
 def run(quick: bool, tick: Tick) -> Iterator[Report]:
@@ -96,25 +99,34 @@ def _report(title: str, each: dict[str, float], goals: dict[str, float]) -> Repo
 def _collect(n: int, tick: Tick) -> Report:
     from kbrl.tasks import HIV, PoleBalancing, PuddleWorld
 
-    sizes = ((PuddleWorld(), n), (PoleBalancing(n_poles=2, gravity="up"), n), (HIV(), max(2000, n // 20)))
-    rows = [row for task, size in sizes for row in _collect_rows(task, size, tick)]
-    return Report("Collecting with at most 1000 episodes side by side", rows, compared="ratio to collect")
+    poles = PoleBalancing(n_poles=2, gravity="up")
+    sizes = ((PuddleWorld(), n, None), (poles, n, SHORT), (poles, n, None), (HIV(), max(2000, n // 20), SHORT))
+    rows = [row for task, size, max_steps in sizes for row in _collect_rows(task, size, max_steps, tick)]
+    notes = [
+        "The goal is one against the loop that keeps its transitions: the other has nothing to show for its work.",
+        f"Poles fall sooner or later, which makes batches smaller; cut after {SHORT} decisions, few do.",
+    ]
+    return Report("Collecting with at most 1000 episodes side by side", rows, notes, compared="ratio to collect")
 
 
-def _collect_rows(task, size: int, tick: Tick) -> list[Row]:
+def _collect_rows(task, size: int, max_steps: int | None, tick: Tick) -> list[Row]:
     task.max_parallel = 1000
-    batches = _batches(task, size)
+    batches = _batches(task, size, max_steps)
     contenders = {
-        "collect": lambda: task.collect(size, random_state=0),
+        "collect": lambda: task.collect(size, random_state=0, max_steps=max_steps),
         "bare loop": lambda: _bare_loop(task, batches),
         "bare loop that keeps": lambda: _bare_loop(task, batches, _Columns(task, size)),
     }
     found = cpu_times(contenders, rounds=3 if task.name == "HIV" else 9, tick=tick)
-    rows = [Row(f"{task.name}: collect, a transition", seconds(found["collect"] / size))]
-    for name in ("bare loop", "bare loop that keeps"):
-        share = found["collect"] / found[name] - 1
-        goal = at_most(share, 0.2, f"collect at most 20 % on top: {100 * share:.0f} %")
-        rows.append(Row(f"{task.name}: {name}", seconds(found[name] / size), times(1 / (1 + share)), goal))
+    mean_batch = size / sum(n_steps for _, n_steps in batches)
+    name = f"{task.name}, {mean_batch:.0f} at a time"
+    rows = [Row(f"{name}: collect, a transition", seconds(found["collect"] / size))]
+    for loop in ("bare loop", "bare loop that keeps"):
+        share = found["collect"] / found[loop] - 1
+        text = f"collect {100 * share:.0f} % on top"
+        is_judged = loop == "bare loop that keeps"
+        goal = at_most(share, 0.2, f"{text}; at most 20 %") if is_judged else Goal(text, None)
+        rows.append(Row(f"{name}: {loop}", seconds(found[loop] / size), times(1 / (1 + share)), goal))
     return rows
 
 
@@ -157,7 +169,7 @@ def _bare_loop(task, batches: list[list[int]], columns: _Columns | None = None) 
     return rng
 
 
-def _batches(task, size: int) -> list[list[int]]:
+def _batches(task, size: int, max_steps: int | None) -> list[list[int]]:
     """Return how many episodes ``collect`` runs at a time, and for how many steps."""
     reset, step, found = task._reset, task._step, []
 
@@ -172,7 +184,7 @@ def _batches(task, size: int) -> list[list[int]]:
     task._reset, task._step = counted_reset, counted_step
     rng = np.random.default_rng(0)
     try:
-        task.collect(size, random_state=rng)
+        task.collect(size, random_state=rng, max_steps=max_steps)
     finally:
         del task._reset, task._step
     if rng.bit_generator.state != _bare_loop(task, found).bit_generator.state:

@@ -96,7 +96,7 @@ def test_a_log_is_collected_and_the_same_seed_gives_the_same_file(tmp_path, caps
         (["collect", "Chess", "-o", "x.csv"], 2, "There is no task 'Chess'"),
         (["collect", "PuddleWorld", "-n", "0", "-o", "x.csv"], 2, "0 is not in the range"),
         (["collect", "PuddleWorld", "-o", "x.txt"], 2, "written as .csv, .parquet, .arrow or .npz"),
-        (["collect", "PuddleWorld", "-o", "x.csv", "--set", "goal=circle"], 1, "goal must be one of"),
+        (["collect", "PuddleWorld", "-o", "x.csv", "--set", "goal=circle"], 2, "goal must be one of"),
         (
             ["collect", "PuddleWorld", "-o", "x.csv", "--set", "gaol=square"],
             2,

@@ -113,12 +113,16 @@ def solve(
     start = np.zeros(mdp.n_states) if values is None else _checked_values(mdp, values)
     start = np.clip(start, -scale, scale)  # which brings it closer: no value is beyond the scale
     yardstick = _yardstick(mdp, max(tolerance, FLOOR / (1.0 - mdp.discount)) * scale)
-    if method == "auto":  # a small linear system costs less than looking through many actions (measured)
-        few_states = mdp.n_states <= (500 if mdp.n_actions >= 32 else 300) and not sparse.issparse(mdp.stacked)
-        method = "policy iteration" if few_states else "modified policy iteration"
+    method = method_for(mdp) if method == "auto" else method
     # Threads gain nothing on small systems, and on a busy machine they wait for each other (20 times slower, measured).
     with one_blas_thread() if mdp.n_states <= FEW_STATES else nullcontext():
         return _iterate(mdp, start, METHODS[method](mdp, yardstick), yardstick, max_iterations)
+
+
+def method_for(mdp: FiniteMDP) -> str:
+    """Return the method that "auto" stands for: a small linear system costs less than looking through many actions."""
+    few_states = mdp.n_states <= (500 if mdp.n_actions >= 32 else 300) and not sparse.issparse(mdp.stacked)  # measured
+    return "policy iteration" if few_states else "modified policy iteration"
 
 
 @dataclass(frozen=True)

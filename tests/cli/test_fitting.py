@@ -287,7 +287,7 @@ def test_faults_that_stop_learning_are_said_and_point_at_check(folder, capsys, t
         (["fit", "log.csv", "-o", "m.kbrl", "--reps", "0"], 2, "0 is not in the range"),
         (["fit", "log.csv", "-o", "m.kbrl", "--solver", "magic"], 2, "'magic' is not one of"),
         (["fit", "log.csv", "-o", "m.kbrl", "--choose-reps", "cover"], 2, "--cover-distance go together"),
-        (["fit", "log.csv", "-o", "m.kbrl", "--grow-distance", "1", "--grow-below", "0.1"], 1, "not both"),
+        (["fit", "log.csv", "-o", "m.kbrl", "--grow-distance", "1", "--grow-below", "0.1"], 2, "not both"),
         (["fit", "log.csv", "-o", "m.kbrl", "--actions", "up,down"], 1, "Actions must be among ['up', 'down']"),
         (["fit", "log.csv", "-o", "m.kbrl", "--actions", "up,down,left,right,up"], 2, "names must differ"),
         (["fit", "log.csv", "-o", "m.kbrl", "--actions", "up,,down,left,right"], 2, "none be empty"),
@@ -335,7 +335,7 @@ def test_an_update_must_fit_the_model(folder, capsys):
         status, message = refused(capsys, "update", "m.kbrl", f"{name}.csv")
         assert status == 1
         assert words in message
-        assert "Warning: the log lacks 'next_observation_0', 'next_observation_1', 'terminated'" in message
+        assert "Warning: The log lacks 'next_observation_0', 'next_observation_1', 'terminated'" in message
     status, message = refused(capsys, "update", "m.kbrl", "log.csv", "--state", "observation_0")
     assert "must have 2 state variables, but they have 1" in message
     assert Path("m.kbrl").read_bytes() == before

@@ -51,7 +51,10 @@ def test_a_file_gives_options_and_the_command_line_counts_more(folder, capsys):
     ("text", "words"),
     [
         ("rep = 3", "'rep', but no option is called so. Did you mean 'reps'?"),
-        ("colour = 'red'", "The options are action, actions"),
+        ("colour = 'red'", "'colour', but no option is called so."),
+        ("sample-width = 1\nsample_width = 2", "sets 'sample-width' twice"),
+        ("discount = nan", "nan is not a finite number"),
+        ("tolerance = inf", "inf is not a finite number"),
         ("config = 'x.toml'", "'config'"),
         ("reps = 2.5", "fit.toml: reps must be a whole number, but it is 2.5"),
         ("reps = true", "reps must be a whole number"),

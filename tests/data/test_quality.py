@@ -64,10 +64,18 @@ RAGGED = LISTS.copy()
 RAGGED[17] = [1.0]
 MIXED = np.array(["a", 1] * (N_ROWS // 2), dtype=object)
 
+
+def twice(name):
+    """Return a log with a column of a name that another has."""
+    frame = pandas.DataFrame(good())
+    return pandas.concat([frame, frame[[name]]], axis=1)
+
+
 # name of the case: (log, options, name of the fault, its count, its first rows, whether it stops learning)
 CASES = {
     "no action": (good(action=None), {}, "missing_column", 1, (), True),
     "no state": (good(observation_x=None, observation_v=None), {}, "missing_column", 1, (), True),
+    "two columns of one name": (twice("reward"), {}, "repeated_column", 1, (), True),
     "two rewards": (good(rewards=ROWS), {}, "ambiguous_column", 1, (), True),
     "columns of unequal length": (good(reward=np.ones(5)), {}, "uneven_columns", 1, (), True),
     "lists of varying length": (good(observation_x=None, observation_v=None, obs=RAGGED), {}, "ragged_state", 1, (17,), True),

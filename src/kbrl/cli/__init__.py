@@ -1,7 +1,8 @@
 """The command kbrl.
 
 Results go to standard output, progress and errors to standard error; progress only where that is a terminal.
-Exit status: 0 all went well, 1 the data or the files are at fault, 2 the command line is, 130 after Ctrl-C.
+Exit status: 0 all went well, 1 the data or the files are at fault, or nobody reads the results to their end, 2 the
+command line is at fault, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -50,25 +51,35 @@ def commands() -> None:
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command; an error is one line on standard error, never a traceback."""
+    """Run the command; an error is one line or two on standard error, never a traceback."""
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)  # as ours are: they are for the user, and no errors
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             commands.main(args=arguments, prog_name="kbrl", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        _show_error(error)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("Stopped.", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(1)
     except (ValueError, TypeError, OSError, MemoryError, ImportError) as error:
         click.echo(f"Error: {error or type(error).__name__}", err=True)
         sys.exit(1)
     except Exception as error:  # ours, not the user's
         click.echo(f"Error: {type(error).__name__}: {error}. This is a fault of kbrl: please report it.", err=True)
         sys.exit(1)
+
+
+def _show_error(error: click.ClickException) -> None:
+    """Print an error, and in a second line where help is if the command line is at fault."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return
+    click.echo(f"Error: {error.format_message()}", err=True)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        click.echo(f"For help: {context.command_path} --help", err=True)
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:

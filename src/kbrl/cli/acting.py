@@ -73,7 +73,12 @@ def _make_task(task: str, options: dict[str, Any]) -> Task:
     unknown = [name for name in options if name not in known]
     if unknown:
         raise click.UsageError(f"{kind.name} has no option {', '.join(unknown)}. Its options are {', '.join(known)}.")
-    return kind(**options)
+    try:
+        return kind(**options)
+    except (ValueError, TypeError) as error:
+        if "recordings" in options:  # files may be at fault
+            raise
+        raise click.UsageError(f"--set does not suit {kind.name}: {error}") from None
 
 
 def _make_environment(name: str, options: dict[str, Any]) -> Any:
@@ -85,7 +90,7 @@ def _make_environment(name: str, options: dict[str, Any]) -> Any:
 
     try:
         return gymnasium.make(name, **options)
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
+    except (gymnasium.error.Error, ImportError, TypeError, ValueError) as error:
         raise click.UsageError(f"The environment {name!r} cannot be made: {error}") from None
 
 

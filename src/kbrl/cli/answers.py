@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbrl.cli.model_columns import columns_in, parse_state, variables
-from kbrl.cli.options import json_option, log_argument, model_argument, quiet_option, refuse_input_as_output, source_of
+from kbrl.cli.opening import open_for
+from kbrl.cli.options import (
+    given,
+    json_option,
+    log_argument,
+    log_column_options,
+    model_argument,
+    quiet_option,
+    refuse_input_as_output,
+    source_of,
+)
 from kbrl.cli.progress import row_progress
 from kbrl.cli.screen import print_table
 
@@ -62,25 +72,29 @@ def predict(
 @click.option("--state", "state_text", required=True, metavar="VALUES", help="As in 0.2,0.4 or x=0.2,y=0.4.")
 @click.option("--log", multiple=True, type=click.Path(), help="What the model was fitted to; may be repeated.")
 @click.option("--cases", default=10, show_default=True, type=click.IntRange(1), help="Number of cases an action.")
+@log_column_options
 @json_option
 @quiet_option
-def explain(model: str, state_text: str, log: tuple[str, ...], cases: int, as_json: bool, quiet: bool) -> None:
+def explain(
+    model: str, state_text: str, log: tuple[str, ...], cases: int, as_json: bool, quiet: bool, **columns: str | None
+) -> None:
     """Show the logged cases that weigh most in the value of each action, in one state.
 
     Every value is a weighted mean over logged cases of what they were worth: their reward, and the discounted value
     of their next state.  A MODEL with sample_neighbors has kept the outcomes of the cases that matter; for the rows
-    of the cases, and for other models, give the log that the model was fitted to.
+    of the cases, and for other models, give the log that the model was fitted to.  Its columns are those that the
+    MODEL was learnt from, unless others are named.
 
     Example: kbrl explain model.kbrl --state x=0.2,y=0.4 --log log.csv
     """
-    from kbrl.data.episodes import open_log
     from kbrl.learners.explanation import explain as explained
     from kbrl.learners.model_file import read_model
 
     saved = read_model(model)
     state = parse_state(state_text, saved)
-    columns = saved.columns if isinstance(saved.columns, dict) else None
-    opened = open_log(source_of(log), columns=columns) if log else None
+    if given(columns) and not log:
+        raise click.UsageError("Columns are those of --log LOG, which was not given.")
+    opened = open_for(saved, log, given(columns) or {}) if log else None
     with row_progress(quiet) as phase:
         count = phase("weighing cases", opened.n_rows if opened else 0)
         found = explained(saved.model, state, log=opened, n_cases=cases, step=count)

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from kbrl.learners.kbsf import KBSF
 
 _JUDGED = {
-    "error": "by the errors of next states and rewards left out, and of next states rebuilt",
-    "bellman": "by how well values explain the targets of transitions held out",
+    "error": "chosen by the errors of next states and rewards left out, and of next states rebuilt",
+    "bellman": "chosen by how well values explain the targets of transitions held out",
 }
 
 
-def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, as_json: bool) -> None:
-    """Print what a model was learnt from, what was chosen for it and why, and where it is."""
+def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
+    """Print what a model was learnt from, what was chosen for it and why, what was ``asked`` for, and where it is."""
     facts = _facts(found.model, path, seconds)
     facts |= {"rows": log.n_rows, "episodes": found.n_episodes or None, "columns": log.columns.to_dict()}
     facts["reps_reason"] = found.n_reps.reason if found.n_reps else None
@@ -30,15 +30,15 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, as_json
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
-    episodes = f" in {found.n_episodes:,} episodes" if found.n_episodes else ""
-    transitions = f"{facts['transitions']:,} transitions"
-    lines = {"learnt from": f"{transitions} of {log.n_rows:,} rows{episodes}"}
+    episodes = f" in {_count(found.n_episodes, 'episode')}" if found.n_episodes else ""
+    transitions = _count(facts["transitions"], "transition")
+    lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
     lines["state"] = ", ".join(log.columns.state)
     lines |= _model_lines(found.model, facts)
-    lines["representative states"] += f" (--reps): {found.n_reps.reason if found.n_reps else 'as asked for'}"
-    lines["width of samples"] = f"{facts['sample_width']:g} (--sample-width)"
-    lines["width of states"] = f"{facts['rep_width']:g} (--rep-width)"
-    lines["widths were chosen"] = _JUDGED[found.widths.criterion] if found.widths else "by you"
+    lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
+    for name, option in (("width of samples", "sample_width"), ("width of states", "rep_width")):
+        why = "as asked for" if option in asked or not found.widths else _JUDGED[found.widths.criterion]
+        lines[name] = f"{facts[option]:g} (--{option.replace('_', '-')}): {why}"
     parts = ", ".join(f"{name} {spent:.1f}" for name, spent in found.seconds.items())
     lines["seconds"] = f"{seconds:.1f}: {parts}"
     _print(path, lines)
@@ -50,8 +50,22 @@ def print_model(model: KBSF, path: Path, n_before: int, seconds: float, *, as_js
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
-    lines = {"learnt from": f"{facts['transitions']:,} transitions, {facts['transitions'] - n_before:,} of them new"}
+    transitions = _count(facts["transitions"], "transition")
+    lines = {"learnt from": f"{transitions}, {facts['transitions'] - n_before:,} of them new"}
     _print(path, lines | _model_lines(model, facts) | {"seconds": f"{seconds:.1f}"})
+
+
+def _why_so_many(found: Automatic, n_reps: int, asked: dict[str, Any]) -> str:
+    """Say how the number of representative states came about."""
+    if found.n_reps is not None:
+        return found.n_reps.reason
+    if "n_reps" not in asked:
+        return "as many as --choose-reps found"
+    return "as asked for" if n_reps == asked["n_reps"] else f"{asked['n_reps']:,} were asked for"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _facts(model: KBSF, path: Path, seconds: float) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbrl.cli.fit_summary import print_fit, print_model
-from kbrl.cli.learner_options import learner_options, learner_parameters
+from kbrl.cli.learner_options import learner_options, learner_parameters, settings_as_options
 from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
 from kbrl.cli.options import (
+    POSITIVE,
     column_options,
     given,
     json_option,
@@ -26,7 +27,6 @@ from kbrl.cli.settings import config_option
 if TYPE_CHECKING:
     from kbrl.learners.model_file import SavedModel
 
-_positive = click.FloatRange(0, min_open=True)
 _model_path = click.Path(path_type=Path)
 _jobs_option = click.option("--jobs", type=click.IntRange(1), help="Threads; one a core if not given.")
 _chunk_option = click.option(
@@ -47,8 +47,8 @@ _chunk_option = click.option(
     show_default=True,
     help="Widths by the errors of predictions, or by the values of solved models, which takes longer.",
 )
-@click.option("--megabytes", type=_positive, help="Memory for the model's sums, to limit --reps; 256 if not given.")
-@click.option("--seconds", type=_positive, help="Time for all of it, to limit --reps by a measurement.")
+@click.option("--megabytes", type=POSITIVE, help="Memory for the model's sums, to limit --reps; 256 if not given.")
+@click.option("--seconds", type=POSITIVE, help="Time for all of it, to limit --reps by a measurement.")
 @_jobs_option
 @_chunk_option
 @click.option("--workers", type=click.IntRange(1), help="Start that many worker processes here (needs Dask).")
@@ -85,7 +85,8 @@ def fit(
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
     learner = KBSF(n_jobs=jobs, **parameters)
-    learner._check_parameters()
+    with settings_as_options():
+        learner._check_parameters()
     if (parameters["reps"] == "cover") != ("cover_distance" in parameters):
         raise click.UsageError("--choose-reps cover and --cover-distance go together: one was given alone.")
     choose = [name for name in CHOSEN if name not in parameters]
@@ -94,7 +95,7 @@ def fit(
         opened = with_actions(open_source(log, given(options), client), actions)
         found = fit_automatically(learner, opened, choose=choose, phase=phase, **limits)
     save_model(found.model, output, columns=opened.columns.to_dict())
-    print_fit(found, opened, output, perf_counter() - start, as_json=as_json)
+    print_fit(found, opened, output, perf_counter() - start, asked=parameters, as_json=as_json)
 
 
 @click.command()

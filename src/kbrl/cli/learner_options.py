@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
 
+from kbrl.cli.options import POSITIVE, FiniteRange
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-_positive = click.FloatRange(0, min_open=True)
 _count = click.IntRange(1)
 
 # The names of choices are those of the library, which is not loaded for the help.
@@ -20,23 +23,23 @@ SOLVERS = ("auto", "modified policy iteration", "value iteration", "policy itera
 LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
     "reps": ("n_reps", _count, None, "Number of representative states; chosen by the size of the data if not given."),
     "choose-reps": ("reps", click.Choice(WAYS), "k-means", "How to choose them among the next states."),
-    "sample-width": ("sample_width", _positive, None, "Width of the kernel around samples; chosen if not given."),
-    "rep-width": ("rep_width", _positive, None, "Width around representative states; chosen if not given."),
+    "sample-width": ("sample_width", POSITIVE, None, "Width of the kernel around samples; chosen if not given."),
+    "rep-width": ("rep_width", POSITIVE, None, "Width around representative states; chosen if not given."),
     "sample-neighbors": ("sample_neighbors", _count, None, "Only so many nearest samples count."),
     "rep-neighbors": ("rep_neighbors", _count, None, "Only so many nearest representative states count."),
-    "discount": ("discount", click.FloatRange(0, 1, max_open=True), 0.99, "What a reward is worth a step later."),
+    "discount": ("discount", FiniteRange(0, 1, max_open=True), 0.99, "What a reward is worth a step later."),
     "scaling": ("scaling", click.Choice(("std", "range", "none")), "std", "What each state variable is divided by."),
     "profile": ("profile", click.Choice(("exponential", "gaussian")), "exponential", "How kernels fall with distance."),
     "terminals": ("terminals", click.Choice(("absorb", "continue")), "absorb", "Whether episodes end where they say."),
     "aggregation": ("aggregation", click.Choice(("soft", "hard")), "soft", "Hard: only the nearest state counts."),
     "neighborhoods": ("neighborhoods", click.Choice(("exact", "per_chunk")), "exact", "Whose nearest samples count."),
-    "cover-distance": ("cover_distance", _positive, None, "For --choose-reps cover: how far apart they are."),
-    "grow-distance": ("grow_distance", _positive, None, "States farther than this from all become representative."),
-    "grow-below": ("grow_below", click.FloatRange(0, 1, min_open=True, max_open=True), None,
+    "cover-distance": ("cover_distance", POSITIVE, None, "For --choose-reps cover: how far apart they are."),
+    "grow-distance": ("grow_distance", POSITIVE, None, "States farther than this from all become representative."),
+    "grow-below": ("grow_below", FiniteRange(0, 1, min_open=True, max_open=True), None,
                    "The same, by the value of the kernel (0.01 in the paper)."),
     "max-reps": ("max_reps", _count, None, "Where growth and covers stop."),
     "solver": ("solver", click.Choice(SOLVERS), "auto", "How the model is solved."),
-    "tolerance": ("tolerance", _positive, 1e-8, "How exactly."),
+    "tolerance": ("tolerance", POSITIVE, 1e-8, "How exactly."),
     "seed": ("random_state", click.IntRange(0), 0, "Decides all randomness."),
 }  # fmt: skip
 
@@ -47,6 +50,17 @@ def learner_options(command: F) -> F:
         names = ("-m", f"--{option}") if option == "reps" else (f"--{option}",)
         command = click.option(*names, type=kind, default=default, show_default=default is not None, help=text)(command)
     return command
+
+
+@contextmanager
+def settings_as_options() -> Iterator[None]:
+    """Say of settings that do not go together which options they are."""
+    options = {parameter: f"--{option}" for option, (parameter, *_) in LEARNER_OPTIONS.items()}
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        named = re.sub(r"\b[a-z]+_[a-z_]+\b", lambda word: options.get(word[0], word[0]), str(error))
+        raise click.UsageError(named) from None
 
 
 def learner_parameters(options: dict[str, Any]) -> dict[str, Any]:

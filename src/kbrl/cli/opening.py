@@ -42,34 +42,17 @@ def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[An
 
 def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -> Log:
     """Open a log as a model needs it: in its columns, where no others are named, and with its actions."""
+    from kbrl.data.columns import carried_over
     from kbrl.data.faults import LogError
+    from kbrl.data.readers import open_table
 
     stored = saved.columns if isinstance(saved.columns, dict) else {}
-    if "state" in columns:  # the names of next states belong to those of the states
-        stored = {role: names for role, names in stored.items() if role != "next_state"}
-    opened = open_source(log, {**_found_in(log, stored), **columns} or None)
+    opened = open_source(log, carried_over(stored, columns, open_table(source_of(log)).names) or None)
     try:
         return _with_labels(opened, saved.model.action_labels_.tolist())
     except LogError as error:
         known = "A model keeps the actions of its first log; name all possible ones there: kbrl fit --actions"
         raise ValueError(f"{error.fault.message} {known}.") from None
-
-
-def _found_in(log: tuple[str, ...], stored: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the columns that a log can do without and does not have, and say so."""
-    from kbrl.data.columns import REQUIRED, listing
-    from kbrl.data.readers import open_table
-
-    present = set(open_table(source_of(log)).names)
-    missing = {
-        role: names
-        for role, names in stored.items()
-        if role not in REQUIRED and not present.issuperset([names] if isinstance(names, str) else names)
-    }
-    if missing:
-        lacking = [name for names in missing.values() for name in ([names] if isinstance(names, str) else names)]
-        click.echo(f"Warning: the log lacks {listing(lacking)}, which the model's first log had.", err=True)
-    return {role: names for role, names in stored.items() if role not in missing}
 
 
 def with_actions(log: Any, actions: str | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from glob import glob
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,20 @@ _COLUMNS = {
     "truncated": "Column that is true where it was cut.",
 }
 
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers that has no NaN, which is in no range but also outside none, and nothing infinite."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or refuse it."""
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+POSITIVE = FiniteRange(0, min_open=True)
+
 log_argument = click.argument("log", nargs=-1, required=True, type=click.Path())
 model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program to read.")
@@ -35,6 +50,14 @@ def column_options(command: F) -> F:
     """Let a command say which column of its log is what: one keyword argument each, None where not given."""
     for name, text in reversed(_COLUMNS.items()):
         command = click.option(f"--{name}", help=text)(command)
+    return command
+
+
+def log_column_options(command: F) -> F:
+    """The same for a command whose --state is no column: the columns of the state are --state-columns."""
+    for name, text in reversed(_COLUMNS.items()):
+        options = ("--state-columns", "state") if name == "state" else (f"--{name}",)
+        command = click.option(*options, help=text.replace("--state", "--state-columns"))(command)
     return command
 
 

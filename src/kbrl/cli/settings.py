@@ -55,6 +55,8 @@ def _read_config(
             continue
         if option is None:
             raise click.UsageError(f"{path} sets {key!r}, but no option is called so.{_nearest(key, options)}", context)
+        if option.name in settings:
+            raise click.UsageError(f"{path} sets {_written(option)!r} twice, once with - and once with _.", context)
         settings[str(option.name)] = _checked(value, option, f"{path}: {key}", context)
     context.default_map = settings
 
@@ -71,7 +73,7 @@ def _written(option: click.Option) -> str:
 
 def _nearest(key: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(key.replace("_", "-"), names, n=1)
-    return f" Did you mean {close[0]!r}?" if close else f" The options are {', '.join(sorted(names))}."
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _checked(value: Any, option: click.Option, where: str, context: click.Context) -> Any:

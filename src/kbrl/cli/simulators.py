@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbrl.cli.acting import complete_task, counted, env_option, model_policy, random_moves, set_option, simulator_of
-from kbrl.cli.options import json_option, model_argument, quiet_option, seed_option
+from kbrl.cli.options import FiniteRange, json_option, model_argument, quiet_option, seed_option
 from kbrl.cli.progress import row_progress
 from kbrl.cli.screen import print_table, progress
 
@@ -77,7 +77,7 @@ def tasks() -> None:
 @click.option(
     "--policy", type=click.Path(exists=True, dir_okay=False), help="Model to act by; without it, moves are random."
 )
-@click.option("--epsilon", type=click.FloatRange(0, 1), help="Share of random moves among those of --policy.")
+@click.option("--epsilon", type=FiniteRange(0, 1), help="Share of random moves among those of --policy.")
 @seed_option
 @quiet_option
 def collect(

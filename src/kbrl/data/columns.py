@@ -6,10 +6,12 @@ terminated, truncated.  Recognised as well: Gymnasium, Minari, D4RL, d3rlpy, RLl
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kbrl.checks import KbrlWarning
 from kbrl.data.faults import LogError
 
 # The first name of each role is the canonical one.
@@ -112,6 +114,23 @@ def resolve_state(names: Sequence[str], given: str | Sequence[str] | None = None
     return found
 
 
+def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return which columns of another log are what: as in the first one, of which they are stored, unless given.
+
+    Those that a log can do without, and this one has not, are left out with a warning.
+    """
+    if "state" in given:  # the names of next states belong to those of the states
+        stored = {role: columns for role, columns in stored.items() if role != "next_state"}
+    listed = {role: [columns] if isinstance(columns, str) else list(columns) for role, columns in stored.items()}
+    optional = [role for role in listed if role not in REQUIRED and role not in given]
+    missing = [role for role in optional if not set(names).issuperset(listed[role])]
+    if missing:
+        lacking = [name for role in missing for name in listed[role]]
+        message = f"The log lacks {listing(lacking)}, which the model's first log had."
+        warnings.warn(message, KbrlWarning, stacklevel=3)
+    return {role: columns for role, columns in stored.items() if role not in missing} | dict(given)
+
+
 def listing(names: Sequence[str]) -> str:
     """Return the names as words for a message, at most a dozen of them."""
     shown = ", ".join(map(repr, names[:12]))
@@ -134,7 +153,7 @@ def _check_distinct(names: Sequence[str]) -> None:
     repeated = sorted({name for name in names if list(names).count(name) > 1}) if len(set(names)) < len(names) else []
     if repeated:
         raise LogError(
-            "ambiguous_column",
+            "repeated_column",
             f"Columns must have different names, but {listing(repeated)} occur more than once.",
             columns=repeated,
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 SHOWN_ROWS = 5  # the first rows at fault that a record names
 
-_CELLS = "Drop or repair these rows before learning."
+_CELLS = "Drop or repair these rows."
 _SORT = "Sort the log by episode and step, and drop repeated rows."
 
 # name: (stops learning, what to do)
@@ -20,13 +20,14 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "unknown_format": (True, "Write it as .parquet, .csv, .tsv, .arrow, .feather, .npz or .hdf5."),
     "unreadable": (True, "Write the file again, or name its format by its ending."),
     "empty_log": (True, "Write at least one row of data."),
-    "missing_column": (True, "Name the columns: columns={'action': NAME, ...}, or --action NAME and the like."),
-    "ambiguous_column": (True, "Name the one to use: columns={'action': NAME, ...}, or --action NAME and the like."),
+    "missing_column": (True, "Say which column it is: --action NAME and the like, in Python columns={'action': NAME}."),
+    "ambiguous_column": (True, "Name the one to use: --action NAME and the like, in Python columns={'action': NAME}."),
+    "repeated_column": (True, "Give each column a name of its own."),
     "uneven_columns": (True, "Give every column one entry a row."),
     "ragged_state": (True, "Give every row the same state variables, in the same order."),
     "wrong_width": (True, "Give the state and the next state the same variables, in the same order."),
     "vector_action": (True, "Give each combination that was taken one label, in one column."),
-    "not_a_number": (True, "Replace words by numbers, or leave the column out of the state."),
+    "not_a_number": (True, "Write numbers there, or name another column."),
     "missing_state": (True, _CELLS),
     "infinite_state": (True, _CELLS),
     "missing_next_state": (True, "Drop these rows, or leave the next states out to take them from the next row."),

@@ -7,6 +7,7 @@ The format, field by field, is described in docs/model_file.md.
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -61,10 +62,9 @@ def save_model(model: KBSF, path: str | os.PathLike[str], *, columns: Columns | 
         with written_beside(path) as beside, open(beside, "wb") as file:
             write_sealed(file, FORMAT, VERSION, contents.facts, contents.arrays)
     except OSError as error:
-        message = (
-            f"The model was not saved: {error.strerror or error}. What was there before is unchanged. "
-            f"Free some space, or name a file in a folder that exists and can be written to"
-        )
+        is_full = error.errno == errno.ENOSPC
+        advice = "Free some space" if is_full else "Name a file in a folder that exists and can be written to"
+        message = f"The model was not saved: {error.strerror or error}. What was there before is unchanged. {advice}"
         raise OSError(error.errno or 0, message, os.fspath(path)) from error
 
 

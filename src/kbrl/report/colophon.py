@@ -10,6 +10,7 @@ import numpy as np
 
 from kbrl import __version__
 from kbrl.learners.kbsf import KBSF
+from kbrl.planning import method_for
 from kbrl.report.blocks import paragraph, section
 from kbrl.report.facts import Facts
 from kbrl.report.markup import Markup, element, table
@@ -44,7 +45,7 @@ def solver(facts: Facts) -> Markup:
     """Say how well the reduced model was solved."""
     solution, reduced = facts.model.solution_, facts.model._fitted
     rows = [
-        ("Method", str(reduced.solver)),
+        ("Method", method_for(reduced.mdp) if reduced.solver == "auto" else reduced.solver),
         ("Converged", "yes" if solution.converged else "no"),
         ("Iterations", count(int(solution.iterations))),
         ("Residual", f"{solution.residual:.3g}"),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Integers
-from kbrl.data.columns import REQUIRED
+from kbrl.data.columns import carried_over
 from kbrl.data.episodes import CHUNK_ROWS, Log, open_log
 from kbrl.data.faults import LogError
 from kbrl.data.readers import open_table
@@ -60,14 +60,12 @@ def open_subject(model: Any, log: Any, columns: Mapping[str, Any] | Sequence[str
     fitted = saved.model
     labels = fitted.action_labels_.tolist()
     given = _roles(columns)
-    named = _roles(saved.columns) | given
-    if "state" in given and "next_state" not in given:  # the model's would be those of another state
-        named.pop("next_state", None)
+    stored = _roles(saved.columns)
     log_names: tuple[str, ...] = ()
     if not isinstance(log, (Log, Transitions)):
         log_names = _file_names(log)
-        log = _opened_log(log, _present(named, given, log), labels)
-    variables = _variables(log, named, fitted.n_features_in_)
+        log = _opened_log(log, carried_over(stored, given, open_table(log).names), labels)
+    variables = _variables(log, stored | given, fitted.n_features_in_)
     return Subject(fitted, log, variables, model_name, saved.library_version or None, log_names)
 
 
@@ -111,15 +109,6 @@ def _roles(columns: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
     if not isinstance(columns, Mapping):
         return {"state": list(columns)}
     return {role: names for role, names in columns.items() if names is not None}
-
-
-def _present(named: dict[str, Any], given: dict[str, Any], log: Any) -> dict[str, Any]:
-    """Leave out columns that the model's log had, this one has not and a report can do without, unless asked for."""
-    names = open_table(log).names
-    there = {
-        role for role, value in named.items() if all(n in names for n in ([value] if isinstance(value, str) else value))
-    }
-    return {role: value for role, value in named.items() if role in there or role in REQUIRED or role in given}
 
 
 def _file_names(log: Any) -> tuple[str, ...]:

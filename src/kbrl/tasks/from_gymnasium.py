@@ -41,9 +41,11 @@ class GymnasiumTask(Task):
         self.name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         self.discount = in_unit_interval(discount, "discount", closed=True)
         self.max_steps = _time_limit(env, max_steps)
-        self.actions = tuple(str(actions.start + i) for i in range(actions.n))
+        own = getattr(env.unwrapped, "task", None)  # one of ours, whose names are known
+        own = own if isinstance(own, Task) else None
+        self.actions = own.actions if own else tuple(str(actions.start + i) for i in range(actions.n))
         self.low, self.high = (np.asarray(bound, dtype=np.float64).ravel() for bound in (seen.low, seen.high))
-        self.state_names = tuple(f"x{i}" for i in range(len(self.low)))
+        self.state_names = own.observation_names if own else tuple(f"x{i}" for i in range(len(self.low)))
         self._current: Floats | None = None  # (1, n_dims): where the environment is
         self._is_cut = False
 

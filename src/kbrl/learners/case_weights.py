@@ -162,29 +162,37 @@ class _NeighborWeights:
 
 
 class _Kept:
-    """The kept transitions of one action that weigh anything, each with the representative state it is kept for."""
+    """The kept transitions of one action that weigh anything, each with the representative state it is kept for.
+
+    Each is found in a log as often as it was kept, and no more: others with its outcome may be as far away but for
+    rounding, and were not kept.
+    """
 
     def __init__(self, statistics: Neighborhoods, action: int, weights: Floats) -> None:
         kept = weights > 0
-        self._weights = weights[kept] / statistics.multiplicities[action][kept]  # of each of those that are the same
+        self._left = statistics.multiplicities[action][kept].astype(np.intp)  # to be found, of those that are the same
+        self._weights = weights[kept] / self._left
         self._distances = statistics.distances[action][kept]
         self._reps = np.nonzero(kept)[0]
         outcome = [*statistics.next_states[action][kept].T, statistics.terminals[action][kept]]
         self.hashes = row_hashes([*outcome, statistics.rewards[action][kept]])
 
     def weigh(self, states: Floats, hashes: Hashes, reps: Floats) -> Floats:
-        """Return the weights of scaled states with these outcomes."""
+        """Return the weights of scaled states with these outcomes, and take them for found."""
         result = np.zeros(len(states))
         order = np.argsort(hashes, kind="stable")
         starts, ends = (np.searchsorted(hashes[order], self.hashes, side=side) for side in ("left", "right"))
         for pair in _pairs(self._reps, self.hashes):
             rows = order[starts[pair[0]] : ends[pair[0]]]
             if len(rows):
-                distances = cdist(states[rows], reps[self._reps[pair[:1]]])
-                gaps = np.abs(distances - self._distances[pair])
-                nearest = gaps.argmin(axis=1)
-                same = gaps.min(axis=1) <= _SAME * self._distances[pair][nearest]
-                result[rows] += np.where(same, self._weights[pair][nearest], 0.0)
+                distances = cdist(states[rows], reps[self._reps[pair[:1]]])[:, 0]
+                for kept in pair:
+                    gaps = np.abs(distances - self._distances[kept])
+                    same = np.flatnonzero(gaps <= _SAME * self._distances[kept])
+                    found = same[np.argsort(gaps[same], kind="stable")][: self._left[kept]]
+                    result[rows[found]] += self._weights[kept]
+                    self._left[kept] -= len(found)
+                    distances[found] = np.inf  # is one of the kept, and no other
         return result
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import null_space
 
+from experiments.theory_models import crowd
 from kbrl.model.bounds import (
     bound_any_norm,
     closest_fixed_point,
@@ -42,22 +43,6 @@ def test_proposition_5_holds_in_the_max_norm():
     for seed in range(300):
         (error,), (bound,) = errors_and_bounds(*exact_order_n(seed), [np.inf])
         assert error <= bound + 1e-9
-
-
-def crowd(n_crowd):
-    """Two states that want different actions, the average of the two, and a crowd that goes to the average.
-
-    Absorbing states 0 and 1 pay 1 for one action each; the last state averages them.  EP = P and Er = r, so that this
-    is a plain averager and v^ = v*.  Discount 1/2.
-    """
-    n = n_crowd + 3
-    e, p, r = np.eye(n), np.zeros((2, n, n)), np.zeros((2, n))
-    e[-1], e[-1, :2] = 0.0, 0.5
-    p[:, [0, 1], [0, 1]], p[:, -1, :2], p[:, 2:-1, -1] = 1.0, 0.5, 1.0
-    r[0, 0] = r[1, 1] = 1.0
-    r[:, -1] = 0.5
-    mdp = FiniteMDP(p, r, 0.5)
-    return e, mdp, mdp, n - 1
 
 
 def test_proposition_5_fails_in_the_norms_of_order_1_and_2():

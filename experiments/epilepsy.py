@@ -35,7 +35,7 @@ SOURCES = ("substitute", "recordings")
 FOLDER = "KBRL_RECORDINGS"
 SIZES: dict[str, dict[str, Any]] = {
     "smoke": {"n": 2000, "m": 200, "steps": 200, "runs": 1, "large": 0, "trees": 1, "penalties": (40.0,)},
-    "laptop": {"n": 50_000, "m": 5000, "steps": 20_000, "runs": 2, "large": 1, "trees": 1, "penalties": (10.0, 40.0)},
+    "laptop": {"n": 50_000, "m": 5000, "steps": 20_000, "runs": 4, "large": 1, "trees": 1, "penalties": (10.0, 40.0)},
     "paper": {"n": 500_000, "m": 50_000, "steps": 100_000, "runs": 50, "large": 0, "trees": 50, "penalties": PENALTIES},
 }
 LARGE = {"n": 500_000, "m": 50_000}

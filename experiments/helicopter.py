@@ -40,7 +40,7 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SIZES: dict[str, dict[str, int]] = {
     "smoke": {"batch": 500, "batches": 4, "runs": 1, "readings": 0},
-    "laptop": {"batch": BATCH, "batches": 12, "runs": 2, "readings": 1},
+    "laptop": {"batch": BATCH, "batches": 12, "runs": 5, "readings": 1},
     "paper": {"batch": BATCH, "batches": 100, "runs": 50, "readings": 10},
 }
 

@@ -47,7 +47,7 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
 SIZES: dict[str, dict[str, Any]] = {
     "smoke": {"KBSF": 1, "times": 1, "committees": 0, "reading": 0, "beyond": 0, "rounds": 2, "patients": 3}
     | {"trees": {"n_trees": 3, "n_iterations": 12}},
-    "laptop": {"KBSF": 6, "times": 1, "committees": 2, "reading": 3, "beyond": 0, "rounds": 10, "patients": 30},
+    "laptop": {"KBSF": 6, "times": 3, "committees": 3, "reading": 3, "beyond": 1, "rounds": 10, "patients": 30},
     "paper": {"KBSF": 50, "times": 50, "committees": 0, "reading": 50, "beyond": 10, "rounds": 10, "patients": 30},
 }
 
@@ -169,9 +169,12 @@ def draw(rows: list[Row]) -> Figure:
     curve(panels[0, 1], select(kbsf, part="KBSF"), "m", "cpu_seconds", "KBSF")
     curve(panels[1, 0], committees, "members", "return", "KBSF, committee")
     curve(panels[1, 1], select(times, method="committee"), "members", "seconds", "KBSF, committee")
-    for axes, name in ((panels[0, 0], "return"), (panels[1, 0], "return"), (panels[1, 1], "seconds")):
-        _across(axes, select(rows, method="FQIT"), name)
-    _across(panels[0, 1], select(rows, method="FQIT"), "cpu_seconds")
+    trees = select(rows, method="FQIT")
+    _across(panels[0, 1], trees, "cpu_seconds")
+    _across(panels[1, 1], select(times, method="FQIT"), "seconds")
+    for axes in panels[:, 0]:
+        _across(axes, trees, "return")
+        axes.set_ylim(0, 1.2 * max(row["return"] for row in rows))  # intervals of few runs are wider than that
     for column, what in enumerate(("m, representative states", "members of the committee")):
         panels[column, 0].set(xlabel=what, ylabel="return over 5000 days", title="ac"[column].join("()") + " return")
         panels[column, 1].set(xlabel=what, yscale="log", title="bd"[column].join("()") + " time of ten fits")
@@ -185,9 +188,10 @@ def draw(rows: list[Row]) -> Figure:
 
 
 def _across(axes: Axes, rows: list[Row], name: str) -> None:
-    for eta, line in zip(distinct(rows, "eta"), (":", "--", "-", "-.")):
+    lines = dict(zip((BEYOND, *MIN_SPLITS), (":", "--", "-", "-.")))
+    for eta in distinct(rows, "eta"):
         mean, half, n = interval(select(rows, eta=eta), name)
-        axes.axhline(mean, color=STYLES["FQIT"][0], linestyle=line, linewidth=1.2, label=f"FQIT({eta})")
+        axes.axhline(mean, color=STYLES["FQIT"][0], linestyle=lines[eta], linewidth=1.2, label=f"FQIT({eta})")
         if np.isfinite(half) and n > 2:
             axes.axhspan(mean - half, mean + half, color=STYLES["FQIT"][0], alpha=0.08)
 

@@ -92,7 +92,7 @@ SIZES = {
         widths=(0.1, 1.0),
         readings=("raw",),
     ),
-    "laptop": Size({"KBSF": 12, "reading": 2, "KBRL": 4, "times": 4}, readings=tuple(READINGS)[:5]),
+    "laptop": Size({"KBSF": 12, "reading": 2, "KBRL": 8, "times": 8}, readings=tuple(READINGS)[:5]),
     "paper": Size({"KBSF": 50, "reading": 10, "KBRL": 50, "times": 50}),
 }
 

@@ -95,8 +95,8 @@ SIZES = {
         budget=2**10,
     ),
     "laptop": Size(
-        kbsf=(("up", N_BATCH, N_BATCHES, 3), ("down", N_BATCH, N_BATCHES, 1), ("up", FEWER, N_BATCHES, 4)),
-        fqit=(("up", FEWER, N_BATCHES, 1), ("down", FEWER, 1, 1)),
+        kbsf=(("up", N_BATCH, N_BATCHES, 5), ("down", N_BATCH, N_BATCHES, 1), ("up", FEWER, N_BATCHES, 4)),
+        fqit=(("up", FEWER, N_BATCHES, 2), ("down", FEWER, 1, 1)),
         timed=("up", N_BATCH, N_BATCHES, 1),
         reading=("up", FEWER, N_BATCHES, 2),
     ),

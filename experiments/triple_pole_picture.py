@@ -100,6 +100,8 @@ def _draw_growth(axes: Axes, ours: list[Row]) -> None:
         own = select(_largest(ours, gravity), method="iKBSF")
         curve(axes, own, "n", "m", f"iKBSF, gravity {gravity}, runs: {len(distinct(own, 'seed'))}", **style)
     axes.set(title="growth of the model", xlabel="n, number of transitions", ylabel="m, representative states")
+    largest = max((row["m"] for row in select(ours, part="iKBSF", method="iKBSF")), default=1)
+    axes.set_ylim(0, 1.3 * largest)  # intervals of few runs may be wider than the picture
 
 
 def _draw_ceiling(axes: Axes, rows: list[Row]) -> None:

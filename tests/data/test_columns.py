@@ -78,6 +78,8 @@ REFUSED = {
     "no action": ("obs reward", None, "must have a column for the action, but it has 'obs', 'reward'"),
     "no state": ("age action reward", None, "must have a column for the state"),
     "no reward": ("obs action", None, "must have a column for the reward"),
+    "the action as state": ("obs action reward", {"state": "action"}, "a column for the action, but 'action' is already the state"),
+    "the state as action": ("obs_x reward", {"action": "obs_x"}, "a column for the state, but 'obs_x' is already the action"),
     "two places for the state": ("obs state action reward", None, "The state must be in one place, but 'obs', 'state'"),
     "two actions": ("obs action actions reward", None, "one place, but 'action', 'actions' all fit"),
     "a list and single columns": ("obs obs_x action reward", None, "The state must be in one place"),

@@ -63,6 +63,13 @@ def test_whole_numbers_in_one_part_and_others_in_the_next_become_one_kind():
     np.testing.assert_array_equal(read([one, two]).actions, [0.0, 0.5])
 
 
+def test_a_number_beyond_int64_in_one_part_makes_words_of_the_actions_of_all():
+    one, two = frame([1, 1, 1], actions=[0, 1, 1]), frame([2, 2])
+    two["action"] = np.array([2**63, 0], dtype=np.uint64)
+    assert read([one, two]).actions.tolist() == ["0", "1", "9223372036854775808"]
+    assert read([one, two]).action_labels.tolist() == ["0", "1", "9223372036854775808"]
+
+
 def test_whole_episodes_may_lie_in_any_part():
     frames = [frame([1, 1, 1, 2, 2]), frame([3, 3]), frame([4, 4, 5, 5, 5])]
     assert_same(read(frames), load_log(whole(*frames)))

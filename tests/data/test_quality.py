@@ -2,6 +2,7 @@
 """Bad logs: each fault by name, with its rows; and a fault stops learning exactly if the reader refuses the log."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pandas
@@ -54,6 +55,21 @@ def reordered(order):
     return {name: column[order] for name, column in good().items()}
 
 
+def in_files(columns, *starts):
+    """The same rows in several files: one table a file, cut before some rows."""
+    edges = [0, *starts, N_ROWS]
+    return [{name: c[first:last] for name, c in columns.items()} for first, last in pairwise(edges)]
+
+
+def source_of(log, folder):
+    """What the reader is given: the paths of files, if the log is a list of tables."""
+    if not isinstance(log, list):
+        return log
+    for place, table in enumerate(log):
+        np.savez(folder / f"part-{place}.npz", **table)
+    return [folder / f"part-{place}.npz" for place in range(len(log))]
+
+
 ROWS = np.arange(N_ROWS)
 ALL_ENDS = good()["terminated"] | good()["truncated"]
 SWAPPED = np.concatenate([[0, 2, 1], ROWS[3:]])
@@ -90,6 +106,9 @@ CASES = {
     "infinity in the reward": (good(**put("reward", 119, INF)), {}, "infinite_reward", 1, (119,), True),
     "a next state missing": (with_next() | {"next_observation_x": np.where(ROWS == 3, NAN, 1)}, {}, "missing_next_state", 1, (3,), True),
     "an infinite next state": (with_next() | {"next_observation_x": np.where(ROWS == 3, INF, 1)}, {}, "infinite_next_state", 1, (3,), True),
+    "a state that is too large": (good(**put("observation_x", 7, 1e101)), {}, "infinite_state", 1, (7,), True),
+    "a next state that is too large": (with_next() | {"next_observation_x": np.where(ROWS == 3, -1e300, 1)}, {}, "infinite_next_state", 1, (3,), True),
+    "rewards that are too large": (good(**put("reward", [2, 9], 1e300)), {}, "infinite_reward", 2, (2, 9), True),
     "an action missing": (good(**put("action", [2, 3], None, object)), {}, "missing_action", 2, (2, 3), True),
     "an episode missing": (good(**put("episode_id", 6, NAN, float)), {}, "missing_episode", 1, (6,), True),
     "a step missing": (good(**put("step", 6, NAN, float)), {}, "missing_step", 1, (6,), True),
@@ -113,6 +132,7 @@ CASES = {
     "next states of another row": (with_next(observation_x=good()["observation_v"]), {}, "next_state_mismatch", 108, (0, 1, 2, 3, 4), False),
     "an episode without an end": (good(**put("truncated", 19, False)), {}, "unfinished_episodes", 1, (19,), False),
     "an episode of one row": (good(**put("episode_id", 119, 99)), {}, "tiny_episodes", 1, (119,), False),
+    "files cut within an episode": (in_files(good(step=None), 15, 40), {}, "episode_across_files", 1, (15,), False),
     "a constant variable": (good(observation_v=np.full(N_ROWS, 3.0)), {}, "constant_variable", 1, (), False),
     "grams and tons": (good(observation_v=1e6 * good()["observation_v"]), {}, "unequal_scales", 2, (), False),
     "an action taken thrice": (good(**put("action", [5, 6, 7], "c")), {}, "rare_action", 1, (), False),
@@ -139,9 +159,9 @@ def test_a_good_log_has_no_fault():
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("chunk_rows", [7, 65536])
-def test_the_fault_is_found_with_its_count_and_rows(case, chunk_rows):
-    columns, options, name, count, rows, stops = CASES[case]
-    report = check_log(columns, chunk_rows=chunk_rows, **options)
+def test_the_fault_is_found_with_its_count_and_rows(case, chunk_rows, tmp_path):
+    log, options, name, count, rows, stops = CASES[case]
+    report = check_log(source_of(log, tmp_path), chunk_rows=chunk_rows, **options)
     found = {fault.name: fault for fault in report.faults}
     assert name in found, list(found)
     fault = found[name]
@@ -152,15 +172,16 @@ def test_the_fault_is_found_with_its_count_and_rows(case, chunk_rows):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_fault_stops_learning_exactly_if_the_reader_refuses_the_log(case):
-    columns, options, _, _, _, stops = CASES[case]
-    report = check_log(columns, **options)
+def test_a_fault_stops_learning_exactly_if_the_reader_refuses_the_log(case, tmp_path):
+    log, options, _, _, _, stops = CASES[case]
+    source = source_of(log, tmp_path)
+    report = check_log(source, **options)
     assert report.stops_learning == stops
     if not stops:
-        assert len(load_log(columns, **options)) == report.n_transitions
+        assert len(load_log(source, **options)) == report.n_transitions
         return
     with pytest.raises(LogError) as caught:
-        load_log(columns, **options)
+        load_log(source, **options)
     assert caught.value.fault.name in [fault.name for fault in report.faults if fault.stops_learning]
     assert str(caught.value).endswith(caught.value.fault.advice)
 
@@ -240,6 +261,64 @@ def test_words_in_a_text_file_are_counted_with_their_rows(tmp_path):
     assert found["missing_state"].rows == (5,)
     with pytest.raises(LogError, match=r"'observation_x' has 2 faulty cells .* the first is row 3: 'n.a.'"):
         load_log(tmp_path / "log.csv")
+
+
+def found_across(log, folder, **options):
+    """The fault of episodes that go on in the next file, None if there is none."""
+    faults = check_log(source_of(log, folder), **options).faults
+    return next((fault for fault in faults if fault.name == "episode_across_files"), None)
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 5, 65536])
+def test_every_border_at_which_rows_are_joined_is_counted_and_the_first_is_named(tmp_path, chunk_rows):
+    fault = found_across(in_files(good(step=None), 10, 25, 30, 45, 46), tmp_path, chunk_rows=chunk_rows)
+    assert (fault.count, fault.rows, fault.unit) == (3, (25, 45, 46), "borders")
+    assert "between" in fault.message
+    assert all(f"part-{place}.npz" in fault.message for place in (1, 2))
+
+
+def test_flags_alone_do_not_show_that_an_episode_goes_on_in_the_next_file(tmp_path):
+    assert found_across(in_files(good(step=None, episode_id=None), 10, 25), tmp_path).rows == (25,)
+
+
+def test_times_do_not_show_that_an_episode_goes_on_but_whole_steps_do(tmp_path):
+    assert found_across(in_files(good(step=0.3 * good()["step"]), 25), tmp_path).rows == (25,)
+    assert found_across(in_files(good(), 10, 25), tmp_path) is None
+    assert found_across(in_files(good(step=4 * good()["step"]), 25), tmp_path) is None
+
+
+def test_next_states_of_its_own_make_the_borders_of_files_harmless(tmp_path):
+    assert found_across(in_files(with_next(step=None), 25), tmp_path) is None
+
+
+def test_a_file_without_rows_is_no_border(tmp_path):
+    log = in_files(good(step=None), 25)
+    empty = {name: column[:0] for name, column in log[0].items()}
+    fault = found_across([log[0], empty, log[1]], tmp_path)
+    assert (fault.count, fault.rows) == (1, (25,))
+    assert "part-0.npz" in fault.message
+    assert "part-2.npz" in fault.message
+
+
+def test_a_number_that_is_too_large_is_named_with_the_limit():
+    (fault,) = check_log(good(**put("reward", 9, -1e300))).faults
+    assert "the first is row 9: -1e+300 (numbers must be finite and at most 1e+100 in size)" in fault.message
+    with pytest.raises(LogError, match=r"the first is row 9: -1e\+300 \(numbers must be finite and at most 1e\+100"):
+        load_log(good(**put("reward", 9, -1e300)))
+    assert load_log(good(**put("reward", 9, 1e100))).rewards.max() == 1e100
+
+
+def test_unequal_scales_are_found_up_to_the_largest_numbers():
+    names = [fault.name for fault in check_log(good(observation_v=1e99 * good()["observation_v"])).faults]
+    assert names == ["unequal_scales"]
+
+
+@pytest.mark.parametrize("name", ["duplicate_steps", "unsorted_steps", "split_episode"])
+def test_the_advice_on_order_also_serves_files_that_number_their_episodes_anew(name):
+    advice = CATALOGUE[name][1]
+    assert "Sort the log by episode and step" in advice
+    assert "If each file numbers its episodes anew, do not sort" in advice
+    assert advice.count(".") == 2
 
 
 def test_a_prize_at_the_end_is_no_outlier():

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pandas
@@ -12,7 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import kbrl.data.readers as readers
-from kbrl import KBSF, Transitions
+from kbrl import KBSF, Transitions, join
 from kbrl.data.episodes import load_log, open_log, read_log
 from kbrl.data.faults import LogError
 from kbrl.data.logs import as_columns, write_log
@@ -177,6 +178,78 @@ def test_python_objects_in_an_archive_are_never_unpickled(tmp_path):
     np.savez(tmp_path / "log.npz", **COLUMNS | {"action": np.array(["a"] * N_ROWS, dtype=object)})
     with pytest.raises(LogError, match="would have to be unpickled"):
         load_log(tmp_path / "log.npz")
+
+
+def by_columns(folder, compressed):
+    """Write a log whose observations are stored column by column."""
+    rest = {name: column for name, column in COLUMNS.items() if "observation" not in name}
+    states = {"observation": np.asfortranarray(LOG.states), "next_observation": np.asfortranarray(LOG.next_states)}
+    (np.savez_compressed if compressed else np.savez)(folder / "log.npz", **rest | states)
+    return folder / "log.npz"
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_arrays_stored_column_by_column_are_read(tmp_path, compressed):
+    chunks = list(read_log(by_columns(tmp_path, compressed), chunk_rows=77))
+    assert_same(join(chunks), LOG)
+
+
+def test_an_array_by_columns_that_is_cut_short_is_refused(tmp_path):
+    path = by_columns(tmp_path, compressed=False)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data[:-8] if name == "observation.npy" else data)
+    with pytest.raises(LogError, match="an array is cut short"):
+        load_log(path)
+
+
+@pytest.fixture(params=["arrow", "python"])
+def splitter(request, monkeypatch):
+    """Let CSV be split by Arrow or by Python."""
+    if request.param == "python":
+        monkeypatch.setattr(readers, "has_pyarrow", lambda: False)
+
+
+@pytest.mark.usefixtures("splitter")
+def test_blanks_around_names_and_cells_of_a_text_do_not_matter(tmp_path):
+    text = pandas.DataFrame(as_columns(make_log(("go", "wait", "rest")))).to_csv(index=False)
+    (tmp_path / "log.csv").write_text(text)
+    (tmp_path / "blanks.csv").write_text(text.replace(",", " , "))
+    assert_same(load_log(tmp_path / "blanks.csv"), load_log(tmp_path / "log.csv"))
+
+
+@pytest.mark.usefixtures("splitter")
+def test_blanks_stay_where_they_tell_columns_or_labels_apart(tmp_path):
+    (tmp_path / "log.csv").write_text("obs, obs,action,reward,done\n1,7,a,0,0\n2,8, a,0,1\n")
+    found = load_log(tmp_path / "log.csv", columns={"state": "obs"})
+    assert found.action_labels.tolist() == [" a", "a"]
+    assert found.states.ravel().tolist() == [1.0, 2.0]
+    assert load_log(tmp_path / "log.csv", columns={"state": [" obs"]}).states.ravel().tolist() == [7.0, 8.0]
+
+
+@pytest.mark.usefixtures("splitter")
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("n_rows", [1, 5000], ids=["near the start", "far from the start"])
+def test_a_text_in_another_encoding_says_how_to_save_it(tmp_path, encoding, n_rows):
+    text = "obs,action,reward,done\n" + n_rows * "1,a,0,0\n" + "1,süß,0,1\n"
+    (tmp_path / "log.csv").write_text(text, encoding=encoding)
+    with pytest.raises(LogError, match=r"log\.csv cannot be read: its text is not in UTF-8 .*; save it as UTF-8\."):
+        load_log(tmp_path / "log.csv")
+
+
+@pytest.mark.parametrize("form", ["parquet", "pyarrow", "pandas"])
+def test_a_struct_is_called_what_it_is(tmp_path, form):
+    pairs = pa.array([{"x": x, "v": v} for x, v in LOG.states[:, :2].tolist()])
+    rest = {name: pa.array(column) for name, column in COLUMNS.items() if "observation" not in name}
+    make = pa.table(rest | {"obs": pairs}).to_pandas() if form == "pandas" else rest | {"obs": pairs}
+    source = make if form == "pandas" else store(make, tmp_path, form)
+    words = "'obs' must hold numbers or lists of numbers, but each cell is a struct of the fields x, v. Make each field"
+    with pytest.raises(LogError, match=words):
+        load_log(source)
+    with pytest.raises(LogError, match="'obs' must hold one label a row, but each cell is a struct of the fields x, v"):
+        load_log(source, columns={"state": "reward", "reward": "step", "action": "obs"})
 
 
 MEASURE = """

@@ -38,7 +38,7 @@ def test_a_column_of_lists_holds_all_variables():
     ("column", "fault", "words"),
     [
         ([1.0, np.nan, 2.0], "missing_state", "the first is row 1: nan"),
-        ([1.0, 2.0, -np.inf], "infinite_state", "the first is row 2: inf"),
+        ([1.0, 2.0, -np.inf], "infinite_state", "the first is row 2: -inf"),
         (np.array([1.0, 2.0, "three"], dtype=object), "not_a_number", "the first is row 2: 'three'"),
         ([], "empty_log", "no rows"),
     ],

@@ -1,13 +1,14 @@
 """Labels of actions and episodes as users pass them: checked, numbered, and united.
 
-Any labels of one kind will do: whole numbers, other numbers, truth values, words, dates.
+Any labels of one kind will do: whole numbers, other numbers, truth values, words, dates.  Where NumPy would make floats
+of whole numbers, because some do not fit into int64, all of them are words, their digits: floats would merge some.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -15,6 +16,34 @@ from kbrl.arrays import Array, Integers
 from kbrl.checks import KbrlWarning, check_finite, one_entry_a_row, refuse_masked, refuse_rows
 
 MANY_LABELS = 100  # more different fractions than this are hardly actions
+LARGEST_WHOLE_FLOAT = 2**53  # beyond it, floats leave whole numbers out
+_INT64 = np.iinfo(np.int64)
+
+
+def fits_int64(label: int) -> bool:
+    """Say whether a whole number can be stored as an int64."""
+    return bool(_INT64.min <= label <= _INT64.max)
+
+
+def is_whole(label: Any) -> TypeGuard[int]:
+    """Say whether a label is a whole number; a truth value is none."""
+    return isinstance(label, (int, np.integer)) and not isinstance(label, bool)
+
+
+def array_of_labels(labels: Iterable[Any]) -> Array:
+    """Return labels as an array: words, if they are whole numbers of which some do not fit into int64."""
+    labels = list(labels)
+    if all(map(is_whole, labels)) and not all(map(fits_int64, labels)):
+        return np.array([str(label) for label in labels])
+    return np.array(labels)
+
+
+def find_label(label: Any, places: Mapping[Any, int]) -> int:
+    """Return the place of a label, -1 if it has none; beside larger ones, a whole number is listed by its digits."""
+    place = places.get(label)
+    if place is None and is_whole(label):
+        place = places.get(str(label))
+    return -1 if place is None else place
 
 
 def as_labels(values: Any, name: str) -> Array:
@@ -47,7 +76,17 @@ def _as_array(values: Any) -> Array:
             array = np.empty(len(values), dtype=object)
             array[:] = values
             return array
-    return np.array(values)
+    return array_of_labels(values) if isinstance(values, (list, tuple)) else np.array(values)
+
+
+def _without_floats(label_sets: list[Array]) -> list[Array]:
+    """Return sets of whole numbers of which NumPy would make floats together as int64, or as words if one is larger."""
+    if any(labels.dtype.kind not in "iu" for labels in label_sets):
+        return label_sets
+    if np.result_type(*(labels.dtype for labels in label_sets)).kind != "f":
+        return label_sets
+    fit = all(labels.max(initial=0) <= _INT64.max for labels in label_sets)
+    return [labels.astype(np.int64 if fit else str) for labels in label_sets]
 
 
 def index_labels(actions: Array, action_labels: Sequence[Any] | Array | None) -> tuple[Array, Integers]:
@@ -59,6 +98,9 @@ def index_labels(actions: Array, action_labels: Sequence[Any] | Array | None) ->
     labels = as_labels(action_labels, "action_labels")
     if len(np.unique(labels)) != len(labels):
         raise ValueError(f"action_labels must differ from each other, but they are {labels.tolist()}.")
+    labels, actions = _without_floats([labels, actions])
+    if labels.dtype.kind == "U" and actions.dtype.kind in "iu":  # beside larger numbers they are listed by their digits
+        actions = actions.astype(str)
     unknown = ~np.isin(actions, labels)
     if unknown.any():
         refuse_rows(unknown, actions, "actions", f"be among the action_labels {labels.tolist()}", "Add the label.")
@@ -81,13 +123,13 @@ def _warn_of_fractions(labels: Array) -> None:
 def positions(labels: Array, values: Array) -> Integers:
     """Return the place of each value in the labels; all of them occur there."""
     order = np.argsort(labels, kind="stable")
-    return order[np.searchsorted(labels, values, sorter=order)].astype(np.intp)
+    return order[np.searchsorted(labels, values.astype(labels.dtype), sorter=order)].astype(np.intp)
 
 
 def unite_labels(label_sets: list[Array]) -> Array:
     """Return all labels, in order of appearance."""
-    united = label_sets[0]
-    for labels in label_sets[1:]:
+    united, *others = _without_floats(label_sets)
+    for labels in others:
         if (united.dtype.kind in "SU") != (labels.dtype.kind in "SU"):
             raise TypeError(f"Actions of logs to join must be of one kind, but they are {united[:3]} and {labels[:3]}.")
         united = np.concatenate([united, labels[~np.isin(labels, united)]])

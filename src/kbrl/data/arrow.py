@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.data.cells import Batch, Column, Kind, Labels, Numbers, RaggedError, as_flags, from_objects, from_texts
+from kbrl.data.cells import (
+    Batch,
+    Column,
+    Kind,
+    Labels,
+    Numbers,
+    RaggedError,
+    as_flags,
+    from_objects,
+    from_texts,
+    refuse_struct,
+)
 from kbrl.data.faults import LogError
 
 _BUFFER = 1 << 20  # bytes of a column that are fetched at a time
@@ -128,6 +139,8 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
     types = pa.types
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
+    if types.is_struct(column.type):
+        refuse_struct(name, [field.name for field in column.type], kind)
     if kind == "labels":
         return _labels(column, name)
     if types.is_dictionary(column.type):

@@ -5,13 +5,14 @@ What cannot be converted is marked, not refused: the reader refuses it with its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.data.action_labels import is_whole
 from kbrl.data.faults import LogError
 
 Kind = Literal["numbers", "flags", "labels"]
@@ -90,6 +91,23 @@ def _join_labels(parts: Sequence[Labels]) -> Labels:
     return Labels(np.concatenate(codes), tuple(value for _, value in places))
 
 
+def stripped(column: Column) -> Column:
+    """Return labels of a text without the blanks around them; numbers and flags have none."""
+    if isinstance(column, Numbers):
+        return column
+    bare = from_texts([str(value).strip() for value in column.values], "labels")
+    assert isinstance(bare, Labels)
+    return Labels(np.append(bare.codes, -1)[column.codes], bare.values)  # the last entry serves the code -1
+
+
+def as_array(values: Any) -> Array:
+    """Return an array; a list of whole numbers that NumPy would round to floats stays what it is."""
+    array = np.asarray(values)
+    if array.dtype.kind == "f" and isinstance(values, (list, tuple)) and all(map(is_whole, values)):
+        return np.array(values, dtype=object)
+    return array
+
+
 def from_array(array: Array, kind: Kind, name: str) -> Column:
     """Convert a NumPy array as it comes from .npz files and frames."""
     if array.dtype.kind == "O":
@@ -102,6 +120,23 @@ def from_array(array: Array, kind: Kind, name: str) -> Column:
         raise LogError("wrong_width", f"{name!r} must have one or two dimensions, but its shape is {array.shape}.")
     values = np.ascontiguousarray(array, dtype=np.float64)
     return as_flags(values.reshape(len(values)), name) if kind == "flags" else Numbers(values)
+
+
+def refuse_struct(name: str, fields: Iterable[Any], kind: Kind) -> NoReturn:
+    """Refuse a column whose cells have named fields, which stand for several columns."""
+    listed = ", ".join(map(str, fields))
+    if kind == "labels":
+        raise LogError(
+            "vector_action",
+            f"{name!r} must hold one label a row, but each cell is a struct of the fields {listed}.",
+            columns=[name],
+        )
+    raise LogError(
+        "not_a_number",
+        f"{name!r} must hold numbers or lists of numbers, but each cell is a struct of the fields {listed}. Make each "
+        f"field a column of its own, such as observation_x.",
+        columns=[name],
+    )
 
 
 def squeezed(array: Array, name: str) -> Array:
@@ -129,6 +164,9 @@ def _label_array(array: Array) -> Labels:
 
 def from_objects(cells: Sequence[Any], kind: Kind, name: str) -> Column:
     """Convert Python objects: what a frame or a table of mixed cells holds."""
+    struct = next((cell for cell in cells if isinstance(cell, Mapping)), None)
+    if struct is not None:
+        refuse_struct(name, struct, kind)
     if kind == "labels":
         return _label_objects(cells, name)
     if any(is_list(cell) for cell in cells):

@@ -57,6 +57,11 @@ class Columns:
         prefix = next((p for p in PREFIXES["state"] if all(name.lower().startswith(p) for name in self.state)), "")
         return tuple(name[len(prefix) :] for name in self.state)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the state variables for people: whole, where only numbers would be left of them."""
+        return self.state if any(name.isdigit() for name in self.variables) else self.variables
+
     def used(self) -> tuple[str, ...]:
         """Return the names of all columns that are read."""
         single = (self.action, self.reward, self.terminated, self.truncated, self.done, self.episode, self.step)
@@ -79,10 +84,20 @@ def resolve(names: Sequence[str], given: Mapping[str, str | Sequence[str]] | Col
         found[role] = chosen if role in ("state", "next_state") else next(iter(chosen), None)
     for role in REQUIRED:
         if not found[role]:
-            raise LogError("missing_column", f"A log must have a column for the {role}, but it has {listing(names)}.")
+            why = _why_not(role, names, found)
+            raise LogError("missing_column", f"A log must have a column for the {role}, but {why}.")
     found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
     _check_one_role(found)
     return Columns(**found)
+
+
+def _why_not(role: str, names: Sequence[str], found: Mapping[str, Any]) -> str:
+    """Say why no column has a role that all logs need: none is called so, or the user named it as something else."""
+    for other, chosen in found.items():
+        for name in [chosen] if isinstance(chosen, str) else chosen or ():
+            if name.lower() in ALIASES[role] or name.lower().startswith(PREFIXES.get(role, ())):
+                return f"{name!r} is already the {other}, and no other column fits"
+    return f"it has {listing(names)}"
 
 
 def _check_one_role(found: Mapping[str, Any]) -> None:

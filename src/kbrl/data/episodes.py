@@ -15,6 +15,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import whole
+from kbrl.data.action_labels import find_label
 from kbrl.data.cells import Kind, Labels, Numbers
 from kbrl.data.columns import Columns, resolve
 from kbrl.data.faults import LogError
@@ -250,7 +251,7 @@ class _Stitcher:
 
     def _indices(self, actions: Labels) -> Integers:
         labels = (as_type(value, self._log.action_type) for value in actions.values)
-        return np.array([self._places.get(label, -1) for label in labels], dtype=np.intp)[actions.codes]
+        return np.array([find_label(label, self._places) for label in labels], dtype=np.intp)[actions.codes]
 
     def _follows(self, fields: dict[str, Array]) -> Booleans:
         """Say of each row but the last whether the row after it is its next step."""

@@ -12,7 +12,12 @@ from typing import Any
 SHOWN_ROWS = 5  # the first rows at fault that a record names
 
 _CELLS = "Drop or repair these rows."
-_SORT = "Sort the log by episode and step, and drop repeated rows."
+_TOO_LARGE = "Drop or repair these rows, or change the units."
+_SORT = (
+    "Sort the log by episode and step, and drop repeated rows. If each file numbers its episodes anew, do not sort: "
+    "give each episode an identifier of its own."
+)
+_CUT = "If each file has episodes of its own, give each episode an identifier of its own; if the log was cut, nothing."
 
 # name: (stops learning, what to do)
 CATALOGUE: dict[str, tuple[bool, str]] = {
@@ -29,11 +34,11 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "vector_action": (True, "Give each combination that was taken one label, in one column."),
     "not_a_number": (True, "Write numbers there, or name another column."),
     "missing_state": (True, _CELLS),
-    "infinite_state": (True, _CELLS),
+    "infinite_state": (True, _TOO_LARGE),
     "missing_next_state": (True, "Drop these rows, or leave the next states out to take them from the next row."),
-    "infinite_next_state": (True, _CELLS),
+    "infinite_next_state": (True, _TOO_LARGE),
     "missing_reward": (True, _CELLS),
-    "infinite_reward": (True, _CELLS),
+    "infinite_reward": (True, "Divide the rewards by a constant, or drop or repair these rows."),
     "missing_action": (True, "Drop these rows, or give 'nothing was done' a label of its own."),
     "missing_episode": (True, "Give every row the identifier of its episode."),
     "missing_step": (True, "Give every row its number within the episode, or leave the column of steps out."),
@@ -45,7 +50,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "no_transitions": (True, "Give next observations, episodes of two rows and more, or flags on their last rows."),
     "duplicate_steps": (True, _SORT),
     "unsorted_steps": (True, _SORT),
-    "split_episode": (True, "Sort the log by episode and step, so that the rows of an episode follow each other."),
+    "split_episode": (True, _SORT),
     "missing_steps": (False, "Nothing, if few: a row before a gap is left out where it has no next state of its own."),
     "both_flags": (False, "Set truncated to false on real ends: a row with both flags is taken as an end."),
     "rows_after_end": (False, "Give each episode its own identifier, or set terminated on its last row only."),
@@ -53,6 +58,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "next_state_mismatch": (False, "Check the order of the rows and the columns of the next state."),
     "unfinished_episodes": (False, "Set terminated or truncated on the last row of each episode."),
     "tiny_episodes": (False, "Check the episode identifiers; a row alone is of use only with a next state of its own."),
+    "episode_across_files": (False, _CUT),
     "constant_variable": (False, "Leave these columns out of the state: they tell no state from another."),
     "unequal_scales": (False, "Keep the scaling by standard deviations, or change the units."),
     "rare_action": (False, "Collect more of these actions, or merge them with others: their values will be guesses."),
@@ -79,7 +85,7 @@ class Fault:
 
     name: str
     count: int
-    unit: str  # what is counted: rows, variables, actions, episodes or logs
+    unit: str  # what is counted: rows, variables, actions, episodes, borders of files or logs
     rows: tuple[int, ...]  # the first of them
     columns: tuple[str, ...]
     stops_learning: bool

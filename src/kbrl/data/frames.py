@@ -1,22 +1,25 @@
 """Tables of NumPy arrays: .npz files, frames of pandas and polars, and mappings of names to arrays.
 
-The members of an .npz file are streamed from the archive; none is ever loaded whole, nor unpickled.
+The members of an .npz file are streamed from the archive; none is ever unpickled, and none is loaded whole but those
+that are stored column by column.
 """
 
 from __future__ import annotations
 
+import io
+import math
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from kbrl.arrays import Array
-from kbrl.data.cells import Batch, Kind, from_array
+from kbrl.data.cells import Batch, Kind, as_array, from_array
 from kbrl.data.faults import LogError
 
 # what the archive, its compression and the headers of its arrays raise where bytes are wrong
@@ -35,7 +38,7 @@ class FrameTable:
         is_mapping = isinstance(frame, Mapping)
         self.names = tuple(str(name) for name in (frame if is_mapping else frame.columns))
         self._keys = dict(zip(self.names, frame if is_mapping else frame.columns))
-        self._frame = {name: np.asarray(column) for name, column in frame.items()} if is_mapping else frame
+        self._frame = {name: as_array(column) for name, column in frame.items()} if is_mapping else frame
         if is_mapping:
             check_lengths({name: len(column) for name, column in self._frame.items()}, "The mapping")
         self._n_rows = len(next(iter(self._frame.values()), ())) if is_mapping else len(frame)
@@ -61,7 +64,7 @@ class NpzTable:
         self.path = path
         try:
             with zipfile.ZipFile(path) as archive:
-                shapes = {name: _member(archive, name)[1] for name in archive.namelist() if name.endswith(".npy")}
+                shapes = {name: _member(archive, name).shape for name in archive.namelist() if name.endswith(".npy")}
         except _DAMAGED as error:
             raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
         lengths = {name.removesuffix(".npy"): shape[0] for name, shape in shapes.items() if shape}
@@ -73,8 +76,8 @@ class NpzTable:
         with ExitStack() as stack:
             archive = stack.enter_context(zipfile.ZipFile(self.path))
             try:
-                members = {name: _member(archive, f"{name}.npy") for name in kinds}
-                length = next(iter(members.values()))[1][0]
+                members = {name: _row_by_row(_member(archive, f"{name}.npy")) for name in kinds}
+                length = next(iter(members.values())).shape[0]
                 for start in range(0, length, n_rows):
                     count = min(n_rows, length - start)
                     arrays = {name: _rows(member, count) for name, member in members.items()}
@@ -92,7 +95,13 @@ def check_lengths(lengths: Mapping[str, int], what: str) -> None:
         raise LogError("uneven_columns", f"{what} must have one entry a row in every column, but {counted}.")
 
 
-_Member = tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]
+class _Member(NamedTuple):
+    """An array of an archive, opened at its first entry."""
+
+    file: IO[bytes]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_by_columns: bool  # in the order of Fortran, as DataFrame.to_numpy() gives it
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> _Member:
@@ -105,15 +114,26 @@ def _member(archive: zipfile.ZipFile, name: str) -> _Member:
     shape, is_by_columns, dtype = read(file)
     if dtype.hasobject:
         raise ValueError(f"{name} holds Python objects, which would have to be unpickled")
-    if is_by_columns and len(shape) > 1:
-        raise ValueError(f"{name} is stored column by column; write it with numpy.ascontiguousarray")
-    return file, shape, dtype
+    return _Member(file, shape, dtype, is_by_columns and len(shape) > 1)
+
+
+def _row_by_row(member: _Member) -> _Member:
+    """Return the array such that its rows follow each other."""
+    if not member.is_by_columns:
+        return member
+    # Loaded whole: the first row is spread over the file, up to its end.
+    array = _entries(member, math.prod(member.shape)).reshape(member.shape, order="F")
+    return member._replace(file=io.BytesIO(array.tobytes()), is_by_columns=False)
 
 
 def _rows(member: _Member, count: int) -> Array:
-    file, shape, dtype = member
-    n_bytes = count * int(np.prod(shape[1:], dtype=int)) * dtype.itemsize
-    read = file.read(n_bytes)
+    row = member.shape[1:]
+    return _entries(member, count * math.prod(row)).reshape(count, *row)
+
+
+def _entries(member: _Member, count: int) -> Array:
+    n_bytes = count * member.dtype.itemsize
+    read = member.file.read(n_bytes)
     if len(read) < n_bytes:
         raise EOFError("an array is cut short")
-    return np.frombuffer(read, dtype=dtype).reshape(count, *shape[1:])
+    return np.frombuffer(read, dtype=member.dtype)

@@ -1,7 +1,7 @@
 """Labels of actions and episodes: which kind they are, and in which order.
 
 In a text file a label is a whole number, a number, a truth value or a word as all labels of its column allow; a word
-such as 007 that a number would change stays a word.
+such as 007 that a number would change stays a word, and so do all labels if one is a whole number beyond int64.
 """
 
 from __future__ import annotations
@@ -10,17 +10,33 @@ import re
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-import numpy as np
-
 from kbrl.arrays import Array
+from kbrl.data.action_labels import (
+    LARGEST_WHOLE_FLOAT,
+    array_of_labels,
+    find_label,
+    fits_int64,
+    is_whole,
+)
 from kbrl.data.faults import LogError
 
 MOST_ACTIONS = 1000  # more labels than that are continuous actions
 _PATTERNS: dict[type, re.Pattern[str]] = {
-    int: re.compile(r"0|-?[1-9]\d{0,17}"),
+    int: re.compile(r"0|-?[1-9]\d*"),
     float: re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"),
     bool: re.compile(r"[Tt]rue|[Ff]alse"),
 }
+
+
+def _allows(text: str, kind: type) -> bool:
+    """Say whether a text can become a type without a loss."""
+    if not _PATTERNS[kind].fullmatch(text):
+        return False
+    if kind is bool or not _PATTERNS[int].fullmatch(text):
+        return True
+    if len(text) > 20:  # more than an int64 has; Python refuses to convert thousands of digits
+        return False
+    return fits_int64(int(text)) if kind is int else abs(int(text)) <= LARGEST_WHOLE_FLOAT
 
 
 class TextType:
@@ -32,7 +48,7 @@ class TextType:
     def see(self, texts: Iterable[Hashable]) -> None:
         """Take more texts into account."""
         for text in texts if self._possible else ():
-            self._possible = [kind for kind in self._possible if _PATTERNS[kind].fullmatch(str(text))]
+            self._possible = [kind for kind in self._possible if _allows(str(text), kind)]
 
     def __add__(self, other: TextType) -> TextType:
         """Return what the texts of both allow."""
@@ -47,8 +63,8 @@ class TextType:
 
 
 def as_type(value: Hashable, kind: type | None) -> Any:
-    """Convert a text to a type that it allows; None leaves everything as it is."""
-    if kind is None or kind is str:
+    """Convert a label to a type that it allows; None leaves everything as it is."""
+    if kind is None:
         return value
     return str(value).lower() == "true" if kind is bool else kind(value)
 
@@ -87,7 +103,9 @@ class ActionSet:
             texts = TextType()
             texts.see(value for _, value in self.counts)
             return texts.found
-        if kinds == {int, float}:
+        if kinds == {int} and not all(fits_int64(value) for value in self._whole_numbers()):
+            return str
+        if kinds == {int, float} and all(abs(value) <= LARGEST_WHOLE_FLOAT for value in self._whole_numbers()):
             return float
         if len(kinds) > 1:
             raise LogError(
@@ -96,6 +114,9 @@ class ActionSet:
                 columns=[self.column],
             )
         return None
+
+    def _whole_numbers(self) -> list[int]:
+        return [value for _, value in self.counts if is_whole(value)]
 
     def settled(self) -> dict[Any, int]:
         """Return how often each label was taken, in order of the labels."""
@@ -111,13 +132,15 @@ def label_array(taken: Iterable[Any], actions: Iterable[Any] | None, column: str
     """Return the labels of all actions: those taken, or the possible ones, among which those taken must be."""
     taken = list(taken)
     if actions is None:
-        return np.array(taken)
-    possible = list(actions)
-    unknown = [label for label in taken if label not in possible]
+        return array_of_labels(taken)
+    labels = array_of_labels(actions)
+    possible = labels.tolist()
+    places = {label: place for place, label in enumerate(possible)}
+    unknown = [label for label in taken if find_label(label, places) < 0]
     if unknown:
         raise LogError(
             "unknown_action",
             f"Actions must be among {possible}, but {column!r} also has {unknown[:5]}.",
             columns=[column],
         )
-    return np.array(possible)
+    return labels

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Integers
+from kbrl.data.action_labels import find_label
 from kbrl.data.columns import Columns
 from kbrl.data.faults import SHOWN_ROWS, Fault, LogError, make_fault
 from kbrl.data.labels import ActionSet, label_array
-from kbrl.data.rows import Rows
+from kbrl.data.rows import Rows, is_usable
 
 FEWEST_TRIES = 10  # an action taken less often than that, or in fewer than a thousandth of the rows, is rare
 LARGEST_SCALE_RATIO = 1000.0
@@ -40,7 +41,7 @@ class Tally:
 
 
 class CellMeasure:
-    """Cells that are missing, infinite or no numbers, and contradicting flags."""
+    """Cells that are missing, infinite, too large or no numbers, and contradicting flags."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], tuple[Tally, str]] = {}
@@ -72,18 +73,17 @@ class VariableMeasure:
 
     def add(self, rows: Rows) -> None:
         """Take more rows into account."""
-        is_finite = np.isfinite(rows.states)
+        usable = is_usable(rows.states)
         if self._low is None:
             zeros = np.zeros(rows.states.shape[1])
             self._low, self._high, self._count, self._sum, self._squares = zeros + np.inf, zeros - np.inf, *[zeros] * 3
-            self._shift = np.where(is_finite[0], rows.states[0], 0.0)  # keeps the squares small
-        with np.errstate(over="ignore", invalid="ignore"):
-            moved = np.where(is_finite, rows.states - self._shift, 0.0)
-            self._squares = self._squares + (moved**2).sum(axis=0)
-            self._sum = self._sum + moved.sum(axis=0)
-        self._count = self._count + is_finite.sum(axis=0)
-        self._low = np.minimum(self._low, np.where(is_finite, rows.states, np.inf).min(axis=0))
-        self._high = np.maximum(self._high, np.where(is_finite, rows.states, -np.inf).max(axis=0))
+            self._shift = np.where(usable[0], rows.states[0], 0.0)  # keeps the squares small
+        moved = np.where(usable, rows.states, self._shift) - self._shift
+        self._squares = self._squares + (moved**2).sum(axis=0)
+        self._sum = self._sum + moved.sum(axis=0)
+        self._count = self._count + usable.sum(axis=0)
+        self._low = np.minimum(self._low, np.where(usable, rows.states, np.inf).min(axis=0))
+        self._high = np.maximum(self._high, np.where(usable, rows.states, -np.inf).max(axis=0))
 
     def faults(self) -> Iterator[Fault]:
         """Yield what makes variables useless or unequal."""
@@ -104,8 +104,7 @@ class VariableMeasure:
 
     def _spread(self) -> Array:
         count = np.maximum(self._count, 1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.sqrt(np.maximum(self._squares / count - (self._sum / count) ** 2, 0.0))
+        return np.sqrt(np.maximum(self._squares / count - (self._sum / count) ** 2, 0.0))
 
     def _variable_names(self, n_dims: int) -> list[str]:
         if len(self._names) == n_dims:
@@ -126,11 +125,11 @@ class RewardMeasure:
 
     def add(self, rows: Rows) -> None:
         """Take more rows into account."""
-        is_finite = np.isfinite(rows.rewards)
+        usable = is_usable(rows.rewards)
         self._n_rows += len(rows)
-        self._low = min(self._low, rows.rewards[is_finite].min(initial=np.inf))
-        self._high = max(self._high, rows.rewards[is_finite].max(initial=-np.inf))
-        places = np.flatnonzero(is_finite & (rows.rewards != 0) & ~rows.terminated)
+        self._low = min(self._low, rows.rewards[usable].min(initial=np.inf))
+        self._high = max(self._high, rows.rewards[usable].max(initial=-np.inf))
+        places = np.flatnonzero(usable & (rows.rewards != 0) & ~rows.terminated)
         sizes = np.frexp(rows.rewards[places])[1] + self._ZERO
         self._sizes += np.bincount(sizes, minlength=len(self._sizes))
         for size in np.unique(sizes).tolist():
@@ -178,7 +177,9 @@ class ActionMeasure:
             return
         total = sum(self.counts.values())
         rare = [a for a, n in self.counts.items() if n < max(FEWEST_TRIES, total / 1000)]
-        untried = [label for label in labels if label not in self.counts]
+        places = {label: place for place, label in enumerate(labels)}
+        tried = {find_label(label, places) for label in self.counts}
+        untried = [label for label, place in places.items() if place not in tried]
         if rare:
             yield self._fault("rare_action", rare, ", ".join(f"{a}: {self.counts[a]} rows" for a in rare[:8]))
         if untried:

@@ -10,9 +10,10 @@ import glob
 import importlib.util
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kbrl.data.cells import Batch, Kind, Numbers, RaggedError, join_columns
 from kbrl.data.columns import listing
@@ -29,6 +30,14 @@ class Table(Protocol):
         """Yield the columns named, converted to what is wanted, at most ``n_rows`` rows at a time."""
 
 
+class Border(NamedTuple):
+    """Where the rows of one file end and those of another start."""
+
+    row: int  # the first of the second file
+    before: Path
+    after: Path
+
+
 class FilesTable:
     """The rows of several tables, one after the other."""
 
@@ -36,9 +45,12 @@ class FilesTable:
         self.names = tables[0].names
         self.is_text = any(table.is_text for table in tables)
         self._tables, self._paths = tables, paths
+        self.borders: list[Border] = []  # that the last pass came to: how many rows a file has is known once it is read
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows of one table after the other."""
+        self.borders = []
+        n_rows_before, path_before = 0, self._paths[0]
         for table, path in zip(self._tables, self._paths):
             missing = [name for name in kinds if name not in table.names]
             if missing:
@@ -47,15 +59,21 @@ class FilesTable:
                     f"All files of a log must have the same columns, but {path} lacks {listing(missing)}.",
                     columns=missing,
                 )
-            yield from table.batches(kinds, n_rows)
+            for batch in table.batches(kinds, n_rows):
+                if batch_length(batch) == 0:
+                    continue
+                if n_rows_before and path is not path_before:
+                    self.borders.append(Border(n_rows_before, path_before, path))
+                n_rows_before, path_before = n_rows_before + batch_length(batch), path
+                yield batch
 
 
 def open_table(source: Any) -> Table:
     """Open a path, a folder, a glob, several of them, a frame, a mapping or rollouts; only the header is read yet."""
     if isinstance(source, (str, os.PathLike)):
-        return _open_paths(Path(source))
+        return _one_after_the_other(_open_paths(Path(source)))
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
-        return FilesTable([_open_paths(Path(path)) for path in source], [Path(path) for path in source])
+        return _one_after_the_other([opened for path in source for opened in _open_paths(Path(path))])
     from kbrl.data.frames import FrameTable
     from kbrl.data.rollouts import FORMS, open_rollouts
 
@@ -139,16 +157,26 @@ def _cut(batch: Batch, rows: slice) -> Batch:
     return {name: column[rows] for name, column in batch.items()}
 
 
-def _open_paths(path: Path) -> Table:
+def borders_in(table: Table, first: int, n_rows: int) -> tuple[Border, ...]:
+    """Return the borders of files that lie just before or within rows that were read."""
+    known = table.borders if isinstance(table, FilesTable) else []
+    start, stop = (bisect_left(known, row, key=lambda border: border.row) for row in (first, first + n_rows))
+    return tuple(known[start:stop])
+
+
+def _one_after_the_other(opened: list[tuple[Path, Table]]) -> Table:
+    paths, tables = zip(*opened)
+    return tables[0] if len(tables) == 1 else FilesTable(tables, paths)
+
+
+def _open_paths(path: Path) -> list[tuple[Path, Table]]:
     if path.is_dir():
         from kbrl.data.minari import MinariTable, find_dataset
 
         dataset = find_dataset(path)
         if dataset is not None:
-            return MinariTable(dataset)
-    paths = find_files(path)
-    tables = [_open_file(file) for file in paths]
-    return tables[0] if len(tables) == 1 else FilesTable(tables, paths)
+            return [(path, MinariTable(dataset))]
+    return [(file, _open_file(file)) for file in find_files(path)]
 
 
 def find_files(path: Path) -> list[Path]:

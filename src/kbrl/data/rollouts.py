@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array
-from kbrl.data.cells import Batch, Kind, from_array
+from kbrl.data.cells import Batch, Kind, as_array, from_array
 from kbrl.data.faults import LogError
 from kbrl.data.frames import FrameTable
 from kbrl.data.minari import episode_columns, flattened
@@ -117,7 +117,7 @@ def _as_array(values: Any, name: str, place: int, unit: str) -> Array:
     """Return an array; a list of words and numbers is not turned into words, so that its faults can be seen."""
     _refuse_parts(values, name, place, unit)
     try:
-        array = np.asarray(values)
+        array = as_array(values)
     except ValueError as error:
         raise LogError("ragged_state", f"{name} of {unit} {place} cannot be made an array: {error}.") from None
     if isinstance(values, (list, tuple)) and array.dtype.kind in "SU" and len({type(value) for value in values}) > 1:

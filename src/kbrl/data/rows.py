@@ -7,17 +7,20 @@ counts as an end unless another column says that the row was cut.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.data.action_labels import fits_int64, is_whole
 from kbrl.data.cells import Batch, Kind, Labels, Numbers
 from kbrl.data.columns import Columns
 from kbrl.data.faults import LogError
 from kbrl.data.labels import as_type
-from kbrl.data.readers import Table, batch_length, regrouped
+from kbrl.data.readers import Border, Table, batch_length, borders_in, regrouped
+
+LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,7 @@ class Rows:
     episodes: Array | None  # (n,); None where nothing tells episodes apart
     steps: Floats | None  # (n,)
     problems: tuple[Problem, ...]
+    borders: tuple[Border, ...] = ()  # of files, before one of these rows
 
     def __len__(self) -> int:
         return len(self.states)
@@ -67,7 +71,7 @@ def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = N
     first = 0
     for batch in regrouped(table.batches(kinds_of(columns), n_rows), n_rows):
         rows = _rows_of(batch, columns, first, numbering, episode_type)
-        yield rows
+        yield replace(rows, borders=borders_in(table, first, len(rows)))
         first += len(rows)
     if first == 0:
         raise LogError("empty_log", "The log has columns, but no rows.")
@@ -102,7 +106,7 @@ def _rows_of(batch: Batch, columns: Columns, first: int, numbering: _Numbering, 
     actions = cast(Labels, batch[columns.action])
     rows = Rows(first, states, actions, cast(Floats, rewards), next_states, terminated, truncated, both, episodes,
                 steps, ())  # fmt: skip
-    return Rows(**(vars(rows) | {"problems": tuple(_problems(rows, batch, columns))}))
+    return replace(rows, problems=tuple(_problems(rows, batch, columns)))
 
 
 def stacked(batch: Batch, names: Sequence[str]) -> Floats:
@@ -127,7 +131,10 @@ def _episodes(batch: Batch, columns: Columns, episode_type: Any) -> Array | None
     values: list[Hashable] = [as_type(value, episode_type) for value in labels.values]
     if len({type(value) for value in values}) > 1:
         values = [str(value) for value in values]
-    return np.array([*values, type(values[0])() if values else 0])[labels.codes]  # the last entry serves -1
+    # as objects, whole numbers beyond int64 stay exact; beside smaller ones they would become floats
+    is_large = any(is_whole(value) and not fits_int64(value) for value in values)
+    known = [*values, type(values[0])() if values else 0]  # the last entry serves -1
+    return np.array(known, dtype=object if is_large else None)[labels.codes]
 
 
 def ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Booleans, Booleans]:
@@ -185,11 +192,18 @@ def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Itera
     values = cells.values.reshape(len(cells), -1)
     odd = np.zeros(len(cells), dtype=bool) if cells.odd is None else cells.odd
     missing = np.isnan(values).any(axis=1) & ~odd & ~spared
-    infinite = np.asarray(np.isinf(values).any(axis=1))
+    too_large = np.abs(values) > LARGEST_NUMBER
+    infinite = np.asarray(too_large.any(axis=1))
     yield from _found("not_a_number", name, odd, repr(cells.sample))
     yield from _found(f"missing_{role}", name, missing, "nan")
-    if role != "step":
-        yield from _found(f"infinite_{role}", name, infinite, "inf")
+    if role != "step" and infinite.any():
+        rule = f"numbers must be finite and at most {LARGEST_NUMBER:g} in size"
+        yield Problem(f"infinite_{role}", name, infinite, f"{values[too_large][0]:g} ({rule})")
+
+
+def is_usable(numbers: Floats) -> Booleans:
+    """Say which numbers are neither missing nor infinite or too large."""
+    return np.asarray(np.abs(numbers) <= LARGEST_NUMBER)
 
 
 def _found(fault: str, column: str, bad: Booleans, sample: str) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ Rows are compared with the row before them, also across the borders of chunks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from kbrl.data.columns import Columns
 from kbrl.data.episodes import EpisodeMemory
 from kbrl.data.faults import Fault, make_fault
 from kbrl.data.measures import Tally
-from kbrl.data.rows import Rows
+from kbrl.data.readers import Border
+from kbrl.data.rows import Rows, is_usable
 
 _MOST_STRIDES = 1000  # different differences between steps that are told apart
 _FEWEST_EPISODES = 3  # of one length, before a time limit is suspected
@@ -32,6 +33,7 @@ class SuccessionMeasure:
         self._are_whole = True
         self._memory = EpisodeMemory()
         self._lengths = EpisodeLengths()
+        self._joined_files = JoinedFiles()
         self._n_made = 0
 
     def add(self, rows: Rows) -> None:
@@ -46,6 +48,8 @@ class SuccessionMeasure:
             first -= 1
         same = np.asarray(fields["episodes"][1:] == fields["episodes"][:-1])
         self._compare(fields, same, first)
+        if not self._columns.next_state:
+            self._joined_files.add(rows.borders, same & ~fields["terminated"][:-1], fields.get("steps"), first)
         self._lengths.add(same, fields, first)
         if self._columns.episode is not None:
             returned = np.zeros(len(rows), dtype=bool)
@@ -118,6 +122,8 @@ class SuccessionMeasure:
                 message = _MESSAGES[name].format(count=tally.count, row=tally.rows[0])
                 yield make_fault(name, message, count=tally.count, unit=unit, rows=tally.rows, stops=stops)
         yield from self._lengths.faults()
+        if self._columns.step is None or not self._are_whole:  # else rows are joined only where the steps go on
+            yield from self._joined_files.faults()
 
 
 _ORDER = ("duplicate_steps", "unsorted_steps", "split_episode")
@@ -131,6 +137,34 @@ _MESSAGES = {
     "unfinished_episodes": "{count} episodes stop without terminated or truncated; the first at row {row}.",
     "tiny_episodes": "{count} episodes have a single row; the first is row {row}.",
 }
+
+
+class JoinedFiles:
+    """Counts the borders of files across which rows are joined, and no step shows that the episode goes on."""
+
+    def __init__(self) -> None:
+        self._tally = Tally()
+        self._first: Border | None = None
+
+    def add(self, borders: Sequence[Border], goes_on: Booleans, steps: Floats | None, first: int) -> None:
+        """Take the borders between rows into account, of which the first has the number ``first``."""
+        for border in borders:
+            place = border.row - first - 1
+            is_shown = steps is not None and (steps[place + 1] - steps[place]) == 1
+            if goes_on[place] and not is_shown:
+                self._tally.add_rows(np.array([border.row]))
+                self._first = self._first or border
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield the borders as one fault, with the names of the two files at the first."""
+        if self._first is None:
+            return
+        count, rows = self._tally.count, self._tally.rows
+        message = (
+            f"At {count} borders of files the last row of one file takes its next state from the first row of the "
+            f"other; the first is between {self._first.before} and {self._first.after}, at row {rows[0]}."
+        )
+        yield make_fault("episode_across_files", message, count=count, unit="borders", rows=rows)
 
 
 class EpisodeLengths:
@@ -193,7 +227,7 @@ def _fields(rows: Rows) -> dict[str, Array]:
 
 def _differ(next_states: Floats, states: Floats) -> Booleans:
     """Say which rows differ by more than rounding to single precision; what is missing is counted elsewhere."""
-    known = np.isfinite(next_states).all(axis=1) & np.isfinite(states).all(axis=1)
+    known = is_usable(next_states).all(axis=1) & is_usable(states).all(axis=1)
     with np.errstate(invalid="ignore", over="ignore"):
         size = np.maximum(np.abs(states), np.abs(next_states))
         return np.asarray(known & (np.abs(next_states - states) > 1e-6 * size + 1e-12).any(axis=1))

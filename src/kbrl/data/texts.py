@@ -1,6 +1,8 @@
 """Tables as text: CSV with a header line; commas, semicolons or tabs between the cells.
 
 With pyarrow a file is split by Arrow, without it by Python, several times slower; the numbers are the same bits.
+
+Blanks around the name of a column do not belong to it, nor those around its labels: "a, b" is a way to write "a,b".
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kbrl.data.cells import Batch, Kind, from_texts
+from kbrl.data.cells import Batch, Kind, from_texts, stripped
 from kbrl.data.faults import LogError
 
 _BLOCK = 1 << 20  # bytes that Arrow splits at a time
@@ -24,16 +26,19 @@ class CsvTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.delimiter, self.names = _header(path)
+        self.delimiter, self._written = _header(path)
+        self.names = _without_blanks(self._written)
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
         places = {name: self.names.index(name) for name in kinds}
+        padded = _padded(self._written, self.names)
         with open(self.path, newline="", encoding="utf-8-sig") as file:
             rows = self._rows(csv.reader(file, delimiter=self.delimiter))
             while piece := list(islice(rows, n_rows)):
                 cells = list(zip(*piece))
-                yield {name: from_texts(cells[places[name]], kind) for name, kind in kinds.items()}
+                batch = {name: from_texts(cells[places[name]], kind) for name, kind in kinds.items()}
+                yield {name: stripped(column) if name in padded else column for name, column in batch.items()}
 
     def _rows(self, reader: Any) -> Iterator[list[str]]:
         try:
@@ -47,7 +52,9 @@ class CsvTable:
                     )
                 if row:
                     yield row
-        except (csv.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise _not_utf8(self.path, str(error)) from None
+        except csv.Error as error:
             raise LogError("unreadable", f"{self.path} cannot be read: {error}.") from None
 
 
@@ -58,19 +65,33 @@ class ArrowCsvTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.delimiter, self.names = _header(path)
+        self.delimiter, self._written = _header(path)
+        self.names = _without_blanks(self._written)
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
         from kbrl.data.arrow import refusing, texts_from_arrow
 
+        written = {name: self._written[self.names.index(name)] for name in kinds}
+        padded = _padded(self._written, self.names)
         with refusing(self.path):
-            for stored in self._blocks(kinds):
+            for stored in self._blocks(list(written.values())):
                 for start in range(0, stored.num_rows, n_rows):
                     block = stored.slice(start, n_rows)
-                    yield {name: texts_from_arrow(block.column(name), kind) for name, kind in kinds.items()}
+                    batch = {name: texts_from_arrow(block.column(written[name]), kinds[name]) for name in kinds}
+                    yield {name: stripped(column) if name in padded else column for name, column in batch.items()}
 
-    def _blocks(self, kinds: Mapping[str, Kind]) -> Any:
+    def _blocks(self, columns: list[str]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        try:
+            yield from self._split(columns)
+        except pa.ArrowInvalid as error:
+            if "UTF8" not in str(error):
+                raise
+            raise _not_utf8(self.path, str(error).splitlines()[0]) from None
+
+    def _split(self, columns: list[str]) -> Any:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -79,7 +100,7 @@ class ArrowCsvTable:
             read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK),
             parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
-                include_columns=list(kinds), column_types=dict.fromkeys(kinds, pa.string()), strings_can_be_null=False
+                include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
             ),
         )
 
@@ -89,14 +110,33 @@ def _header(path: Path) -> tuple[str, tuple[str, ...]]:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             line = file.readline()
+            if "\0" in line:  # what every other byte of UTF-16 is, where the text is English
+                raise _not_utf8(path, "the header has bytes of 0")
             delimiter = max(",;\t", key=line.count)
             file.seek(0)
             names = tuple(next(csv.reader(file, delimiter=delimiter), ()))
             has_rows = bool(file.readline())
-    except (csv.Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, str(error)) from None
+    except csv.Error as error:
         raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
     if not names:
         raise LogError("empty_log", f"{path} has no header line.")
     if not has_rows:
         raise LogError("empty_log", f"{path} has a header, but no row below it.")
     return delimiter, names
+
+
+def _without_blanks(written: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the columns without the blanks around them, unless those tell two columns apart."""
+    bare = tuple(name.strip() for name in written)
+    return bare if len(set(bare)) == len(set(written)) else written
+
+
+def _padded(written: tuple[str, ...], names: tuple[str, ...]) -> set[str]:
+    """Return the names of the columns that are written with blanks around them."""
+    return {name for name, as_written in zip(names, written) if name != as_written}
+
+
+def _not_utf8(path: Path, reason: str) -> LogError:
+    return LogError("unreadable", f"{path} cannot be read: its text is not in UTF-8 ({reason}); save it as UTF-8.")

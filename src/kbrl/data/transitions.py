@@ -25,7 +25,7 @@ from kbrl.checks import (
     refuse_rows,
     whole,
 )
-from kbrl.data.action_labels import as_labels, index_labels, positions, unite_labels
+from kbrl.data.action_labels import as_labels, find_label, index_labels, positions, unite_labels
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -157,13 +157,13 @@ class Transitions:
             return self
         places = {label: place for place, label in enumerate(labels.tolist())}
         taken = self.action_labels[np.unique(self.action_indices)].tolist()
-        unknown = [label for label in taken if label not in places]
+        unknown = [label for label in taken if find_label(label, places) < 0]
         if unknown:
             raise ValueError(
                 f"Transitions must use the actions known from the first data, {labels.tolist()}, but they also have "
                 f"{unknown}. Name all actions in the first log: Transitions(..., action_labels=[...])."
             )
-        numbers = np.array([places.get(label, -1) for label in self.action_labels.tolist()], dtype=np.intp)
+        numbers = np.array([find_label(label, places) for label in self.action_labels.tolist()], dtype=np.intp)
         return self._replaced(action_indices=numbers[self.action_indices], action_labels=labels)
 
     def _replaced(self, **fields: Any) -> Transitions:

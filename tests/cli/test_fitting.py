@@ -280,7 +280,7 @@ def test_faults_that_stop_learning_are_said_and_point_at_check(folder, capsys, t
         (["fit", "none.csv", "-o", "m.kbrl"], 1, "no file none.csv"),
         (["fit", "log.csv", "-o", "no/folder/m.kbrl"], 1, "no folder no/folder"),
         (["fit", "log.csv", "-o", "log.csv/m.kbrl"], 1, "no folder log.csv"),
-        (["fit", "log.csv", "-o", "."], 1, "is a folder"),
+        (["fit", "log.csv", "-o", "."], 2, "is a directory"),
         (["fit", "log.csv", "-o", "m.kbrl", "--sample-width", "-0.1"], 2, "-0.1 is not in the range"),
         (["fit", "log.csv", "-o", "m.kbrl", "--rep-width", "0"], 2, "0.0 is not in the range"),
         (["fit", "log.csv", "-o", "m.kbrl", "--discount", "1"], 2, "1.0 is not in the range"),

@@ -158,7 +158,7 @@ def test_variables_in_another_order_and_actions_by_place_mean_the_same(folder):
         (["collect", "PuddleWorld", "-o", "x.csv", "--epsilon", "0.1"], 2, "--epsilon goes with --policy"),
         (["collect", "HIV", "-o", "x.csv", "--policy", "puddle.kbrl"], 1, "has 2 state variables"),
         (["collect", "PoleBalancing", "-o", "x.csv", "--set", "poles=2"], 2, "Its options are n_poles, gravity"),
-        (["collect", "PuddleWorld", "-o", "."], 2, "the path ends in ''"),
+        (["collect", "PuddleWorld", "-o", "."], 2, "is a directory"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_said(in_folder, arguments, status, words, capsys):

@@ -177,3 +177,64 @@ def test_a_model_of_a_task_acts_by_the_same_names_in_its_gymnasium_environment(m
     pytest.importorskip("gymnasium")
     main(["evaluate", "m.kbrl", "--env", "kbrl/PuddleWorld-v0", "--states", "2", "--runs", "1", "--json"])
     assert '"model"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--max-reps", "3"], "--max-reps is where growth or a cover stops"),
+        (["--neighborhoods", "per_chunk"], "goes with --sample-neighbors"),
+        (["--cover-distance", "1"], "go together"),
+        (["./log.csv"], "./log.csv is log.csv again"),
+        (["-o", "."], "is a directory"),
+    ],
+)
+def test_what_would_do_nothing_or_too_much_is_refused(folder, capsys, options, words):
+    status, lines = fails([*FIT, *options], capsys)
+    assert status == 2
+    assert words in lines[0]
+
+
+def test_a_copy_of_a_model_is_not_merged_with_it_nor_written_over(model, folder, capsys):
+    (folder / "copy.kbrl").write_bytes(model.read_bytes())
+    status, lines = fails(["merge", "m.kbrl", "copy.kbrl", "-o", "both.kbrl"], capsys)
+    assert status == 1
+    assert "copy.kbrl is a copy of m.kbrl" in lines[0]
+    main(["update", "m.kbrl", "log.csv", "--alone", "-o", "more.kbrl"])
+    assert fails(["merge", "m.kbrl", "more.kbrl", "-o", "more.kbrl"], capsys)[0] == 2
+
+
+def test_a_file_name_that_the_system_refuses_is_an_error_without_a_number(folder, capsys):
+    status, lines = fails(["fit", "log.csv", "-o", "x" * 300], capsys)
+    assert status == 1
+    assert "File name too long" in lines[0]
+    assert "Errno" not in lines[0]
+
+
+def test_ctrl_c_that_a_library_swallows_stops_the_command_before_the_old_model_is_replaced(folder, model, capsys):
+    before = model.read_bytes()
+    code = (
+        "import os, signal, ctypes, kbrl.learners.streamed as streamed\n"
+        "real = streamed.start_from\n"
+        "def interrupted(*given):\n"
+        "    call = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "    call()\n"  # Python forgets what is raised in here
+        "    return real(*given)\n"
+        "streamed.start_from = interrupted\n"
+        "from kbrl.cli import main\n"
+        "main(['fit', 'log.csv', '-o', 'm.kbrl', '-m', '5'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder)
+    assert "Stopped." in done.stderr
+    assert done.returncode == 130
+    assert model.read_bytes() == before
+
+
+def test_variables_that_are_numbers_keep_the_names_of_their_columns(folder, capsys):
+    text = (folder / "log.csv").read_text()
+    (folder / "log.csv").write_text(
+        text.replace("observation_x", "observation_0").replace("observation_y", "observation_1")
+    )
+    main([*FIT, "-m", "10", "--sample-width", "0.2", "--rep-width", "0.2"])
+    main(["explain", "m.kbrl", "--state", "observation_0=0.5,observation_1=0.2", "--log", "log.csv"])
+    assert "State observation_0 = 0.5, observation_1 = 0.2;" in capsys.readouterr().out

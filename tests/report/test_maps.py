@@ -4,7 +4,7 @@ import numpy as np
 
 from kbrl import KBSF
 from kbrl.report.answers import answers
-from kbrl.report.maps import influences, maps_of
+from kbrl.report.maps import GROUPS, influences, maps_of
 from samples import random_log
 
 
@@ -108,3 +108,9 @@ def test_outliers_do_not_squeeze_all_others_into_one_cell():
     assert all(shown.is_cut for shown in cut)
     edges = [shown.x_edges if shown.variables[0] == 0 else shown.y_edges for shown in cut]
     assert all(edge[-1] <= 1 for edge in edges)
+
+
+def test_of_few_states_no_influence_is_told():
+    states, q = np.random.default_rng(0).normal(size=(2 * GROUPS - 1, 2)), np.arange(2.0 * GROUPS - 1)[:, None]
+    assert np.isnan(influences(states, q)).all()
+    np.testing.assert_array_equal(influences(states, np.ones_like(q)), 0.0)

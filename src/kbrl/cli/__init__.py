@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 import kbrl
+from kbrl.cli.interrupts import remembered
 
 # Each command's module, in the order of the work; it is loaded when the command is used.
 _HOMES = {
@@ -53,7 +54,7 @@ def commands() -> None:
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command; an error is one line or two on standard error, never a traceback."""
     try:
-        with warnings.catch_warnings():
+        with remembered(), warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)  # as ours are: they are for the user, and no errors
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             commands.main(args=arguments, prog_name="kbrl", standalone_mode=False)
@@ -64,7 +65,7 @@ def main(arguments: list[str] | None = None) -> Any:
         click.echo("Stopped.", err=True)
         sys.exit(130)
     except (ValueError, TypeError, OSError, MemoryError, ImportError) as error:
-        click.echo(f"Error: {error or type(error).__name__}", err=True)
+        click.echo(f"Error: {_said(error)}", err=True)
         sys.exit(1)
     except Exception as error:  # ours, not the user's
         click.echo(f"Error: {type(error).__name__}: {error}. This is a fault of kbrl: please report it.", err=True)
@@ -80,6 +81,13 @@ def _show_error(error: click.ClickException) -> None:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         click.echo(f"For help: {context.command_path} --help", err=True)
+
+
+def _said(error: Exception) -> str:
+    """Return the words of an error, without the number that the system has for it."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:

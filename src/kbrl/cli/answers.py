@@ -14,6 +14,7 @@ import click
 from kbrl.cli.model_columns import columns_in, parse_state, variables
 from kbrl.cli.opening import open_for
 from kbrl.cli.options import (
+    FILE,
     given,
     json_option,
     log_argument,
@@ -35,7 +36,12 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @log_argument
-@click.option("-o", "--output", type=click.Path(path_type=Path), help=".csv, .parquet, .arrow or .npz; else CSV here.")
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    help=".csv, .parquet, .arrow or .npz; else CSV here.",
+)
 @click.option("--state", help="Columns of the state, where they are not those that the model was fitted to.")
 @json_option
 @quiet_option

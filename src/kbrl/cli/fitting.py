@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from kbrl.cli.fit_summary import print_fit, print_model
 from kbrl.cli.learner_options import learner_options, learner_parameters, settings_as_options
 from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
 from kbrl.cli.options import (
+    FILE,
     POSITIVE,
     column_options,
     given,
@@ -27,7 +29,6 @@ from kbrl.cli.settings import config_option
 if TYPE_CHECKING:
     from kbrl.learners.model_file import SavedModel
 
-_model_path = click.Path(path_type=Path)
 _jobs_option = click.option("--jobs", type=click.IntRange(1), help="Threads; one a core if not given.")
 _chunk_option = click.option(
     "--chunk-rows", type=click.IntRange(1), help="Rows in memory at a time; 16384, or 65536 with --sample-neighbors."
@@ -36,7 +37,7 @@ _chunk_option = click.option(
 
 @click.command()
 @log_argument
-@click.option("-o", "--output", required=True, type=_model_path, help="File to write the model to.")
+@click.option("-o", "--output", required=True, type=FILE, help="File to write the model to.")
 @column_options
 @click.option("--actions", help="All possible actions, as in no,low,high, where not all of them were taken.")
 @learner_options
@@ -87,8 +88,7 @@ def fit(
     learner = KBSF(n_jobs=jobs, **parameters)
     with settings_as_options():
         learner._check_parameters()
-    if (parameters["reps"] == "cover") != ("cover_distance" in parameters):
-        raise click.UsageError("--choose-reps cover and --cover-distance go together: one was given alone.")
+    _check_pairs(parameters)
     choose = [name for name in CHOSEN if name not in parameters]
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
         phase("opening the log", 0)
@@ -99,9 +99,9 @@ def fit(
 
 
 @click.command()
-@click.argument("model", type=_model_path)
+@click.argument("model", type=FILE)
 @log_argument
-@click.option("-o", "--output", type=_model_path, help="File to write to; MODEL itself if not given.")
+@click.option("-o", "--output", type=FILE, help="File to write to; MODEL itself if not given.")
 @column_options
 @click.option("--alone", is_flag=True, help="Leave out what MODEL has learnt; the result can be merged with it.")
 @_jobs_option
@@ -146,8 +146,8 @@ def update(
 
 
 @click.command()
-@click.argument("models", nargs=-1, required=True, type=_model_path)
-@click.option("-o", "--output", required=True, type=_model_path, help="File to write the model of all data to.")
+@click.argument("models", nargs=-1, required=True, type=FILE)
+@click.option("-o", "--output", required=True, type=FILE, help="File to write the model of all data to.")
 @json_option
 def merge(models: tuple[Path, ...], output: Path, as_json: bool) -> None:
     """Add up MODELS that were learnt from different data on the same representative states, scale and widths.
@@ -161,11 +161,16 @@ def merge(models: tuple[Path, ...], output: Path, as_json: bool) -> None:
         raise click.UsageError("merge needs two models or more, as in: kbrl merge A B -o OUT.")
     if len({path.resolve() for path in models}) < len(models):
         raise click.UsageError("merge needs different models: the same one twice would count its data twice.")
+    refuse_input_as_output(output, *models)
     _check_output(output)
     first = read_model(models[0])
     total = first.model
+    seen = {_content(models[0]): models[0]}
     for path in models[1:]:
         other = read_model(path)
+        same = seen.setdefault(_content(path), path)
+        if same is not path:
+            raise ValueError(f"{path} is a copy of {same}: together they would count the same data twice.")
         try:
             _check_same_state(first, other)
             total = total + other.model
@@ -175,10 +180,28 @@ def merge(models: tuple[Path, ...], output: Path, as_json: bool) -> None:
     print_model(total, output, first.model.n_samples_, perf_counter() - start, as_json=as_json)
 
 
+def _check_pairs(parameters: dict[str, Any]) -> None:
+    """Refuse options that would do nothing without another one."""
+    is_cover = parameters["reps"] == "cover"
+    if is_cover != ("cover_distance" in parameters):
+        raise click.UsageError("--choose-reps cover and --cover-distance go together: one was given alone.")
+    if "max_reps" in parameters and not is_cover and not {"grow_distance", "grow_below"} & set(parameters):
+        raise click.UsageError(
+            "--max-reps is where growth or a cover stops: give --grow-distance, --grow-below or --choose-reps cover "
+            "with it. The number itself is --reps."
+        )
+    if parameters["neighborhoods"] == "per_chunk" and "sample_neighbors" not in parameters:
+        raise click.UsageError("--neighborhoods per_chunk goes with --sample-neighbors, which was not given.")
+
+
 def _check_same_state(first: SavedModel, other: SavedModel) -> None:
     names = [saved.columns.get("state") if isinstance(saved.columns, dict) else None for saved in (first, other)]
     if None not in names and names[0] != names[1]:
         raise ValueError(f"their states are of different columns, {names[0]} and {names[1]}.")
+
+
+def _content(path: Path) -> bytes:
+    return sha256(path.read_bytes()).digest()
 
 
 def _check_output(path: Path) -> None:

@@ -19,11 +19,11 @@ def state_columns(saved: SavedModel) -> list[str]:
 
 
 def variables(saved: SavedModel) -> list[str]:
-    """Return a name for each state variable: those of the file, without the prefix of a dialect, or numbers."""
+    """Return a name for each state variable: those of the file, mostly without the prefix of a dialect, or x0, x1..."""
     from kbrl.data.columns import Columns
 
     names, n_dims = state_columns(saved), saved.model.n_features_in_
-    return list(Columns(tuple(names), "", "").variables) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
+    return list(Columns(tuple(names), "", "").labels) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
 
 
 def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
@@ -31,13 +31,13 @@ def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
 
     They have the model's names, or those of its variables, with the prefix of another dialect or none.
     """
-    from kbrl.data.columns import PREFIXES, listing
+    from kbrl.data.columns import PREFIXES, Columns, listing
 
     names = state_columns(saved)
     if not names:
         return None
     for prefix in (None, "", *PREFIXES["state"]):
-        found = names if prefix is None else [f"{prefix}{name}" for name in variables(saved)]
+        found = names if prefix is None else [f"{prefix}{name}" for name in Columns(tuple(names), "", "").variables]
         if all(name in table for name in found):
             return found
     raise ValueError(

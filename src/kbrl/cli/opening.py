@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.options import source_of
+from kbrl.cli.options import refuse_repeated, source_of
 
 if TYPE_CHECKING:
     from kbrl.data.episodes import Log
@@ -20,6 +20,7 @@ def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: An
     from kbrl.data.episodes import open_log
     from kbrl.learners.distributed import open_on_dask
 
+    refuse_repeated(log)
     if client is not None:
         return open_on_dask(list(log), client=client, columns=columns)
     return open_log(source_of(log), columns=columns)

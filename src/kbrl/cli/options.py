@@ -36,6 +36,7 @@ class FiniteRange(click.FloatRange):
 
 
 POSITIVE = FiniteRange(0, min_open=True)
+FILE = click.Path(path_type=Path, dir_okay=False)
 
 log_argument = click.argument("log", nargs=-1, required=True, type=click.Path())
 model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False))
@@ -76,6 +77,15 @@ def refuse_input_as_output(output: Path | None, *inputs: str | Path) -> None:
             is_same = output.exists() and file.exists() and output.samefile(file)
             if is_same or (file.is_dir() and file.resolve() in output.resolve().parents):
                 raise click.UsageError(f"--output {output} is, or is in, the input {file}. Name another file.")
+
+
+def refuse_repeated(log: Sequence[str]) -> None:
+    """A file that is named twice would be learnt from twice."""
+    named: dict[Path, str] = {}
+    for name in log:
+        other = named.setdefault(Path(name).resolve(), name)
+        if other is not name:
+            raise click.UsageError(f"{name} is {other} again, and its rows would count twice. Name each file once.")
 
 
 def source_of(log: Sequence[str]) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kbrl.cli.interrupts import stop_if_asked
+
 
 @contextmanager
 def row_progress(quiet: bool) -> Iterator[Callable[[str, int], Callable[[int], None]]]:
@@ -20,6 +22,7 @@ def row_progress(quiet: bool) -> Iterator[Callable[[str, int], Callable[[int], N
         last: list[Any] = []
 
         def phase(name: str, n_rows: int) -> Callable[[int], None]:
+            stop_if_asked()
             for task in last:
                 bar.remove_task(task)
             # without rows to count, the bar only shows that something is going on
@@ -28,6 +31,7 @@ def row_progress(quiet: bool) -> Iterator[Callable[[str, int], Callable[[int], N
             of_all = f" of {_short(n_rows)}" if n_rows else ""
 
             def step(n_done: int) -> None:
+                stop_if_asked()
                 bar.update(task, advance=n_done)
                 state = bar.tasks[0]
                 rate = f", {_short(state.speed)}/s" if state.speed else ""
@@ -36,6 +40,7 @@ def row_progress(quiet: bool) -> Iterator[Callable[[str, int], Callable[[int], N
             return step
 
         yield phase
+    stop_if_asked()
 
 
 def _short(number: float) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from kbrl.cli.options import (
+    FILE,
     column_options,
     given,
     log_argument,
@@ -21,7 +22,7 @@ from kbrl.cli.progress import row_progress
 @click.command()
 @model_argument
 @log_argument
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write.")
+@click.option("-o", "--output", required=True, type=FILE, help="File to write.")
 @click.option("--title", help="Heading of the page.")
 @column_options
 @quiet_option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbrl.cli.acting import complete_task, counted, env_option, model_policy, random_moves, set_option, simulator_of
-from kbrl.cli.options import FiniteRange, json_option, model_argument, quiet_option, seed_option
+from kbrl.cli.options import FILE, FiniteRange, json_option, model_argument, quiet_option, seed_option
 from kbrl.cli.progress import row_progress
 from kbrl.cli.screen import print_table, progress
 
@@ -71,7 +71,13 @@ def tasks() -> None:
 @click.command()
 @click.argument("task", required=False, shell_complete=complete_task)
 @click.option("-n", "--transitions", default=10_000, show_default=True, type=click.IntRange(1), help="Number of rows.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help=".csv, .parquet, .arrow or .npz")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=FILE,
+    help=".csv, .parquet, .arrow or .npz",
+)
 @env_option
 @set_option
 @click.option(

@@ -164,7 +164,7 @@ def gather(subject: Subject, step: Callable[[int], None] | None = None) -> Facts
         least_share=least_share(model),
         sample=sample,
         sampled=sampled,
-        maps=tuple(maps_of(model, sample.states, sampled, influence)),
+        maps=tuple(maps_of(model, sample.states, sampled, np.nan_to_num(influence))),
         reps=tuple(_representatives(model, log_mass)),
         rep_log_mass=log_mass,
     )

@@ -44,13 +44,14 @@ def influences(states: Floats, q: Floats) -> Floats:
     """Return the share of the variation of Q that each state variable accounts for by itself, (n_dims,).
 
     The states are cut into groups of equal size by the variable: the variance of the groups' means over that of all
-    (the correlation ratio), averaged over the actions of which a value is known everywhere.
+    (the correlation ratio), averaged over the actions of which a value is known everywhere.  It is NaN where there are
+    too few states to tell.
     """
     known = q[:, np.isfinite(q).all(axis=0)]
     known = known if known.shape[1] else q.max(axis=1, keepdims=True)
     known = known[:, known.std(axis=0) > _ROUNDING * np.abs(known).max(axis=0)]
     if len(states) < 2 * GROUPS or known.shape[1] == 0:
-        return np.zeros(states.shape[1])
+        return np.full(states.shape[1], np.nan if known.shape[1] else 0.0)
     return np.array([(_between(_grouped(column), known) / known.var(axis=0)).mean() for column in states.T])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 from kbrl.report.blocks import log_name, number_cell, paragraph, point, sampled_note, section, share_cell
 from kbrl.report.facts import Facts, Spread
 from kbrl.report.markup import Cell, Markup, Row, element, listed, table
@@ -88,7 +90,7 @@ def data(facts: Facts) -> Markup:
     ]
     measures = ("Smallest", "Median", "Mean", "Largest", "Std. deviation")
     rows: list[Row] = [
-        (name, *_spread(spread), number_cell(float(scale)), share_cell(influence))
+        (name, *_spread(spread), number_cell(float(scale)), _influence(influence))
         for name, spread, scale, influence in zip(
             subject.variables, facts.variables, facts.model.scale_, facts.influences
         )
@@ -96,6 +98,7 @@ def data(facts: Facts) -> Markup:
     note = (
         "Distances between states count each variable in units of its scale. Influence is the share of the variation "
         "of the values that the variable accounts for by itself."
+        + (" There are too few rows to tell." if any(map(isnan, facts.influences)) else "")
     )
     return section(
         "data",
@@ -115,3 +118,7 @@ def _spread(spread: Spread) -> tuple[Cell, ...]:
 def _is_same_data(facts: Facts) -> bool:
     """Whether the log has as many rows of each action as the model was learnt from."""
     return [action.n_logged for action in facts.actions] == facts.model.statistics_.counts.tolist()
+
+
+def _influence(share: float) -> Cell:
+    return Cell("\u2013") if isnan(share) else share_cell(share)

@@ -119,7 +119,7 @@ def _file_names(log: Any) -> tuple[str, ...]:
 def _variables(log: Log | Transitions, named: dict[str, Any], n_dims: int) -> tuple[str, ...]:
     """Return a name for each state variable: those of the columns, or state_1, state_2 and so on."""
     if isinstance(log, Log):
-        names = log.columns.variables
+        names = log.columns.labels
     else:
         state = named.get("state", ())
         names = tuple(state.split(",")) if isinstance(state, str) else tuple(state)

@@ -42,18 +42,26 @@ def new_figure(n_rows: int, n_columns: int, width: float = 4.6, height: float = 
 
 
 def curve(axes: Axes, rows: Sequence[Row], x: str, y: str, label: str, **given: Any) -> None:
-    """Draw the mean of ``y`` over ``x`` with its shadowed 99 % interval, in the style of the method in the label."""
+    """Draw the mean of ``y`` over ``x`` with its shadowed 99 % interval, in the style of the method in the label.
+
+    Intervals of two runs are not drawn: they are wider than most pictures, and say as much.
+    """
     places = sorted({row[x] for row in rows})
     if not places:
         return
-    found = [interval(select(rows, **{x: place}), y) for place in places]
+    found = [drawn_interval(select(rows, **{x: place}), y) for place in places]
     mean, half = np.array([f[0] for f in found]), np.array([f[1] for f in found])
     name = next((known for known in STYLES if label.startswith(known)), "")
     color, marker = STYLES.get(name, ("#555555", "."))
     style: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": 1.3} | given
     axes.plot(places, mean, label=label, **style)
-    half = np.where(np.isfinite(half), half, 0.0)
     axes.fill_between(places, mean - half, mean + half, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def drawn_interval(rows: Sequence[Row], y: str) -> tuple[float, float]:
+    """Return a mean and the half width of its interval as they are drawn: none of less than three runs."""
+    mean, half, n_runs = interval(list(rows), y)
+    return mean, half if n_runs > 2 and np.isfinite(half) else 0.0
 
 
 def paper_value(axes: Axes, value: float, text: str) -> None:

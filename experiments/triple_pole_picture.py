@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.drawing import curve, new_figure, paper_value
-from experiments.study import Row, distinct, interval, select
-from experiments.triple_pole import READINGS
+from experiments.drawing import STYLES, curve, drawn_interval, new_figure, paper_value
+from experiments.study import Row, distinct, select
+from experiments.triple_pole import ETAS, READINGS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SHADES = ("#CC79A7", "#882255", "#E69F00")  # of FQIT, from the largest eta to the smallest
+_SHADES = dict(zip(ETAS, ("#CC79A7", "#882255", "#E69F00")))  # of FQIT
 _CELLS: dict[str, Any] = {"color": "#009E73", "marker": "s", "linestyle": "--"}
 
 
@@ -58,8 +58,8 @@ def _draw_rates(axes: Axes, ours: list[Row], fqit: list[Row]) -> None:
 
 def _draw_fqit(axes: Axes, rows: list[Row], y: str) -> None:
     """Draw one point a value of eta, and a curve where there are several batches."""
-    for eta, color in zip(reversed(distinct(rows, "eta")), _SHADES):
-        own = select(rows, eta=eta)
+    for eta in reversed(distinct(rows, "eta")):
+        own, color = select(rows, eta=eta), _SHADES.get(eta, STYLES["FQIT"][0])
         label = f"FQIT({eta}), runs: {len(distinct(own, 'seed'))}"
         if len(distinct(own, "n")) == 1:
             _draw_points(axes, own, y, label, color, "D")
@@ -69,8 +69,7 @@ def _draw_fqit(axes: Axes, rows: list[Row], y: str) -> None:
 
 def _draw_points(axes: Axes, rows: list[Row], y: str, label: str, color: str, marker: str) -> None:
     for n in distinct(rows, "n"):
-        mean, half, _ = interval(select(rows, n=n), y)
-        half = half if np.isfinite(half) else 0.0
+        mean, half = drawn_interval(select(rows, n=n), y)
         axes.errorbar([n], [mean], [half], fmt=marker, color=color, markersize=6, capsize=3, label=label)
 
 
@@ -120,9 +119,8 @@ def _draw_readings(axes: Axes, rows: list[Row]) -> None:
         ("rate", "256 corners", "#0072B2", "o", 0.12),
         ("cells", "centres of 256 cells", "#009E73", "s", -0.12),
     ):
-        found = [interval(last_rows(select(own, reading=name)), key)[:2] for name in names]
-        means = [mean for mean, _ in found]
-        halves = [half if np.isfinite(half) else 0.0 for _, half in found]
+        found = [drawn_interval(last_rows(select(own, reading=name)), key) for name in names]
+        means, halves = zip(*found) if found else ((), ())
         places = np.arange(len(names))[::-1] + shift
         axes.errorbar(means, places, xerr=halves, fmt=marker, color=color, capsize=2, markersize=4, label=label)
     axes.set_yticks(range(len(names)), [READINGS[name].text for name in reversed(names)], fontsize=7)

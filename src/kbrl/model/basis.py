@@ -117,14 +117,6 @@ class Basis:
             )
 
 
-def nearest_samples(samples: Floats, basis: Basis, n_neighbors: int) -> tuple[Floats, Integers]:
-    """Return distances to and places of the nearest samples of each representative state, (n_reps, n_neighbors)."""
-    order = basis.search_order
-    distances, places = np.empty((len(order), n_neighbors)), np.empty((len(order), n_neighbors), dtype=np.intp)
-    distances[order], places[order] = cKDTree(samples).query(basis.reps[order], k=[*range(1, n_neighbors + 1)])
-    return distances, places
-
-
 def scaled(states: Floats, scale: Floats) -> Floats:
     """Divide each state variable by its scale."""
     check_range(states, scale)

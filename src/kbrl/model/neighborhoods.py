@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.hashing import canonical_order, row_hashes
 from kbrl.data.transitions import Transitions
-from kbrl.model.basis import Basis, Samples, for_each_action, nearest_samples
+from kbrl.model.basis import Basis, Samples, for_each_action
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
@@ -47,11 +48,13 @@ class Neighborhoods:
         self.next_states: Floats = np.zeros((*shape, basis.reps.shape[1]))
         self.terminals: Booleans = np.ones(shape, dtype=bool)
         self.multiplicities: Floats = np.zeros(shape)
+        self._n_jobs = 1  # threads that were last asked for; no result depends on them
 
     def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> Neighborhoods:
         """Add transitions, in memory that does not depend on how many there are, and return self."""
+        self._n_jobs = n_jobs
         for chunk in log.chunks(_CHUNK_ROWS):
-            self._add(self.basis.by_action(chunk), n_jobs)
+            self._add(self.basis.by_action(chunk))
         return self
 
     def __add__(self, other: Neighborhoods) -> Neighborhoods:
@@ -91,7 +94,13 @@ class Neighborhoods:
         """Return the reduced MDP of KBSF.  An action that was never taken is unavailable."""
         weights = self._weights()
         rewards = (weights * self.rewards).sum(axis=2)
-        rows = [self._transition_rows(action, weights[action]) for action in range(self.basis.n_actions)]
+        found: dict[int, Any] = {}
+
+        def work(action: int) -> None:
+            found[action] = self._transition_rows(action, weights[action])
+
+        for_each_action(work, self.basis.n_actions, self._n_jobs)
+        rows = [found[action] for action in range(self.basis.n_actions)]
         stacked = sparse.csr_array(sparse.vstack(rows)) if sparse.issparse(rows[0]) else np.concatenate(rows)
         return FiniteMDP._trusted(stacked, rewards, discount, np.isfinite(self.distances[:, :, 0]))
 
@@ -102,12 +111,12 @@ class Neighborhoods:
             total = np.log(self._values().sum(axis=2))
         return log_profile(nearest, self.basis.sample_kernel.profile) + total
 
-    def _add(self, parts: list[Samples], n_jobs: int) -> None:
+    def _add(self, parts: list[Samples]) -> None:
         def work(action: int) -> None:
             if len(parts[action].rewards):
                 self._keep_nearest(action, *_nearest(parts[action], self.basis, self.n_neighbors))
 
-        for_each_action(work, self.basis.n_actions, n_jobs)
+        for_each_action(work, self.basis.n_actions, self._n_jobs)
         self.counts += [len(part.rewards) for part in parts]
 
     def _weights(self) -> Floats:
@@ -147,9 +156,23 @@ class Neighborhoods:
         closer = candidates[0][:, 0] <= self.distances[action, :, -1]
         kept = [getattr(self, name)[action] for name in _FIELDS]
         both = [np.concatenate([old[closer], new[closer]], axis=1) for old, new in zip(kept, candidates)]
-        both = _united(_reordered(both, _canonical_order(*both[:4])))
-        for old, merged in zip(kept, both):
-            old[closer] = merged[:, : self.n_neighbors]
+        for old, merged in zip(kept, _nearest_of(both, self.n_neighbors)):
+            old[closer] = merged
+
+
+def _nearest_of(fields: list[Any], n_neighbors: int) -> list[Any]:
+    """Return the mu nearest samples of each row; most rows have no ties, and need no more than an order."""
+    order = np.argsort(fields[0], axis=1, kind="stable")
+    distances = np.take_along_axis(fields[0], order, axis=1)
+    has_ties = (distances[:, 1:] == distances[:, :-1]) & np.isfinite(distances[:, 1:])
+    several = has_ties.any(axis=1) | (fields[4] > 1).any(axis=1)
+    nearest = _reordered(fields, order[:, :n_neighbors])
+    if several.any():
+        some = [field[several] for field in fields]
+        some = _united(_reordered(some, _canonical_order(*some[:4])))
+        for field, settled in zip(nearest, _that_count([field[:, :n_neighbors] for field in some], n_neighbors)):
+            field[several] = settled
+    return nearest
 
 
 def _canonical_order(distances: Floats, rewards: Floats, terminals: Booleans, next_states: Floats) -> Integers:
@@ -181,6 +204,14 @@ def _united(fields: list[Any]) -> list[Any]:
     return _reordered(fields, np.argsort(fields[0], axis=1, kind="stable"))
 
 
+def _that_count(fields: list[Any], n_neighbors: int) -> list[Any]:
+    """Leave out samples beyond the mu nearest, counted as often as they occur: which of them came by is chance."""
+    distances, rewards, terminals, next_states, multiplicities = fields
+    count = counted(distances, multiplicities, n_neighbors) > 0
+    left = [np.where(count, distances, np.inf), np.where(count, rewards, 0.0), terminals | ~count]
+    return [*left, np.where(count[:, :, None], next_states, 0.0), np.where(count, multiplicities, 0.0)]
+
+
 def counted(distances: Floats, multiplicities: Floats, n_neighbors: int) -> Floats:
     """Return how often each sample counts so that the mu nearest count: those at the mu-th distance share what is left.
 
@@ -202,28 +233,61 @@ def counted(distances: Floats, multiplicities: Floats, n_neighbors: int) -> Floa
 
 def _nearest(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Any, ...]:
     """Return the mu nearest samples to each representative state, (n_reps, k), with all those at the mu-th distance."""
-    samples, distances, places, counts = nearest_with_ties(samples, basis, n_neighbors)
+    distances, places, counts = nearest_with_ties(samples, basis, n_neighbors)
     return distances, samples.rewards[places], samples.terminals[places], samples.next_states[places], counts
 
 
-def nearest_with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Samples, Floats, Integers, Floats]:
+def nearest_with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Floats, Integers, Floats]:
     """Find the mu nearest samples to each representative state, with all those at the mu-th distance.
 
-    Returns samples, each different one once if there are ties, and of the nearest ones, (n_reps, k), their distances,
-    their places and how often each occurs.
+    Returns, (n_reps, k) each, their distances, infinite where there are less, their places, and how often each counts:
+    where there are ties, samples that are the same are found once.
     """
-    n_samples = len(samples.rewards)
-    multiplicities = np.ones(n_samples)
-    distances, indices = nearest_samples(samples.states, basis, min(n_neighbors + 1, n_samples))
-    if n_samples > n_neighbors and (distances[:, n_neighbors] <= distances[:, n_neighbors - 1]).any():
-        samples, multiplicities = _thin_out(samples, n_neighbors)
-        distances, indices = _with_ties(samples, basis, n_neighbors)
-    places = np.minimum(indices, len(samples.rewards) - 1)  # missing ones have an infinite distance
-    return samples, distances, places, np.where(np.isfinite(distances), multiplicities[places], 0.0)
+    order, n_samples = basis.search_order, len(samples.rewards)
+    reps = basis.reps[order]
+    distances, places = _search(cKDTree(samples.states), reps, min(n_neighbors + 1, n_samples))
+    counts = np.ones(distances.shape)
+    if n_samples > n_neighbors:
+        tied = distances[:, n_neighbors] <= distances[:, n_neighbors - 1]
+        if tied.any():
+            found = _search_again(samples, reps[tied], n_neighbors)
+            blank = (np.inf, 0, 0.0)
+            wide = [_widened(f, found[0].shape[1], b) for f, b in zip((distances, places, counts), blank)]
+            for field, more, value in zip(wide, found, blank):
+                field[tied] = value
+                field[tied, : more.shape[1]] = more
+            distances, places, counts = wide
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return distances[back], places[back], counts[back]
 
 
-def _thin_out(samples: Samples, n_neighbors: int) -> tuple[Samples, Floats]:
-    """Count samples that are the same as one, and keep only those that can matter: of each state, the first mu."""
+def _search(tree: cKDTree, points: Floats, n_neighbors: int) -> tuple[Floats, Integers]:
+    distances, places = tree.query(points, k=[*range(1, n_neighbors + 1)])
+    return distances, places
+
+
+def _widened(field: Any, width: int, value: float) -> Any:
+    """Return a copy with at least so many columns, the further ones filled with a value."""
+    wide = np.full((len(field), max(width, field.shape[1])), value, dtype=field.dtype)
+    wide[:, : field.shape[1]] = field
+    return wide
+
+
+def _search_again(samples: Samples, reps: Floats, n_neighbors: int) -> tuple[Floats, Integers, Floats]:
+    """Search among different samples, until the last neighbour found is farther than the mu-th for every state."""
+    rows, multiplicities = _thin_out(samples, n_neighbors)
+    tree, reach = cKDTree(samples.states[rows]), n_neighbors
+    while True:
+        reach = min(2 * reach, len(rows))
+        distances, places = _search(tree, reps, reach)
+        is_tied = distances[:, -1] <= distances[:, min(n_neighbors, reach) - 1]
+        if reach == len(rows) or not is_tied.any():
+            return distances, rows[places], multiplicities[places]
+
+
+def _thin_out(samples: Samples, n_neighbors: int) -> tuple[Integers, Floats]:
+    """Return the rows of different samples that can matter, of each state the first mu, and how often each occurs."""
     outcome = [*samples.next_states.T, samples.terminals, samples.rewards]
     order = canonical_order(samples.states, outcome)
     everything = np.column_stack([samples.states, *outcome])[order]
@@ -237,15 +301,4 @@ def _thin_out(samples: Samples, n_neighbors: int) -> tuple[Samples, Floats]:
     starts = np.flatnonzero(new_state)
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
     kept = rank < n_neighbors
-    return samples.take(order[kept]), multiplicities[kept]
-
-
-def _with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Floats, Integers]:
-    """Search until the last neighbour found is farther than the mu-th, for every representative state."""
-    n_samples, reach = len(samples.rewards), n_neighbors
-    while True:
-        reach = min(2 * reach, n_samples)
-        distances, indices = nearest_samples(samples.states, basis, reach)
-        tied = distances[:, -1] <= distances[:, min(n_neighbors, reach) - 1]
-        if reach == n_samples or not tied.any():
-            return distances, indices
+    return order[kept], multiplicities[kept]

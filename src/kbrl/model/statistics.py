@@ -195,7 +195,7 @@ class KernelSums:
         """Add the mu nearest samples of this chunk to each representative state; those at the mu-th distance share."""
         kernel = self.basis.samples_at_reps
         n_neighbors = kernel.kernel.neighbors or 1
-        samples, distances, places, occurrences = nearest_with_ties(samples, self.basis, n_neighbors)
+        distances, places, occurrences = nearest_with_ties(samples, self.basis, n_neighbors)
         counts = counted(distances, occurrences, n_neighbors)
         n_used = int(np.flatnonzero(counts.any(axis=0))[-1]) + 1
         distances, places, counts = distances[:, :n_used], places[:, :n_used], counts[:, :n_used]

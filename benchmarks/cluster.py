@@ -27,7 +27,9 @@ def run(quick: bool, tick: Tick) -> Iterator[Report]:
     with tempfile.TemporaryDirectory() as few, tempfile.TemporaryDirectory() as many:
         tick("writing the logs")
         paths = write_parts(Path(few), *large)
-        yield _speed(paths, n_reps, 1 if quick else 2, tick)
+        load = os.getloadavg()[0]  # before we are a load ourselves
+        for n_parts in (len(paths) // 2, len(paths)):  # fixed costs weigh more in a small log
+            yield _speed(paths[:n_parts], n_reps, 1 if quick else 2, load, tick)
         yield _memory(write_parts(Path(many), *small), tick)
         yield _overhead(paths[:1], n_reps, tick)
 
@@ -97,10 +99,9 @@ def _fit_here(paths: list[Path], n_reps: int) -> int:
     return fit_log(learner(n_reps), open_log(paths)).n_samples_
 
 
-def _speed(paths: list[Path], n_reps: int, rounds: int, tick: Tick) -> Report:
+def _speed(paths: list[Path], n_reps: int, rounds: int, load: float, tick: Tick) -> Report:
     from kbrl.learners.cluster import local_cluster
 
-    load = os.getloadavg()[0]
     found, busiest = {}, {}
     for n_workers in (1, 2):
         with local_cluster(n_workers) as client:

@@ -124,7 +124,11 @@ def test_what_is_wrong_with_states_is_said_with_its_row(in_folder, capsys):
         (["predict", "dense.kbrl", "log.csv", "--state", "reward"], 1, "states must have 2 columns"),
         (["explain", "dense.kbrl"], 2, "Missing option '--state'"),
         (["explain", "dense.kbrl", "--state", "1"], 2, "1 values for 2 state variables: age, dose"),
-        (["explain", "dense.kbrl", "--state", "1,two"], 2, "dose must be a finite number, but it is 'two'"),
+        (
+            ["explain", "dense.kbrl", "--state", "1,two"],
+            2,
+            "dose must be a number of at most 1e+100 in size, but it is 'two'",
+        ),
         (["explain", "dense.kbrl", "--state", "age=1"], 2, "There is no value for dose"),
         (["explain", "dense.kbrl", "--state", "age=1,age=2"], 2, "once for each of age, dose"),
         (["explain", "dense.kbrl", "--state", "age=1,sofa=2"], 2, "'sofa=2' must be NAME=VALUE"),

@@ -161,6 +161,7 @@ def test_explain_takes_a_log_with_other_columns_and_warns_of_those_it_lacks(mode
     assert captured.out == wanted
     assert captured.err == "Warning: The log lacks 'truncated', which the model's first log had.\n"
     assert fails(["explain", "m.kbrl", "--state", "0.5,0.5", "--action", "a"], capsys)[0] == 2
+    assert fails(["explain", "m.kbrl", "--state", "1e308,-1e308"], capsys)[0] == 2
 
 
 def test_update_and_report_warn_of_a_column_that_the_first_log_had(model, folder, capsys):
@@ -186,6 +187,7 @@ def test_a_model_of_a_task_acts_by_the_same_names_in_its_gymnasium_environment(m
         (["--neighborhoods", "per_chunk"], "goes with --sample-neighbors"),
         (["--cover-distance", "1"], "go together"),
         (["./log.csv"], "./log.csv is log.csv again"),
+        (["--state", " "], "The column of the state was named, but by no name"),
         (["-o", "."], "is a directory"),
     ],
 )

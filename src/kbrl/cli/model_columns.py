@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import TYPE_CHECKING
 
 import click
@@ -67,12 +66,14 @@ def parse_state(text: str, saved: SavedModel) -> list[float]:
 
 
 def _number(text: str, name: str) -> float:
+    from kbrl.data.rows import LARGEST_NUMBER
+
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not isfinite(value):
-        raise _bad_state(f"{name} must be a finite number, but it is {text!r}.")
+    if not abs(value) <= LARGEST_NUMBER:
+        raise _bad_state(f"{name} must be a number of at most {LARGEST_NUMBER:g} in size, but it is {text!r}.")
     return value
 
 

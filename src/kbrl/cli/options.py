@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from glob import glob
 from math import isfinite
 from pathlib import Path
@@ -47,24 +48,27 @@ seed_option = click.option(
 )
 
 
-def column_options(command: F) -> F:
-    """Let a command say which column of its log is what: one keyword argument each, None where not given."""
+def column_options(command: F, *, state: str = "--state") -> F:
+    """Let a command say which column of its log is what: one keyword argument each, None where not given.
+
+    ``state`` is how the option for the columns of the state is written.
+    """
     for name, text in reversed(_COLUMNS.items()):
-        command = click.option(f"--{name}", help=text)(command)
+        option = state if name == "state" else f"--{name}"
+        command = click.option(option, name.replace("-", "_"), help=text.replace("--state", state))(command)
     return command
 
 
-def log_column_options(command: F) -> F:
-    """The same for a command whose --state is no column: the columns of the state are --state-columns."""
-    for name, text in reversed(_COLUMNS.items()):
-        options = ("--state-columns", "state") if name == "state" else (f"--{name}",)
-        command = click.option(*options, help=text.replace("--state", "--state-columns"))(command)
-    return command
+log_column_options = partial(column_options, state="--state-columns")  # where --state is no column
 
 
 def given(options: dict[str, Any]) -> dict[str, Any] | None:
     """Return those of the options that were given, None if none was: what ``columns=`` of a reader takes."""
-    return {name: value for name, value in options.items() if value is not None} or None
+    found = {name: value for name, value in options.items() if value is not None}
+    for name, value in found.items():
+        if not value.strip():
+            raise click.UsageError(f"The column of the {name.replace('_', ' ')} was named, but by no name: {value!r}.")
+    return found or None
 
 
 def refuse_input_as_output(output: Path | None, *inputs: str | Path) -> None:

@@ -1,5 +1,10 @@
 """Finite MDPs for tests: made by hand or drawn at random, dense or sparse, and what is optimal in them."""
 
+import atexit
+from functools import cache
+from shutil import rmtree
+from tempfile import mkdtemp
+
 import numpy as np
 from scipy import sparse
 
@@ -67,10 +72,23 @@ def random_rows(rng, n_rows, n_columns, n_actions, ending):
     return rows * rng.choice([1.0, 0.99, 0.5, 0.0], (n_actions, n_rows, 1)) if ending else rows
 
 
+@cache
+def quantecon_solver():
+    """Import QuantEcon with compiled code of this process alone: a cache that several share was once left damaged."""
+    from numba import config
+
+    folder = mkdtemp()
+    atexit.register(rmtree, folder, ignore_errors=True)
+    before, config.CACHE_DIR = config.CACHE_DIR, folder
+    try:
+        from quantecon.markov import DiscreteDP
+    finally:
+        config.CACHE_DIR = before
+    return DiscreteDP
+
+
 def quantecon_values(mdp):
     """Solve with QuantEcon, where the end of an episode is one more state that is never left and pays nothing."""
-    from quantecon.markov import DiscreteDP
-
     probabilities, end = dense_probabilities(mdp), mdp.n_states
     rows, rewards, states, actions = [], [], [], []
     for i in range(end + 1):
@@ -86,7 +104,7 @@ def quantecon_values(mdp):
             states.append(i)
             actions.append(a)
     rows = sparse.csr_matrix(np.array(rows)) if sparse.issparse(mdp.stacked) else np.array(rows)
-    process = DiscreteDP(np.array(rewards), rows, mdp.discount, np.array(states), np.array(actions))
+    process = quantecon_solver()(np.array(rewards), rows, mdp.discount, np.array(states), np.array(actions))
     return process.solve(method="policy_iteration", max_iter=1000).v[:end]
 
 

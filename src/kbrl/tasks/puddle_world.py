@@ -92,12 +92,12 @@ class PuddleWorld(Task):
 
     def _reset(self, n: int, rng: np.random.Generator) -> Floats:
         states = rng.random((n, 2))
-        while (rejected := self.in_goal(states)).any():
+        while (rejected := _in_goal(states, self.goal == "square")).any():
             states[rejected] = rng.random((int(rejected.sum()), 2))
         return states
 
     def _step(self, states: Floats, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Floats, Booleans]:
-        noise = NOISE * rng.standard_normal(states.shape) if self.noise else np.zeros(states.shape)
+        noise = rng.standard_normal(states.shape) if self.noise else np.zeros(states.shape)
         return _move(states, actions, noise, self.goal == "square", self.overlap == "max")
 
     def _test_states(self, name: str) -> Floats:
@@ -145,12 +145,12 @@ def _depths(states: Floats, takes_larger: bool) -> Floats:
 def _move(
     states: Floats, actions: Integers, noise: Floats, goal_is_square: bool, takes_larger: bool
 ) -> tuple[Floats, Floats, Booleans]:
-    """Move every state by its action and its noise; the noise is drawn outside, so that the seed decides alone."""
+    """Move every state by its action and NOISE times its noise, drawn outside, so that the seed decides alone."""
     n = len(states)
     next_states, rewards, terminals = np.empty((n, 2)), np.empty(n), np.empty(n, dtype=np.bool_)
     for i in range(n):
-        x = min(max(states[i, 0] + MOVES[actions[i], 0] + noise[i, 0], 0.0), 1.0)
-        y = min(max(states[i, 1] + MOVES[actions[i], 1] + noise[i, 1], 0.0), 1.0)
+        x = min(max(states[i, 0] + MOVES[actions[i], 0] + NOISE * noise[i, 0], 0.0), 1.0)
+        y = min(max(states[i, 1] + MOVES[actions[i], 1] + NOISE * noise[i, 1], 0.0), 1.0)
         ends = _is_goal(x, y, goal_is_square)
         next_states[i, 0], next_states[i, 1] = x, y
         terminals[i] = ends

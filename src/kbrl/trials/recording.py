@@ -142,40 +142,24 @@ def _doubled(kept: _Kept) -> _Kept:
 
 @njit(cache=True, nogil=True)
 def _write(kept: _Kept, places: Integers, episodes: _Episodes, pages: Pages, row: int, number: int) -> None:
-    """Write episode by episode from a row on; ``places[t]`` is where step t of the next episode is kept."""
+    """Write episode by episode from a row on; ``places[t]`` is where step t of the next episode is kept.
+
+    In one loop, for a function of each row's own was measured to take twice as long.
+    """
     for e in range(len(episodes.lengths)):
         n = min(episodes.lengths[e], len(pages.rewards) - row)
         if n == 0:
             return
-        _write_steps(kept, places[:n], pages, row)
-        _write_states(episodes.starts[e], pages, row, row + n)
-        for i in range(row, row + n):
-            pages.episodes[i] = number + e
-        for i in range(row, row + n):
-            pages.terminals[i] = False
+        for j in range(pages.states.shape[1]):
+            pages.states[row, j] = episodes.starts[e, j]
+        for t in range(n):
+            i, place = row + t, places[t]
+            for j in range(pages.states.shape[1]):
+                pages.next_states[i, j] = kept.seen[place, j]
+                if t + 1 < n:
+                    pages.states[i + 1, j] = kept.seen[place, j]
+            pages.actions[i], pages.rewards[i] = kept.actions[place], kept.rewards[place]
+            pages.terminals[i], pages.episodes[i] = False, number + e
+            places[t] += 1
         row += n
         pages.terminals[row - 1] = episodes.ended[e] and n == episodes.lengths[e]
-
-
-@njit(nogil=True)
-def _write_steps(kept: _Kept, places: Integers, pages: Pages, row: int) -> None:
-    """Copy the steps at these places to successive rows, a column at a time, and move the places on by one."""
-    for t in range(len(places)):
-        pages.actions[row + t] = kept.actions[places[t]]
-    for t in range(len(places)):
-        pages.rewards[row + t] = kept.rewards[places[t]]
-    for t in range(len(places)):
-        for j in range(kept.seen.shape[1]):
-            pages.next_states[row + t, j] = kept.seen[places[t], j]
-    for t in range(len(places)):
-        places[t] += 1
-
-
-@njit(nogil=True)
-def _write_states(start: Floats, pages: Pages, row: int, end: int) -> None:
-    """Fill in the states of an episode: its start, then each next state."""
-    for j in range(len(start)):
-        pages.states[row, j] = start[j]
-    for i in range(row + 1, end):
-        for j in range(len(start)):
-            pages.states[i, j] = pages.next_states[i - 1, j]

@@ -46,12 +46,38 @@ def test_the_interval_of_updates_does_not_change_the_final_model(interval):
     np.testing.assert_allclose(one.rep_q_, batch.rep_q_, rtol=1e-8)
 
 
+def test_transitions_that_come_in_groups_of_any_size_are_all_gathered():
+    spy, rng = Spy(), np.random.default_rng(0)
+    agent = agent_of(spy, model_interval=200)
+    groups = [1, 50, 2, 100, 47]
+    states = rng.random((200, 2))
+    for group in np.split(states, np.cumsum(groups)[:-1]):
+        agent.observe_all(group, np.zeros(len(group), dtype=int), group[:, 0], group + 1, group[:, 0] < 0.5)
+    (chunk,) = spy.chunks
+    np.testing.assert_array_equal(chunk.states, states)
+    np.testing.assert_array_equal(chunk.next_states, states + 1)
+    np.testing.assert_array_equal(chunk.rewards, states[:, 0])
+    np.testing.assert_array_equal(chunk.terminals, states[:, 0] < 0.5)
+
+
+def test_a_group_that_is_refused_leaves_no_trace():
+    spy = Spy()
+    agent = agent_of(spy, model_interval=3)
+    row = np.array([[0.5, 0.5]])
+    agent.observe_all(row, [0], [1.0], row, [False])
+    with pytest.raises(ValueError, match="broadcast"):
+        agent.observe_all(np.repeat(row, 2, axis=0), [0, 0], [2.0, 3.0, 4.0], np.repeat(row, 2, axis=0), [False] * 2)
+    for reward in (5.0, 6.0):
+        agent.observe_all(row, [0], [reward], row, [False])
+    assert spy.chunks[0].rewards.tolist() == [1.0, 5.0, 6.0]
+
+
 def test_transitions_are_those_that_happened_and_are_discarded_after_use():
     spy = Spy()
     run = OnlineRun(agent_of(spy, model_interval=100), PuddleWorld(noise=False), random_state=0)
     run.steps(1000)
     assert [len(chunk) for chunk in spy.chunks] == [100] * 10
-    assert run.agent._pending == []
+    assert run.agent._pending.n_rows == 0
     task = PuddleWorld(noise=False)
     for chunk in spy.chunks:
         next_states, rewards, terminals = task.step(chunk.states, chunk.action_indices)

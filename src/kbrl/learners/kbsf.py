@@ -21,7 +21,6 @@ from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.estimator import Learner, as_log, is_on_dask, number_of_jobs
 from kbrl.learners.reduced_model import ReducedModel
-from kbrl.model import compiled
 from kbrl.model.basis import Basis, check_range, scaled
 from kbrl.model.bounds import Bound, bound_kbsf, bound_online
 from kbrl.model.finite_mdp import FiniteMDP
@@ -262,7 +261,8 @@ class KBSF(Learner):
 
     def policy(self) -> GreedyPolicy:
         """Return the present greedy policy, which later learning does not change."""
-        return GreedyPolicy(self._q_function(), self.scale_, self.action_labels_, self._decider())
+        q = self._q_function()
+        return GreedyPolicy(q, self.scale_, self.action_labels_, q.decider() if isinstance(q, RepQ) else None)
 
     def _q_function(self) -> Callable[[Floats], Floats]:
         self._check_fitted()
@@ -284,17 +284,6 @@ class KBSF(Learner):
             rows = log.by_action() if basis.sample_kernel.neighbors is None else canonical_rows(log)
             self._samples = SampleQ.of(basis.sample_kernel, states, worths, rows)
         return self._samples
-
-    def _decider(self) -> Callable[[Floats], int] | None:
-        """Prepare the compiled decision; it knows dense kernels, and actions available everywhere or nowhere."""
-        at, q = self._model.basis.rep_weights, np.ascontiguousarray(self.rep_q_.T)
-        known = np.isfinite(q)
-        even = (known.all(axis=1) | ~known.any(axis=1)).all()
-        if self._used["q_function"] != "reps" or at.shape is None or at.kernel.neighbors is not None or not even:
-            return None
-        actions = np.flatnonzero(known.any(axis=1))
-        q, columns, inverse_widths, shape = q[actions], at.columns, at.inverse_widths, at.shape
-        return lambda state: int(actions[compiled.decide(state, columns, inverse_widths, q, shape)])
 
     def _check_parameters(self) -> None:
         """Refuse bad parameters before any work is done."""

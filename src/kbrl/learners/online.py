@@ -55,8 +55,7 @@ class OnlineAgent:
         self._rng = as_generator(random_state)
         self._places = {label: place for place, label in enumerate(self.action_labels.tolist())}
         self._policy: GreedyPolicy | None = None
-        self._pending: list[tuple[Array, ...]] = []
-        self._n_pending = 0
+        self._pending = _Gathered()
 
     def act(self, observation: Any) -> Any:
         """Return the label of the action to take in one state."""
@@ -94,12 +93,10 @@ class OnlineAgent:
             return
         rewards = np.array(rewards, dtype=np.float64)
         check_finite(rewards, "rewards")
-        n_dims = self._pending[0][0].shape[1] if self._pending else None
-        rows = [as_rows(x, "observations", n_dims=n_dims).copy() for x in (observations, next_observations)]
-        ends = np.array(terminals, dtype=bool)
-        self._pending.append((rows[0], np.array(places, dtype=np.intp), rewards, rows[1], ends))
+        n_dims = self._pending.n_dims
+        before_and_after = [as_rows(x, "observations", n_dims=n_dims) for x in (observations, next_observations)]
+        self._pending.add(before_and_after[0], places, rewards, before_and_after[1], terminals)
         before, self.n_seen = self.n_seen, self.n_seen + len(rewards)
-        self._n_pending += len(rewards)
         if before // self.model_interval < self.n_seen // self.model_interval:
             self.update_model()
         if before // self.value_interval < self.n_seen // self.value_interval:
@@ -107,15 +104,44 @@ class OnlineAgent:
 
     def update_model(self) -> None:
         """Learn from the transitions gathered since the last update, and discard them."""
-        if self._n_pending:
-            fields = [np.concatenate(column) for column in zip(*self._pending)]
-            self.learner.partial_fit(Transitions._trusted(*fields, None, self.action_labels))
-            self._pending, self._n_pending = [], 0
+        if self._pending.n_rows:
+            self.learner.partial_fit(Transitions._trusted(*self._pending.columns(), None, self.action_labels))
+            self._pending = _Gathered()
 
     def update_values(self) -> None:
         """Solve the model, and follow the new policy from now on; without a model yet, do nothing."""
         if hasattr(self.learner, "scale_"):
             self._policy = self.exploration.plan(self.learner)
+
+
+class _Gathered:
+    """Transitions gathered for the next update, in columns that grow: an array a transition would be slow."""
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self._columns: list[Array] = []
+
+    @property
+    def n_dims(self) -> int | None:
+        """The number of observed variables; None before the first transition."""
+        return self._columns[0].shape[1] if self._columns else None
+
+    def add(self, observations: Floats, *others: Any) -> None:
+        """Copy the columns of some transitions, one a row."""
+        end = self.n_rows + len(observations)
+        if not self._columns:
+            shape = (2 * end, observations.shape[1])
+            types = (np.float64, np.intp, np.float64, np.float64, np.bool_)
+            self._columns = [np.empty(shape if k in (0, 3) else shape[0], dtype) for k, dtype in enumerate(types)]
+        while end > len(self._columns[0]):
+            self._columns = [np.concatenate([column, np.empty_like(column)]) for column in self._columns]
+        for column, values in zip(self._columns, (observations, *others)):
+            column[self.n_rows : end] = values
+        self.n_rows = end
+
+    def columns(self) -> list[Array]:
+        """Return states, actions, rewards, next states and terminals."""
+        return [column[: self.n_rows] for column in self._columns]
 
 
 @dataclass

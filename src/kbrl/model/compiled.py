@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from kbrl.arrays import Floats
+from kbrl.arrays import Floats, Integers
 
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
 LANES = 16  # a minimum is kept in this many lanes: the compiler does not vectorise a single running minimum
+CLOSE = 1e-12  # squared distances that differ by less, in relation to them, may be equal but for rounding
 FARTHEST = 1e150  # in widths; its square is still finite
 
 Shape = tuple[tuple[int, ...], tuple[int, ...]]
@@ -157,4 +158,49 @@ def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats,
             value += z[i] * rep_q[a, i]
         if value > best_value:
             best, best_value = a, value
+    return best
+
+
+@njit(cache=True, nogil=True)
+def decide_nearest(
+    state: Floats, points: Floats, n_neighbors: int, inverse_widths: Floats, rep_q: Floats, shape: Shape
+) -> int:
+    """Return the greedy action by the nearest points, or -1 where rounding would decide which they are."""
+    squares = np.zeros(points.shape[1])
+    for k in range(len(shape[0])):
+        for i in range(len(squares)):
+            squares[i] += (state[k] - points[k, i]) ** 2
+    nearest, places = np.full(n_neighbors + 1, np.inf), np.zeros(n_neighbors + 1, dtype=np.intp)
+    for i in range(len(squares)):
+        if squares[i] < nearest[-1]:
+            rank = n_neighbors
+            while rank > 0 and nearest[rank - 1] > squares[i]:
+                nearest[rank], places[rank] = nearest[rank - 1], places[rank - 1]
+                rank -= 1
+            nearest[rank], places[rank] = squares[i], i
+    if nearest[-1] <= nearest[-2] * (1 + CLOSE):
+        return -1
+    return decide_near(np.sqrt(nearest[:-1]), places[:-1], inverse_widths, rep_q, shape)
+
+
+@njit(cache=True, nogil=True)
+def decide_near(distances: Floats, places: Integers, inverse_widths: Floats, rep_q: Floats, shape: Shape) -> int:
+    """Return the greedy action by some points at these distances; rep_q, (n_reps, n_actions), is -inf where unknown.
+
+    The weight of points that know nothing of an action is shared among those that do.
+    """
+    z = np.minimum(distances * inverse_widths[places], FARTHEST)
+    nearest = z.min()
+    total, mass = np.zeros(rep_q.shape[1]), np.zeros(rep_q.shape[1])
+    for k in range(len(z)):
+        weight = _relative(z[k], nearest, shape)
+        for a in range(len(total)):
+            value = rep_q[places[k], a]
+            if value > -np.inf:
+                total[a] += weight * value
+                mass[a] += weight
+    best, best_value = 0, -np.inf
+    for a in range(len(total)):
+        if mass[a] > 0 and total[a] / mass[a] > best_value:
+            best, best_value = a, total[a] / mass[a]
     return best

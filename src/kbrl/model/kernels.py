@@ -115,6 +115,12 @@ class KernelAt:
         return cKDTree(self.points)
 
     @cached_property
+    def ranks(self) -> list[int]:
+        """Which neighbours count, for the tree: the nearest, the second, and so on."""
+        n_points = len(self.points)
+        return [*range(1, min(self.kernel.neighbors or n_points, n_points) + 1)]
+
+    @cached_property
     def shape(self) -> compiled.Shape | None:
         """What the compiled loops are specialised for; None if the profile is a user's function."""
         if not isinstance(self.kernel.profile, str):
@@ -144,9 +150,7 @@ class KernelAt:
 
     def neighbor_weights(self, states: Floats) -> tuple[Floats, Integers]:
         """Return the weights of the nearest points and their places, (n_states, n_neighbors) each."""
-        n_points = len(self.points)
-        n_neighbors = min(self.kernel.neighbors or n_points, n_points)
-        distances, indices = self.tree.query(states, k=[*range(1, n_neighbors + 1)])
+        distances, indices = self.tree.query(states, k=self.ranks)
         z = np.minimum(distances * self.inverse_widths[indices], FARTHEST)
         return normalized(z, self.kernel.profile), indices
 

@@ -16,12 +16,14 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import LARGEST_COORDINATE, as_rows
+from kbrl.model import compiled
 from kbrl.model.basis import scaled
 from kbrl.model.kernels import Kernel, KernelAt, blocks
 
 # Entries of a block of weights; bounds the memory of a question about many states.
 _BLOCK_ENTRIES = 2**22
 _FEW = 100  # states
+_FEW_POINTS = 16_000  # among more, the tree finds the nearest sooner
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,22 @@ class RepQ:
         compute = self._mixed if self._all_known else self._where_known
         return _in_blocks(lambda rows: compute(states[rows]), len(states), len(self.rep_q))
 
+    def decider(self) -> Callable[[Floats], int] | None:
+        """Return the compiled choice of the best action in one scaled state, if the kernel has one.
+
+        Where kernels are dense, it knows actions that are available everywhere or nowhere.
+        """
+        at, shape = self.weights, self.weights.shape
+        if shape is None:
+            return None
+        if at.kernel.neighbors is not None:
+            return _nearest_decider(at, self.rep_q, shape)
+        if not (self.known.all(axis=0) | ~self.known.any(axis=0)).all():
+            return None
+        actions, columns, widths = np.flatnonzero(self.known.any(axis=0)), at.columns, at.inverse_widths
+        q = np.ascontiguousarray(self.rep_q.T[actions])
+        return lambda state: int(actions[compiled.decide(state, columns, widths, q, shape)])
+
     def _mixed(self, states: Floats) -> Floats:
         if self.weights.kernel.neighbors is None or len(states) > _FEW:
             return self.weights.weights(states) @ self.filled
@@ -62,6 +80,25 @@ class RepQ:
         mass = weights @ self.known.astype(np.float64)
         total = weights @ self.filled
         return np.divide(total, mass, out=np.full_like(total, -np.inf), where=mass > 0)
+
+
+def _nearest_decider(at: KernelAt, rep_q: Floats, shape: compiled.Shape) -> Callable[[Floats], int]:
+    """Prepare the decision by the nearest points: found among all if they are few, else by the tree.
+
+    The tree takes some 15 microseconds for one state, however few the points are.  It also chooses between points
+    that are equally near, so that a decision does not depend on how it was asked for.
+    """
+    columns, widths, ranks, query = at.columns, at.inverse_widths, at.ranks, at.tree.query
+
+    def by_tree(state: Floats) -> int:
+        distances, places = query(state, ranks)
+        return int(compiled.decide_near(distances, places, widths, rep_q, shape))
+
+    def by_all(state: Floats) -> int:
+        action = int(compiled.decide_nearest(state, columns, len(ranks), widths, rep_q, shape))
+        return action if action >= 0 else by_tree(state)
+
+    return by_all if len(at.points) <= _FEW_POINTS else by_tree
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 Paper: section 4.3.3: ten rounds of 6000 transitions, 0.15-greedy, judged over 5000 days from the unhealthy state.
 Deviations: learners see log10 of the six counts, divided by their standard deviations (the paper does not say; Ernst et
 al. took logarithms); members of committees have m = 2000 (it does not say); fewer runs at laptop scale.  Seconds are
-those of all ten fits, without simulation.  Other readings of what is left open are READINGS.
+those of all ten fits, without simulation.  Other readings of what is left open are READINGS and COMMITTEES.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ DISCOUNT = 0.98
 ALL_M = (2000, 4000, 6000, 8000, 10_000)
 M, MEMBERS_M = 10_000, 2000
 WIDTH, MU, MU_BAR = 1.0, 2, 3  # tau = tau-bar, and the neighbours of both kernels
-MEMBERS = (1, 5, 15, 30)
+FIFTEEN = 15
+MEMBERS = (1, 5, FIFTEEN, 30)
 MIN_SPLITS = (50, 100, 200)  # eta_min
 BEYOND = 10  # an eta_min that the paper did not try
 
@@ -42,6 +43,14 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "ten": ("ten neighbours in both kernels", {"sample_neighbors": 10, "rep_neighbors": 10}),
     "samples": ("Q from the samples", {"q_function": "samples"}),
     "current": ("reward of the state before the decision", {}),
+}
+# Of committees of fifteen: options of the committee, of its members, and their number of representative states.
+COMMITTEES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int]] = {
+    "range": ("log10, divided by ranges", {}, {"scaling": "range"}, MEMBERS_M),
+    "mean": ("mean of the members' values instead of votes", {"vote": "mean"}, {}, MEMBERS_M),
+    "large": (f"members with m = {M}", {}, {}, M),
+    "small": ("members with m = 500", {}, {}, 500),
+    "current": ("reward of the state before the decision", {}, {}, MEMBERS_M),
 }
 # Runs of each part; rounds and patients; sizes.
 SIZES: dict[str, dict[str, Any]] = {
@@ -87,6 +96,7 @@ def jobs(scale: str) -> list[Job]:
     size = SIZES[scale]
     kinds: list[Settings] = [{"part": part} for part in ("KBSF", "committees", "beyond", "times")]
     kinds += [{"part": "reading", "reading": name} for name in READINGS]
+    kinds += [{"part": "committee reading", "reading": name} for name in COMMITTEES]
     return [
         Job(
             kind | {"size": scale},
@@ -94,7 +104,7 @@ def jobs(scale: str) -> list[Job]:
             alone=_is_timed(kind, scale, seed),
         )
         for kind in kinds
-        for seed in range(size[kind["part"]])
+        for seed in range(size[kind["part"].removeprefix("committee ")])
     ]
 
 
@@ -116,8 +126,12 @@ def measure(settings: Settings, seed: int) -> Iterator[Row]:
         learners = [_fitted_q(BEYOND, seed)]
     elif settings["part"] == "reading":
         name = settings["reading"]
-        task = RawHIV() if name == "raw" else HIV(reward_from="current" if name == "current" else "successor")
+        task = RawHIV() if name == "raw" else _rewarded(name)
         learners = [({"method": "KBSF", "m": MEMBERS_M}, _kbsf(MEMBERS_M, seed, **READINGS[name][1]))]
+    elif settings["part"] == "committee reading":
+        task, (_, options, of_members, m) = _rewarded(settings["reading"]), COMMITTEES[settings["reading"]]
+        about = {"method": "reading of committees", "m": m, "members": FIFTEEN}
+        learners = [(about, Committee(_kbsf(m, seed, **of_members), FIFTEEN, random_state=seed, **options))]
     else:
         learners = [({"method": "KBSF", "m": _sizes(size)[-1]}, _kbsf(_sizes(size)[-1], seed))]
         learners += [_committee(n, seed, 50 if size == "smoke" else MEMBERS_M) for n in MEMBERS[1:]]
@@ -126,6 +140,10 @@ def measure(settings: Settings, seed: int) -> Iterator[Row]:
         _run(task, FittedQ(min_split=50, n_trees=2, n_iterations=2, discount=DISCOUNT), seed, "smoke")
     for about, learner in learners:
         yield about | _run(task, learner, seed, size)
+
+
+def _rewarded(reading: str) -> HIV:
+    return HIV(reward_from="current" if reading == "current" else "successor")
 
 
 def _run(task: Task, learner: Any, seed: int, size: str) -> Row:
@@ -207,12 +225,18 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     times = select(rows, part="times", alone=True)
     if not all(fqit.values()) or not single or not times:
         return [Verdict(f"HI{k}", "-", 0, None, "Needs FQIT and KBSF.") for k in range(1, 6)]
-    return [_hi1(rows, fqit), _hi2(rows, single, fqit[50]), _hi3(times), _hi4(committee, fqit), _hi5(times)]
+    return [_hi1(rows, fqit), _hi2(rows, single, fqit[50]), _hi3(times), _hi4(rows, committee, fqit), _hi5(times)]
 
 
 def _said(rows: list[Row]) -> str:
     mean, half, n = interval(rows, "return")
     return f"{mean:.2e} +- {half:.1e}" if n > 1 else f"{mean:.2e} (one run)"
+
+
+def _tried(rows: list[Row], part: str, readings: dict[str, Any]) -> str:
+    """Say what each reading gave, of those that were run."""
+    found = {name: select(rows, part=part, reading=name) for name in readings}
+    return "; ".join(f"{readings[name][0]}: {_said(own)}" for name, own in found.items() if own) or "not run"
 
 
 def _mean(rows: list[Row], name: str = "return") -> float:
@@ -234,15 +258,10 @@ def _hi2(rows: list[Row], single: list[Row], best: list[Row]) -> Verdict:
     halves = [interval(group, "return")[1] for group in (few, many)]
     little = bool(gap <= sum(halves))
     below = max(_mean(select(single, m=m)) for m in distinct(single, "m")) < _mean(best)
-    tried = [
-        f"{text}: {_said(select(rows, part='reading', reading=name))}"
-        for name, (text, _) in READINGS.items()
-        if select(rows, part="reading", reading=name)
-    ]
     note = (
         f"Little effect of m: {'yes' if little else 'no'}, the intervals of the smallest and the largest m "
         f"{'overlap' if little else 'do not overlap'}. Below FQIT(50), {_said(best)}: {'yes' if below else 'no'}. "
-        f"Other readings, KBSF({MEMBERS_M}): {'; '.join(tried) or 'not run'}."
+        f"Other readings, KBSF({MEMBERS_M}): {_tried(rows, 'reading', READINGS)}."
     )
     return Verdict("HI2", ours, len(few), little and below, note)
 
@@ -255,7 +274,7 @@ def _hi3(times: list[Row]) -> Verdict:
     return Verdict("HI3", ours, len(select(times, method="KBSF")), ratios[100] >= 15 and ratios[50] >= 20, note)
 
 
-def _hi4(committee: dict[int, list[Row]], fqit: dict[int, list[Row]]) -> Verdict:
+def _hi4(rows: list[Row], committee: dict[int, list[Row]], fqit: dict[int, list[Row]]) -> Verdict:
     ours = ", ".join(f"{n} members {_said(committee[n])}" for n in committee if committee[n])
     best = max(fqit.values(), key=_mean)
     mean, half, n_runs = interval(committee[15], "return")
@@ -263,7 +282,8 @@ def _hi4(committee: dict[int, list[Row]], fqit: dict[int, list[Row]]) -> Verdict
     matches = five_mean + five_half >= _mean(fqit[50])
     note = (
         f"FQIT(50): {_said(fqit[50])}. Holds if the interval of five members reaches FQIT(50)'s mean and that of "
-        f"fifteen lies above the mean of the best FQIT, {_said(best)}."
+        f"fifteen lies above the mean of the best FQIT, {_said(best)}. Other readings of fifteen members: "
+        f"{_tried(rows, 'committee reading', COMMITTEES)}."
     )
     return Verdict("HI4", ours, n_runs, bool(matches and mean - half > _mean(best)), note)
 

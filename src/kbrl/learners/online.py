@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Array, Booleans, Floats
+from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import as_generator, as_rows, check_finite, whole
 from kbrl.data.transitions import Transitions
 from kbrl.learners.exploration import Exploration, as_actions, as_exploration
@@ -86,9 +86,7 @@ class OnlineAgent:
         self, observations: Floats, actions: Array, rewards: Floats, next_observations: Floats, terminals: Booleans
     ) -> None:
         """Take note of several transitions at once, one a row; no more than an interval has."""
-        places = [self._places.get(action, -1) for action in np.asarray(actions).tolist()]
-        if -1 in places:
-            raise ValueError(f"actions must be among {self.action_labels.tolist()}, but they are {actions!r}.")
+        places = self._places_of(np.asarray(actions))
         if len(places) == 0:
             return
         rewards = np.array(rewards, dtype=np.float64)
@@ -101,6 +99,14 @@ class OnlineAgent:
             self.update_model()
         if before // self.value_interval < self.n_seen // self.value_interval:
             self.update_values()
+
+    def _places_of(self, actions: Array) -> Integers:
+        is_one = len(actions) == 1  # as in most loops, so it is to be fast
+        labels, inverse = (actions, slice(1)) if is_one else np.unique(actions, return_inverse=True)
+        places = [self._places.get(label, -1) for label in labels.tolist()]
+        if -1 in places:
+            raise ValueError(f"actions must be among {self.action_labels.tolist()}, but they are {actions!r}.")
+        return np.array(places, dtype=np.intp)[inverse]
 
     def update_model(self) -> None:
         """Learn from the transitions gathered since the last update, and discard them."""

@@ -145,7 +145,8 @@ def draw(rows: list[Row]) -> Figure:
         level = PAPER_RATIO * float(np.mean(_late(select(flown, method="SARSA"), "length")))
         paper_value(panels[0, 0], level, f"the paper: {PAPER_RATIO:g} times SARSA's last steps")
     panels[0, 1].set(title="(b) time", ylabel="seconds so far")
-    panels[0, 2].set(title="(c) time a step", ylabel="microseconds", yscale="log")
+    panels[0, 2].set(title="(c) time a step", ylabel="microseconds")
+    panels[0, 2].set_ylim(bottom=0)
     for axes in panels.flat:
         axes.set(xlabel="transitions; epsilon is lowered at each 50 000")
         axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=2)

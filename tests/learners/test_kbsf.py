@@ -1,5 +1,7 @@
 """KBSF: the paper's theorems, both Q functions, and the habits of its front door."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -141,6 +143,14 @@ def test_act_is_predict_for_one_state(log):
     ):
         model = kbsf(**changes).fit(log)
         assert [model.act(s) for s in log.states] == model.predict(log.states).tolist()
+
+
+@pytest.mark.parametrize("neighbors", [None, 2])
+def test_a_model_that_has_acted_can_be_sent_to_another_process(log, neighbors):
+    model = kbsf(rep_neighbors=neighbors).fit(log)
+    acted = [model.act(state) for state in log.states]
+    for copy in (pickle.loads(pickle.dumps(model)), pickle.loads(pickle.dumps(model.policy()))):
+        assert [copy.act(state) for state in log.states] == acted
 
 
 def test_terminal_transitions_lead_nowhere_unless_told_to_go_on():

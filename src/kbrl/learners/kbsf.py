@@ -259,11 +259,6 @@ class KBSF(Learner):
             self._policy = self.policy()
         return self._policy.act(state)
 
-    def policy(self) -> GreedyPolicy:
-        """Return the present greedy policy, which later learning does not change."""
-        q = self._q_function()
-        return GreedyPolicy(q, self.scale_, self.action_labels_, q.decider() if isinstance(q, RepQ) else None)
-
     def _q_function(self) -> Callable[[Floats], Floats]:
         self._check_fitted()
         if self._used["q_function"] == "samples":

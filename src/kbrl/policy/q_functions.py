@@ -131,17 +131,19 @@ def check_some_action(q: Floats) -> None:
 
 
 class GreedyPolicy:
-    """The best action by a Q function of scaled states; ``decide`` may do the same for one state, faster."""
+    """The best action by a Q function of scaled states; for one state faster, if the Q function has a decider."""
 
-    def __init__(
-        self,
-        q: Callable[[Floats], Floats],
-        scale: Floats,
-        action_labels: Array,
-        decide: Callable[[Floats], int] | None = None,
-    ) -> None:
+    def __init__(self, q: Callable[[Floats], Floats], scale: Floats, action_labels: Array) -> None:
         self.q, self.scale, self.action_labels = q, scale, action_labels
-        self._decide = decide or (lambda state: int(np.argmax(q(state[None])[0])))
+
+    @cached_property
+    def _decide(self) -> Callable[[Floats], int]:
+        decide = self.q.decider() if isinstance(self.q, RepQ) else None
+        return decide or (lambda state: int(np.argmax(self.q(state[None])[0])))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what other processes are to compile for themselves."""
+        return {name: value for name, value in vars(self).items() if name != "_decide"}
 
     def __call__(self, states: Any) -> Array:
         """Return the label of the best action for each state, (n_states,)."""

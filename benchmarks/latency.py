@@ -20,7 +20,6 @@ from kbrl.model import compiled
 ROUNDS = 7
 LIMIT = 5e-6
 COMPILED = "kbrl: inside the compiled call"
-ACT = "kbrl: model.act(array)"
 
 Decide = Callable[[], Any]  # the actions of all states, one decision at a time
 
@@ -35,7 +34,7 @@ def run(quick: bool, tick: Tick) -> Iterator[Report]:
         model = _model(n_reps, n_dims, n_actions, neighbors)
         calls = {COMPILED: _compiled_call(model, states)} if neighbors is None else {}
         calls |= {
-            ACT: lambda model=model: [model.act(state) for state in states],
+            "kbrl: model.act(array)": lambda model=model: [model.act(state) for state in states],
             "kbrl: model.act(list)": _over_lists(model, states),
             "kbrl: model.predict([state])": lambda model=model: [model.predict([state])[0] for state in states],
             "NumPy, no checks": _numpy(model, states),

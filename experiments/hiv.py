@@ -33,8 +33,8 @@ DISCOUNT = 0.98
 ALL_M = (2000, 4000, 6000, 8000, 10_000)
 M, MEMBERS_M = 10_000, 2000
 WIDTH, MU, MU_BAR = 1.0, 2, 3  # tau = tau-bar, and the neighbours of both kernels
-FIFTEEN = 15
-MEMBERS = (1, 5, FIFTEEN, 30)
+EXCEEDING = 15  # members with which the paper exceeds FQIT
+MEMBERS = (1, 5, EXCEEDING, 30)
 MIN_SPLITS = (50, 100, 200)  # eta_min
 BEYOND = 10  # an eta_min that the paper did not try
 
@@ -47,7 +47,7 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "samples": ("Q from the samples", {"q_function": "samples"}),
     "current": ("reward of the state before the decision", {}),
 }
-# Of committees of fifteen: options of the committee, of its members, and their number of representative states.
+# Of committees of that size: options of the committee, of its members, and their number of representative states.
 COMMITTEES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int]] = {
     "range": ("log10, divided by ranges", {}, {"scaling": "range"}, MEMBERS_M),
     "mean": ("mean of the members' values instead of votes", {"vote": "mean"}, {}, MEMBERS_M),
@@ -133,8 +133,8 @@ def measure(settings: Settings, seed: int) -> Iterator[Row]:
         learners = [({"method": "KBSF", "m": MEMBERS_M}, _kbsf(MEMBERS_M, seed, **READINGS[name][1]))]
     elif settings["part"] == "committee reading":
         task, (_, options, of_members, m) = _rewarded(settings["reading"]), COMMITTEES[settings["reading"]]
-        about = {"method": "reading of committees", "m": m, "members": FIFTEEN}
-        learners = [(about, Committee(_kbsf(m, seed, **of_members), FIFTEEN, random_state=seed, **options))]
+        about = {"method": "reading of committees", "m": m, "members": EXCEEDING}
+        learners = [(about, Committee(_kbsf(m, seed, **of_members), EXCEEDING, random_state=seed, **options))]
     else:
         learners = [({"method": "KBSF", "m": _sizes(size)[-1]}, _kbsf(_sizes(size)[-1], seed))]
         learners += [_committee(n, seed, 50 if size == "smoke" else MEMBERS_M) for n in MEMBERS[1:]]
@@ -282,7 +282,7 @@ def _hi3(times: list[Row]) -> Verdict:
 def _hi4(rows: list[Row], committee: dict[int, list[Row]], fqit: dict[int, list[Row]]) -> Verdict:
     ours = ", ".join(f"{n} members {_said(committee[n])}" for n in committee if committee[n])
     best = max(fqit.values(), key=_mean)
-    mean, half, n_runs = interval(committee[15], "return")
+    mean, half, n_runs = interval(committee[EXCEEDING], "return")
     five_mean, five_half, _ = interval(committee[5], "return")
     matches = five_mean + five_half >= _mean(fqit[50])
     note = (

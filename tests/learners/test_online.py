@@ -65,8 +65,18 @@ def test_a_group_that_is_refused_leaves_no_trace():
     agent = agent_of(spy, model_interval=3)
     row = np.array([[0.5, 0.5]])
     agent.observe_all(row, [0], [1.0], row, [False])
-    with pytest.raises(ValueError, match="broadcast"):
-        agent.observe_all(np.repeat(row, 2, axis=0), [0, 0], [2.0, 3.0, 4.0], np.repeat(row, 2, axis=0), [False] * 2)
+    rows = np.repeat(row, 2, axis=0)
+    for refused in (
+        (rows, [0, 0], [2.0, 3.0, 4.0], rows, [False] * 2),
+        (rows, [0, 0], [2.0], rows, [False] * 2),  # not one reward for both
+        (rows, [0, 0], [2.0, 3.0], row, [False] * 2),
+        (rows, [0, 0], [2.0, 3.0], rows, [False]),
+        (rows, [0], [2.0, 3.0], rows, [False] * 2),
+        (rows, [[0], [0]], [2.0, 3.0], rows, [False] * 2),
+        (rows, np.array([0, None], dtype=object), [2.0, 3.0], rows, [False] * 2),
+    ):
+        with pytest.raises(ValueError, match=r"must have one (row a transition|dimension)|actions must be among"):
+            agent.observe_all(*refused)
     for reward in (5.0, 6.0):
         agent.observe_all(row, [0], [reward], row, [False])
     assert spy.chunks[0].rewards.tolist() == [1.0, 5.0, 6.0]

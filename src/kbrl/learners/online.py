@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import as_generator, as_rows, check_finite, whole
+from kbrl.checks import as_generator, as_rows, check_finite, check_lengths, one_entry_a_row, whole
 from kbrl.data.transitions import Transitions
 from kbrl.learners.exploration import Exploration, as_actions, as_exploration
 from kbrl.policy.q_functions import GreedyPolicy
@@ -86,23 +86,26 @@ class OnlineAgent:
         self, observations: Floats, actions: Array, rewards: Floats, next_observations: Floats, terminals: Booleans
     ) -> None:
         """Take note of several transitions at once, one a row; no more than an interval has."""
-        places = self._places_of(np.asarray(actions))
+        places = self._places_of(one_entry_a_row(np.asarray(actions), "actions"))
         if len(places) == 0:
             return
-        rewards = np.array(rewards, dtype=np.float64)
+        rewards = one_entry_a_row(np.asarray(rewards, dtype=np.float64), "rewards")
         check_finite(rewards, "rewards")
+        terminals = one_entry_a_row(np.asarray(terminals, dtype=bool), "terminals")
         n_dims = self._pending.n_dims
-        before_and_after = [as_rows(x, "observations", n_dims=n_dims) for x in (observations, next_observations)]
-        self._pending.add(before_and_after[0], places, rewards, before_and_after[1], terminals)
-        before, self.n_seen = self.n_seen, self.n_seen + len(rewards)
+        states, next_states = (as_rows(x, "observations", n_dims=n_dims) for x in (observations, next_observations))
+        lengths = {"observations": len(states), "actions": len(places), "rewards": len(rewards)}
+        check_lengths(lengths | {"next_observations": len(next_states), "terminals": len(terminals)})
+        self._pending.add(states, places, rewards, next_states, terminals)
+        before, self.n_seen = self.n_seen, self.n_seen + len(states)
         if before // self.model_interval < self.n_seen // self.model_interval:
             self.update_model()
         if before // self.value_interval < self.n_seen // self.value_interval:
             self.update_values()
 
     def _places_of(self, actions: Array) -> Integers:
-        is_one = len(actions) == 1  # as in most loops, so it is to be fast
-        labels, inverse = (actions, slice(1)) if is_one else np.unique(actions, return_inverse=True)
+        one_by_one = len(actions) == 1 or actions.dtype == object  # fast in loops; and what cannot be sorted
+        labels, inverse = (actions, slice(None)) if one_by_one else np.unique(actions, return_inverse=True)
         places = [self._places.get(label, -1) for label in labels.tolist()]
         if -1 in places:
             raise ValueError(f"actions must be among {self.action_labels.tolist()}, but they are {actions!r}.")
@@ -136,7 +139,7 @@ class _Gathered:
         """Copy the columns of some transitions, one a row."""
         end = self.n_rows + len(observations)
         if not self._columns:
-            shape = (2 * end, observations.shape[1])
+            shape = (end, observations.shape[1])
             types = (np.float64, np.intp, np.float64, np.float64, np.bool_)
             self._columns = [np.empty(shape if k in (0, 3) else shape[0], dtype) for k, dtype in enumerate(types)]
         while end > len(self._columns[0]):

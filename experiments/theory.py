@@ -99,7 +99,7 @@ def _against(big: KBRL, log: Transitions, m: int, tau_bar: float, anywhere: Floa
     reps: Any = np.unique(log.next_states, axis=0) if m == len(log) else "k-means"
     kept: dict[str, Any] = {"discount": big.discount, "random_state": 0, "q_function": "samples"}
     small = KBSF(m, reps, big.sample_width, tau_bar, **kept, **EXACTLY).fit(log)
-    going, bound = ~log.terminals, small.bound(log)
+    going, bound = ~log.terminals, small.bound_values(log)
     values, lifted = big.solution_.values, small.q_from_reps(log.next_states).max(axis=1)
     error = largest_error(values[going], lifted[going])
     q_error = largest_error(big.q_values(anywhere), small.q_from_samples(anywhere))

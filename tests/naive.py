@@ -19,11 +19,17 @@ def gaussian(z):
 
 
 def kappa(s, points, width, phi=exponential, neighbors=None):
-    """Return the normalised kernel kappa(s, .) over the points, zero outside the nearest ones."""
+    """Return the normalised kernel kappa(s, .) over the points, zero outside the nearest ones.
+
+    Points that are as far away as the last of the nearest share the places that are left.
+    """
     values = [phi(distance(s, point) / width) for point in points]
-    if neighbors is not None:
-        nearest = sorted(range(len(points)), key=lambda i: distance(s, points[i]))[:neighbors]
-        values = [value if i in nearest else 0.0 for i, value in enumerate(values)]
+    if neighbors is not None and neighbors < len(points):
+        distances = [distance(s, point) for point in points]
+        last = sorted(distances)[neighbors - 1]
+        n_nearer, n_tied = sum(d < last for d in distances), sum(d == last for d in distances)
+        share = (neighbors - n_nearer) / n_tied
+        values = [value * (1 if d < last else share if d == last else 0) for value, d in zip(values, distances)]
     total = sum(values)
     return [value / total for value in values]
 
@@ -84,14 +90,14 @@ def value_iteration(probabilities, rewards, discount, n_sweeps):
     return q
 
 
-def kbrl_model(transitions, tau, phi=exponential):
+def kbrl_model(transitions, tau, phi=exponential, mu=None):
     """Return P-hat[a][i][j] and r-hat[a][i] over all next states, ordered by action."""
     everything = [(a, sample) for a, samples in enumerate(transitions) for sample in samples]
     probabilities, rewards = [], []
     for a, samples in enumerate(transitions):
         p_rows, r_row = [], []
         for _, (_, _, next_state, _) in everything:
-            weights = iter(kappa(next_state, [s for s, _, _, _ in samples], tau, phi))
+            weights = iter(kappa(next_state, [s for s, _, _, _ in samples], tau, phi, mu))
             row, reward = [], 0.0
             for b, (_, r, _, end) in everything:
                 weight = next(weights) if a == b else 0.0

@@ -13,7 +13,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kbrl.arrays import Array, Floats, Integers
-from kbrl.data.transitions import Transitions
 
 Hashes = NDArray[np.uint64]
 
@@ -33,15 +32,6 @@ def row_hashes(columns: Iterable[Array]) -> Hashes:
 def canonical_order(states: Floats, outcome: list[Array]) -> Integers:
     """Return an order of samples by nothing but what they hold: by state, and those of one state by a hash."""
     return np.lexsort([*outcome, row_hashes(outcome), *states.T])
-
-
-def canonical_rows(log: Transitions) -> list[Integers]:
-    """Return the rows of each action in the canonical order: how ties between them are broken depends on no other."""
-    columns = [*log.next_states.T, log.terminals, log.rewards]
-    return [
-        rows[canonical_order(log.states[rows], [column[rows] for column in columns])] if len(rows) else rows
-        for rows in log.by_action()
-    ]
 
 
 @njit(cache=True, nogil=True)

@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.data.hashing import Hashes, canonical_rows, row_hashes
+from kbrl.data.hashing import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
 from kbrl.model import compiled
@@ -24,6 +24,7 @@ from kbrl.model.basis import Basis, scaled
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import blocks, log_ratio
 from kbrl.model.neighborhoods import Neighborhoods
+from kbrl.model.sample_weights import SampleWeights
 from kbrl.model.statistics import KernelSums
 from kbrl.policy.q_functions import RepQ
 
@@ -108,9 +109,9 @@ def _worths(
 def _sample_weights(model: KBSF, state: Floats, log: Transitions) -> Floats:
     basis = model._fitted.basis
     states, result = scaled(log.states, basis.scale), np.zeros(len(log))
-    for rows in log.by_action() if basis.sample_kernel.neighbors is None else canonical_rows(log):
+    for rows in log.by_action():
         if len(rows):
-            weights = basis.sample_kernel.weights(state[None], states[rows])
+            weights = SampleWeights(basis.sample_kernel, states[rows]).weights(state[None])
             result[rows] = (weights.toarray() if sparse.issparse(weights) else weights)[0]
     return result
 

@@ -14,7 +14,6 @@ from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import in_unit_interval, one_of, positive, whole
-from kbrl.data.hashing import canonical_rows
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import Learner, as_log
@@ -22,7 +21,8 @@ from kbrl.learners.kbsf import TERMINALS
 from kbrl.learners.reduced_model import say_if_not_converged
 from kbrl.model.basis import scaled
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.model.kernels import Kernel, KernelAt, Profile, blocks, check_profile
+from kbrl.model.kernels import Kernel, Profile, blocks, check_profile
+from kbrl.model.sample_weights import SampleWeights
 from kbrl.planning import METHODS, Solution, solve
 from kbrl.policy.q_functions import SampleQ
 
@@ -31,7 +31,7 @@ class KBRL(Learner):
     """Kernel-based reinforcement learning.
 
     sample_width: the kernel's width tau, in units of ``scaling``; ``sample_neighbors`` truncates it to so many nearest
-        samples.  scaling, terminals, profile: as for KBSF.
+        samples; those at the last distance share the places that are left.  scaling, terminals, profile: as for KBSF.
 
     The model has one state a transition: unless ``sample_neighbors`` is set, 8000 transitions take about 0.8 GB, and
     twice that while it is built.
@@ -69,7 +69,7 @@ class KBRL(Learner):
         scale = state_scale(log.states, self.scaling)
         states, next_states = scaled(log.states, scale), scaled(log.next_states, scale)
         ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
-        by_action = log.by_action() if kernel.neighbors is None else canonical_rows(log)
+        by_action = log.by_action()
         samples = SampleQ.of(kernel, states, log.rewards, by_action)
         mdp = _sample_mdp(samples, next_states, ends, by_action, float(self.discount))
         solution = solve(mdp, self.solver, tolerance=self.tolerance)
@@ -118,7 +118,7 @@ def _sample_mdp(
 
 
 def _dense_rows(
-    at: KernelAt, rewards: Floats, next_states: Floats, rows: Integers, kept: Booleans
+    at: SampleWeights, rewards: Floats, next_states: Floats, rows: Integers, kept: Booleans
 ) -> tuple[sparse.csr_array, Floats]:
     """Return P^a, every entry of whose columns is stored, and r^a."""
     n, columns = len(next_states), rows[kept].astype(np.int32)
@@ -133,7 +133,7 @@ def _dense_rows(
 
 
 def _sparse_rows(
-    at: KernelAt, rewards: Floats, next_states: Floats, rows: Integers, kept: Booleans
+    at: SampleWeights, rewards: Floats, next_states: Floats, rows: Integers, kept: Booleans
 ) -> tuple[sparse.csr_array, Floats]:
     """Return P^a of a truncated kernel, and r^a."""
     weights = at.weights(next_states)

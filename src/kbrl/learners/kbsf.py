@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -16,23 +17,23 @@ import numpy as np
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import as_generator, as_rows, in_unit_interval, one_of, positive, whole
-from kbrl.data.hashing import canonical_rows
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.estimator import Learner, as_log, is_on_dask, number_of_jobs
 from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model.basis import Basis, check_range, scaled
-from kbrl.model.bounds import Bound, bound_kbsf, bound_online
+from kbrl.model.bounds import Bound, bound_kbsf, bound_online, kbsf_matrices
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, check_profile, check_width
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.model.statistics import NEIGHBORHOODS, Statistics
-from kbrl.planning import METHODS, Solution
+from kbrl.planning import METHODS, Solution, backup
 from kbrl.policy.q_functions import GreedyPolicy, RepQ, SampleQ
 
 TERMINALS = ("absorb", "continue")
 AGGREGATIONS = ("soft", "hard")
 Q_FUNCTIONS = ("reps", "samples")
+SAME_MODEL = 1e-8  # two models that differ by less differ by rounding
 
 
 class KBSF(Learner):
@@ -231,26 +232,81 @@ class KBSF(Learner):
         return self._sample_q()(self._scaled(states))
 
     def bound(self, log: Transitions) -> Bound:
-        """Return how far this model's values can be from KBRL's, if it was fitted to just this log.
+        """Return how far this model's ``q_values`` can be from KBRL's, for the log that it was fitted to.
 
-        Propositions 1 and 2 of the paper, beside the trivial bound; takes time n * n * n_reps.
+        It says itself of which answers and where it holds.  With q_function="samples" it is proposition 2, for any
+        state at all; with "reps" it is proposition 4, for the next states of the log and nowhere else.  A model that
+        is not what Algorithm 1 makes of this log is refused.  Takes time n * n * n_reps.
+        """
+        arguments, discount = self._bound_arguments(log), self._model.discount
+        q_error = self._error_of_rep_q()
+        if self._used["q_function"] == "reps":
+            return bound_online(*arguments, q_error)
+        values = bound_kbsf(*arguments)
+        found = values.times(discount, "Q from the samples, at any state")
+        extra = discount * q_error  # Q from samples takes one step before it looks at Q-bar
+        return replace(found, value=found.value + extra, tighter=found.tighter + extra, q_error=found.value + extra)
+
+    def bound_values(self, log: Transitions) -> Bound:
+        """Return how far max D Q-bar can be from KBRL's values at the next states of the log: proposition 1.
+
+        Its ``q_error`` is proposition 2, for Q from samples anywhere.
         """
         return bound_kbsf(*self._bound_arguments(log))
 
     def bound_online(self, log: Transitions, q_error: float = 0.0) -> Bound:
-        """Return the same for the values without samples at the next states of the log: proposition 4.
+        """Return how far Q from the representative states can be from KBRL's, at the next states of the log.
 
-        ``q_error`` is how far the present rep_q_ may be from optimal, where the model was not solved to the end.
+        Proposition 4.  ``q_error`` is how far the present rep_q_ may be from optimal, where the model was not solved
+        to the end.
         """
         return bound_online(*self._bound_arguments(log), q_error)
 
+    def _error_of_rep_q(self) -> float:
+        """Return how far rep_q_ can be from the optimal Q-bar, by what one more backup changes."""
+        mdp, solution = self._fitted.mdp, self.solution_
+        again = backup(mdp, solution.values)
+        known = np.isfinite(again)
+        change = float(np.abs(again[known] - solution.q[known]).max(initial=0.0))
+        return change + mdp.discount * solution.residual / (1 - mdp.discount)
+
     def _bound_arguments(self, log: Transitions) -> tuple[Transitions, Floats, Kernel, Kernel, float]:
         basis = self._fitted.basis
-        if basis.hard:
-            raise ValueError("The bound is one on the distance to KBRL, which hard aggregation does not approximate.")
+        self._refuse_what_has_no_bound()
         log = self._prepared(log)
         log = log._replaced(states=scaled(log.states, basis.scale), next_states=scaled(log.next_states, basis.scale))
+        self._check_is_model_of(log)
         return log, basis.reps, basis.sample_kernel, basis.rep_kernel, self._model.discount
+
+    def _refuse_what_has_no_bound(self) -> None:
+        basis, reason = self._model.basis, ""
+        if basis.hard:
+            reason = "hard aggregation does not approximate KBRL"
+        elif basis.sample_kernel.neighbors is not None and self._used["neighborhoods"] == "per_chunk":
+            reason = "its neighbours were counted in each chunk (neighborhoods='per_chunk'), KBRL's in all data"
+        elif self._model._has_changed:
+            reason = "its representative states came or went while it learnt, so that its sums are of several bases"
+        if reason:
+            raise ValueError(
+                f"The paper's bounds are on the distance of Algorithm 1 from KBRL, and this model has none: {reason}. "
+                f"Fit a model in one go with the representative states given (reps=...) to get a bound."
+            )
+
+    def _check_is_model_of(self, log: Transitions) -> None:
+        """Refuse a log, scaled, of which Algorithm 1 makes another model than this."""
+        basis, mdp = self._model.basis, self._model.mdp
+        probabilities, rewards = kbsf_matrices(log, basis.reps, basis.sample_kernel, basis.rep_kernel)
+        tried = np.array([block is not None for block in probabilities])
+        same = bool((mdp.available == tried[:, None]).all())
+        same = same and np.abs(rewards - mdp.rewards).max() <= SAME_MODEL * max(1e-300, np.abs(log.rewards).max())
+        for action in np.flatnonzero(tried) if same else ():
+            own = mdp.stacked[action * basis.n_reps : (action + 1) * basis.n_reps]
+            same = same and float(abs(own - probabilities[action]).max()) <= SAME_MODEL
+        if not same:
+            raise ValueError(
+                f"A bound is of a model and the log that it was fitted to, but Algorithm 1 makes another model of "
+                f"these {len(log)} transitions than this one of {self.n_samples_}. Pass the log of the fit, all of it."
+            )
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as can be."""
@@ -276,8 +332,7 @@ class KBSF(Learner):
             values = RepQ(basis.rep_weights, self.rep_q_)(scaled(log.next_states, basis.scale)).max(axis=1)
             worths = log.rewards + self._model.discount * np.where(log.terminals, 0.0, values)
             states = scaled(log.states, basis.scale)
-            rows = log.by_action() if basis.sample_kernel.neighbors is None else canonical_rows(log)
-            self._samples = SampleQ.of(basis.sample_kernel, states, worths, rows)
+            self._samples = SampleQ.of(basis.sample_kernel, states, worths, log.by_action())
         return self._samples
 
     def _check_parameters(self) -> None:

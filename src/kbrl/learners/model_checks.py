@@ -129,7 +129,7 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
     if basis["rep_width"] is None:
         shapes["rep_widths"] = ("f", (n_reps,))
     if basis["sample_neighbors"] is not None and basis["neighborhoods"] == "exact":
-        kept = (*pairs, basis["sample_neighbors"])
+        kept = (*pairs, _n_places(arrays, basis["sample_neighbors"]))
         shapes |= {"neighbors.distances": ("f", kept), "neighbors.rewards": ("f", kept)}
         shapes |= {"neighbors.next_states": ("f", (*kept, n_dims)), "neighbors.terminals": ("b", kept)}
         shapes["neighbors.multiplicities"] = ("f", kept)
@@ -146,6 +146,12 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         shapes |= {"samples.action_indices": ("i", (n,)), "samples.rewards": ("f", (n,))}
         shapes["samples.terminals"] = ("b", (n,))
     return shapes
+
+
+def _n_places(arrays: dict[str, Array], n_neighbors: int) -> int:
+    """Return how many neighbours there is room for: as many as are asked for, or more where some tie."""
+    distances = arrays.get("neighbors.distances")
+    return max(n_neighbors, distances.shape[2] if distances is not None and distances.ndim == 3 else 0)
 
 
 def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:

@@ -10,7 +10,7 @@ Paper: propositions 1-5, lemmas 2-4 (sections 3, 4.2, 5.1 and appendix A).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.model.factorization import check_factors, check_rep_rewards, check_stochastic, per_action
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, blocks
+from kbrl.model.sample_weights import SampleWeights
 
 LEAK = 1e-12  # a row of probabilities whose sum is this close to one sums to one
 
@@ -45,6 +46,7 @@ class Bound:
     transition_error: float  # max over a of |P^a - D K^a|: largest row sum, at most 2
     stochasticity: float  # sigma(D)
     reward_range: float  # R-bar_dif
+    of: str = ""  # the answers that are bounded, and where
 
     @property
     def vacuous(self) -> bool:
@@ -53,8 +55,15 @@ class Bound:
 
     def __repr__(self) -> str:
         verdict = "vacuous" if self.vacuous else "informative"
-        rest = ", ".join(f"{term.name} {getattr(self, term.name):.4g}" for term in fields(self)[3:])
-        return f"Bound({self.value:.4g}, {verdict}: trivial {self.trivial:.4g}, tighter {self.tighter:.4g}; {rest})"
+        rest = ", ".join(f"{term.name} {getattr(self, term.name):.4g}" for term in fields(self)[3:-1])
+        of = f" of {self.of}" if self.of else ""
+        return f"Bound({self.value:.4g}{of}; {verdict}: trivial {self.trivial:.4g}, tighter {self.tighter:.4g}; {rest})"
+
+    def times(self, factor: float, of: str) -> Bound:
+        """Return the bound of something whose error is at most ``factor`` times as large."""
+        return replace(
+            self, value=factor * self.value, tighter=factor * self.tighter, trivial=factor * self.trivial, of=of
+        )
 
 
 def bound_factorization(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_rewards: Any) -> Bound:
@@ -133,7 +142,8 @@ def bound_kbsf(
     Memory is O(n_block * n + n_reps * n): the rows of P-hat^a are made ``n_block`` at a time.
     """
     discount = in_unit_interval(discount, "discount")
-    return _combine(_kbsf_terms(transitions, reps, sample_kernel, rep_kernel, n_block), discount)
+    found = _combine(_kbsf_terms(transitions, reps, sample_kernel, rep_kernel, n_block), discount)
+    return replace(found, of="the values max D Q-bar at the sampled next states")
 
 
 def bound_online(
@@ -155,7 +165,30 @@ def bound_online(
     if not (np.isfinite(q_error) and q_error >= 0):
         raise ValueError(f"q_error must be a finite number not below 0, but it is {q_error!r}.")
     terms = _kbsf_terms(transitions, reps, sample_kernel, rep_kernel, n_block)
-    return _combine(terms, discount, of_q=True, extra=float(q_error))
+    found = _combine(terms, discount, of_q=True, extra=float(q_error))
+    return replace(found, of="Q from the representative states, at the sampled next states only")
+
+
+def kbsf_matrices(
+    transitions: Transitions, reps: Floats, sample_kernel: Kernel, rep_kernel: Kernel
+) -> tuple[list[Any], Floats]:
+    """Return P-bar^a = K^a D^a, (n_reps, n_reps) each, and r-bar, (n_actions, n_reps), straight from the definition.
+
+    An action that was never tried has None.  A model that these bounds speak of has just these matrices.
+    """
+    to_reps, found = rep_kernel.at(reps), list[Any]()
+    rewards = np.zeros((transitions.n_actions, len(reps)))
+    for action, rows in enumerate(transitions.by_action()):
+        if len(rows) == 0:
+            found.append(None)
+            continue
+        own = transitions[rows]
+        k = SampleWeights(sample_kernel, own.states).weights(reps)
+        rewards[action] = k @ own.rewards
+        going = np.flatnonzero(~own.terminals)
+        parts = [k[:, going[b]] @ to_reps.weights(own.next_states[going[b]]) for b in blocks(len(going))]
+        found.append(sum(parts) if parts else np.zeros((len(reps), len(reps))))
+    return found, rewards
 
 
 def bound_any_norm(
@@ -265,7 +298,7 @@ def _kbsf_terms(transitions: Transitions, reps: Any, sample_kernel: Kernel, rep_
     reps = as_rows(reps, "reps", n_dims=transitions.n_dims)
     states, to_reps = transitions.next_states[~transitions.terminals], rep_kernel.at(reps)
     actions = [transitions[rows] for rows in transitions.by_action() if len(rows)]
-    to_samples = [sample_kernel.at(own.states) for own in actions]
+    to_samples = [SampleWeights(sample_kernel, own.states) for own in actions]
     k = [to.weights(reps) for to in to_samples]
     rep_rewards = np.stack([k[a] @ own.rewards for a, own in enumerate(actions)])
     rewards, reward_errors, transition_errors = np.zeros((3, len(actions), len(states)))

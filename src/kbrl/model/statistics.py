@@ -196,7 +196,8 @@ class KernelSums:
         kernel = self.basis.samples_at_reps
         n_neighbors = kernel.kernel.neighbors or 1
         distances, places, occurrences = nearest_with_ties(samples, self.basis, n_neighbors)
-        counts = counted(distances, occurrences, n_neighbors)
+        outcomes = (samples.rewards[places], samples.terminals[places], samples.next_states[places])
+        counts = counted(distances, occurrences, outcomes, n_neighbors)
         n_used = int(np.flatnonzero(counts.any(axis=0))[-1]) + 1
         distances, places, counts = distances[:, :n_used], places[:, :n_used], counts[:, :n_used]
         z = np.minimum(distances * kernel.inverse_widths[:, None], FARTHEST)

@@ -19,6 +19,7 @@ from kbrl.checks import LARGEST_COORDINATE, as_rows
 from kbrl.model import compiled
 from kbrl.model.basis import scaled
 from kbrl.model.kernels import Kernel, KernelAt, blocks
+from kbrl.model.sample_weights import SampleWeights
 
 # Entries of a block of weights; bounds the memory of a question about many states.
 _BLOCK_ENTRIES = 2**22
@@ -105,13 +106,13 @@ def _nearest_decider(at: KernelAt, rep_q: Floats, shape: compiled.Shape) -> Call
 class SampleQ:
     """Q from the samples: for each action the kernel at its states, and what each of its transitions is worth."""
 
-    samples: list[KernelAt | None]  # one an action; None where it was never tried
+    samples: list[SampleWeights | None]  # one per action; None where it was never tried
     worths: list[Floats]  # r_i + discount V(s'_i)
 
     @classmethod
     def of(cls, kernel: Kernel, states: Floats, worths: Floats, by_action: list[Integers]) -> SampleQ:
         """Part scaled sample states and their worths by action."""
-        at = [kernel.at(states[rows]) if len(rows) else None for rows in by_action]
+        at = [SampleWeights(kernel, states[rows]) if len(rows) else None for rows in by_action]
         return cls(at, [worths[rows] for rows in by_action])
 
     def __call__(self, states: Floats) -> Floats:

@@ -1,0 +1,120 @@
+"""Samples that are equally far away: all that tie at the last place share it, each as often as it occurs."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive
+from kbrl import KBRL, KBSF, Kernel, Transitions, load_model, save_model
+from kbrl.model.neighborhoods import _FIELDS, TIES, Neighborhoods
+from kbrl.model.sample_weights import SampleWeights
+from model.test_neighborhoods import make_basis
+from samples import as_lists, logs, random_log
+
+GRIDS = st.sampled_from([1, 2, 3])  # few levels: many ties
+
+
+def one_state(rewards, seed=0):
+    """Return a log of one state whose transitions end with these rewards, in a random order."""
+    rewards = np.random.default_rng(seed).permutation(rewards)
+    n = len(rewards)
+    return Transitions(np.zeros((n, 1)), [0] * n, rewards, np.zeros((n, 1)), [True] * n)
+
+
+def frequent_and_rare(n_frequent, n_rare, seed=0):
+    """Return rewards: 1 many times, and others that all differ, about 0."""
+    return np.concatenate([np.ones(n_frequent), np.random.default_rng(seed).normal(0, 1e-3, n_rare)])
+
+
+@pytest.mark.parametrize("mu", [1, 2, 4, 8])
+@pytest.mark.parametrize("learner", ["KBSF", "KBSF by samples", "KBRL", "per chunk"])
+def test_one_discrete_state_is_worth_its_mean_whatever_the_number_of_neighbours(mu, learner):
+    log = one_state(np.concatenate([np.ones(990), np.arange(10) * 1e-9]))
+    settings = {"sample_neighbors": mu, "discount": 0.0}
+    if learner == "KBRL":
+        model = KBRL(**settings).fit(log)
+    else:
+        by = {"KBSF by samples": {"q_function": "samples"}, "per chunk": {"neighborhoods": "per_chunk"}}
+        model = KBSF(reps=[[0.0]], **settings, **by.get(learner, {})).fit(log)
+    assert model.q_values([[0.0]])[0, 0] == pytest.approx(0.99, abs=1e-7)
+
+
+@pytest.mark.parametrize("n_frequent, n_rare", [(900, 600), (40, 2000), (5000, 300), (0, 1000)])
+@pytest.mark.parametrize("mu", [1, 8])
+def test_where_more_outcomes_tie_than_are_kept_the_estimate_is_right_on_average(n_frequent, n_rare, mu):
+    truth, found = n_frequent / (n_frequent + n_rare), []
+    for seed in range(60):  # other rewards have other hashes
+        log = one_state(frequent_and_rare(n_frequent, n_rare, seed), seed)
+        model = KBSF(reps=[[0.0]], sample_neighbors=mu, discount=0.0).fit(log)
+        found.append(model.q_values([[0.0]])[0, 0])
+    spread = np.std(found) / np.sqrt(len(found))
+    assert n_rare > TIES
+    assert abs(np.mean(found) - truth) < 4 * spread + 1e-3
+    assert np.std(found) < 2 * np.sqrt(truth * (1 - truth) / TIES) + 1e-3  # no worse than TIES rows drawn at random
+
+
+@settings(deadline=None, max_examples=200)
+@given(logs(max_rows=25, levels=GRIDS), st.integers(1, 6), st.sampled_from([0.01, 0.5, 3.0]))
+def test_kbsf_kbrl_and_the_weights_of_samples_share_ties_as_the_slow_loop_does(log, mu, tau):
+    reps = np.unique(log.next_states, axis=0)
+    tried = [samples for samples in as_lists(log) if samples]
+    p, r = map(np.array, naive.kbsf_model(tried, reps.tolist(), tau, 0.5, mu=mu))
+    basis = make_basis(reps, log.n_actions, mu)
+    basis = type(basis)(reps, basis.scale, Kernel(tau, neighbors=mu), Kernel(0.5), log.n_actions)
+    mdp = Neighborhoods(basis).accumulate(log).to_mdp(0.9)
+    taken = np.flatnonzero(np.bincount(log.action_indices, minlength=log.n_actions))
+    np.testing.assert_allclose(mdp.probabilities[taken], p, atol=1e-12)
+    np.testing.assert_allclose(mdp.rewards[taken], r, atol=1e-12)
+
+    big = KBRL(sample_width=tau, sample_neighbors=mu, scaling=None).fit(log)
+    order = np.concatenate(log.by_action())
+    p, r = map(np.array, naive.kbrl_model(tried, tau, mu=mu))
+    dense = np.asarray(big.mdp_.stacked.toarray()).reshape(log.n_actions, len(log), len(log))
+    np.testing.assert_allclose(dense[taken][:, order][:, :, order], p, atol=1e-12)
+    np.testing.assert_allclose(big.mdp_.rewards[taken][:, order], r, atol=1e-12)
+
+    weights = SampleWeights(Kernel(tau, neighbors=mu), log.states).weights(reps)
+    expected = [naive.kappa(rep, log.states.tolist(), tau, neighbors=mu) for rep in reps.tolist()]
+    np.testing.assert_allclose(weights.toarray(), expected, atol=1e-12)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(2, 5), st.integers(2, 3))
+def test_many_different_outcomes_at_one_distance_are_the_same_bits_for_all_splits(seed, mu, n_parts, levels):
+    """More outcomes tie than are kept, and none of them twice."""
+    rng = np.random.default_rng(seed)
+    n = 900
+    states = rng.integers(levels, size=(n, 1)) / 1.0
+    log = Transitions(states, np.zeros(n, int), rng.normal(size=n), states, np.zeros(n, bool))
+    basis = make_basis(np.arange(levels, dtype=float)[:, None], 1, mu)
+    whole = Neighborhoods(basis).accumulate(log)
+    assert whole.n_places >= TIES
+    owner, total = rng.integers(n_parts, size=n), Neighborhoods(basis)
+    for part in range(n_parts):
+        rows = rng.permutation(np.flatnonzero(owner == part))
+        total = total + Neighborhoods(basis).accumulate(log[rows])
+    for name in _FIELDS:
+        np.testing.assert_array_equal(getattr(whole, name), getattr(total, name), err_msg=name)
+
+
+def test_room_for_ties_is_given_back_when_nearer_samples_come():
+    log = random_log(n=200, n_dims=1, n_actions=1, levels=1)
+    basis = make_basis(np.zeros((1, 1)), 1, 2)
+    far = Transitions(log.states + 1.0, log.actions, np.arange(200.0), log.next_states)
+    near = Transitions(np.full((2, 1), 0.5), [0, 0], [0.0, 1.0], np.zeros((2, 1)))
+    statistics = Neighborhoods(basis).accumulate(far)
+    assert statistics.n_places == TIES + 1
+    assert statistics.accumulate(near).n_places == 2
+
+
+def test_a_model_that_keeps_ties_comes_back_from_its_file(tmp_path):
+    log = random_log(n=300, levels=3, seed=1)
+    model = KBSF(reps=np.unique(log.next_states, axis=0), sample_neighbors=2).fit(log)
+    assert model.statistics_.n_places > 2
+    save_model(model, tmp_path / "m.kbrl")
+    loaded = load_model(tmp_path / "m.kbrl")
+    assert loaded.q_values(log.states).tolist() == model.q_values(log.states).tolist()
+    more = random_log(n=100, levels=3, seed=2)
+    one, two = (each.partial_fit(more).q_values(log.states) for each in (model, loaded))
+    assert one.tolist() == two.tolist()

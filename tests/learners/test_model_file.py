@@ -50,7 +50,7 @@ def test_a_shrunken_a_merged_and_a_forgetful_model_come_back(tmp_path):
     shared = {"reps": REPS, "scaling": np.array([0.3, 0.3])}
     shrunken, merged, forgetful = fitted(), fitted(**shared) + fitted(LATER, **shared), fitted()
     shrunken.shrink(0.3)
-    forgetful.forget(LOG[:119])
+    forgetful.forget(LOG[:20])
     for model in (shrunken, merged, forgetful):
         save_model(model, tmp_path / "m")
         loaded = load_model(tmp_path / "m")

@@ -135,6 +135,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         shapes["neighbors.multiplicities"] = ("f", kept)
     else:
         shapes |= dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
+        if "noise" in arrays:
+            shapes["noise"] = ("f", pairs)
         if basis["sample_neighbors"] is not None and (basis["hard"] or basis["rep_neighbors"] is not None):
             shapes |= {"transition_sum.data": ("f", (None,)), "transition_sum.columns": ("i", (None,))}
             shapes["transition_sum.row_starts"] = ("i", (n_actions, n_reps + 1))
@@ -193,6 +195,7 @@ def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
     _require((weight >= 0).all() and (nearest >= 0).all(), "weight and nearest must not be below 0")
     _require(((weight > 0) == np.isfinite(nearest)).all(), "weight and nearest speak of different pairs")
     _require((arrays["reward_sum"][weight == 0] == 0).all(), "reward_sum speaks of pairs without weight")
+    _require((arrays.get("noise", weight) >= 0).all(), "noise must not be below 0")
     entries, row_sums = _transition_sums(arrays)
     _require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
     _require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")

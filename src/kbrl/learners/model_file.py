@@ -178,6 +178,8 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
     if isinstance(statistics, Neighborhoods):
         return {f"neighbors.{name}": getattr(statistics, name) for name in _NEIGHBORS}
     arrays: dict[str, Array] = {name: getattr(statistics, name) for name in _SUMS}
+    if statistics.noise.any():  # only of a model that has forgotten
+        arrays["noise"] = statistics.noise
     blocks = statistics.transition_sum
     if not sparse.issparse(blocks[0]):
         return arrays | {"transition_sum": np.stack(blocks)}
@@ -245,6 +247,7 @@ def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
         return
     for name in _SUMS:
         setattr(statistics, name, arrays[name])
+    statistics.noise = arrays.get("noise", statistics.noise)
     dense = arrays.get("transition_sum")
     statistics.transition_sum = (
         _sparse_blocks(statistics, arrays) if dense is None else [block.copy() for block in dense]

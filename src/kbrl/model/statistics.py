@@ -28,6 +28,9 @@ from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
 from kbrl.model.neighborhoods import NEIGHBORS_STAY, Neighborhoods, counted, nearest_with_ties
 
 NEIGHBORHOODS = ("exact", "per_chunk")
+PRECISION = 1e-6  # of what is left when transitions are taken away, relative to it
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of a sum of n terms, over its size and the square root of n
+_PER_PAIR = ("nearest", "weight", "reward_sum", "noise")
 
 
 def new_statistics(basis: Basis, neighborhoods: str = "exact") -> Statistics:
@@ -48,6 +51,7 @@ class KernelSums:
     weight (a, i): k(rep i, s_t);  reward_sum (a, i): k(rep i, s_t) r_t;
     transition_sum a, (i, j): k(rep i, s_t) kappa-bar(s'_t, rep j);
     all divided by k at ``nearest`` (a, i), the distance in widths of the nearest sample.
+    noise (a, i): the rounding error that taking transitions away has left in the weight.
     """
 
     def __init__(self, basis: Basis) -> None:
@@ -57,6 +61,7 @@ class KernelSums:
         self.nearest: Floats = np.full(shape, np.inf)
         self.weight: Floats = np.zeros(shape)
         self.reward_sum: Floats = np.zeros(shape)
+        self.noise: Floats = np.zeros(shape)
         self.transition_sum: list[Any] = [_empty(basis) for _ in range(basis.n_actions)]
 
     def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> KernelSums:
@@ -78,6 +83,7 @@ class KernelSums:
             factor = _rescale_factor(part.nearest, result.nearest, self.basis)
             result.weight += factor * part.weight
             result.reward_sum += factor * part.reward_sum
+            result.noise += factor * part.noise
             for action, block in enumerate(part.transition_sum):
                 result.transition_sum[action] = result.transition_sum[action] + _scale_rows(block, factor[action])
         return result
@@ -85,7 +91,8 @@ class KernelSums:
     def __sub__(self, other: KernelSums) -> KernelSums:
         """Return the statistics without the transitions of ``other``, which must be among those of ``self``.
 
-        Where almost all weight of a pair goes (all but 1e-9 of it), what is left is rounding: the pair is unavailable.
+        Refused where rounding would hide what is left: next to a sample that is much nearer to a representative state
+        than all others, these count for nothing, so that it cannot be taken away.
         """
         self.basis.check_same(other.basis)
         if self.basis.sample_kernel.neighbors is not None:
@@ -98,15 +105,42 @@ class KernelSums:
         result = KernelSums(self.basis)
         result.nearest, result.counts = self.nearest.copy(), self.counts - other.counts
         factor = _rescale_factor(other.nearest, self.nearest, self.basis)
-        weight = self.weight - factor * other.weight
-        left = (weight > 1e-9 * self.weight) & (result.counts > 0)[:, None]
-        result.nearest[~left] = np.inf
-        result.weight = np.where(left, weight, 0.0)
-        result.reward_sum = np.where(left, self.reward_sum - factor * other.reward_sum, 0.0)
+        rounding = _ROUNDING * np.sqrt(self.counts)[:, None] * self.weight
+        result.noise = self.noise + factor * other.noise + np.where((other.counts > 0)[:, None], rounding, 0.0)
+        result.weight = self.weight - factor * other.weight
+        result.reward_sum = self.reward_sum - factor * other.reward_sum
         for action, block in enumerate(self.transition_sum):
-            rest = block - _scale_rows(other.transition_sum[action], factor[action])
-            result.transition_sum[action] = _scale_rows(rest.clip(0.0), left[action].astype(np.float64))
+            result.transition_sum[action] = block - _scale_rows(other.transition_sum[action], factor[action])
+        result._check_rest(bool((other.nearest < self.nearest).any()))
+        result._clear_rest()
         return result
+
+    def _check_rest(self, any_nearer: bool) -> None:
+        """Refuse what is left of sums if it is not what they would be without the transitions taken away."""
+        negative = any((block + noise[:, None] < 0).any() for block, noise in zip(self.transition_sum, self.noise))
+        if any_nearer or negative or (self.weight < -self.noise).any():
+            raise ValueError(
+                "Only transitions that were learnt from can be forgotten, but some of these were not: their kernel "
+                "values are not in the sums. Forget rows of the log that the model was fitted to, unchanged."
+            )
+        remains = np.broadcast_to((self.counts > 0)[:, None], self.weight.shape)
+        hidden = remains & (PRECISION * self.weight < self.noise)
+        if hidden.any():
+            raise ValueError(
+                f"These transitions cannot be forgotten: at {int(hidden.sum())} of {int(remains.sum())} pairs of an "
+                f"action and a representative state nearly all weight is theirs, and rounding hides what would be "
+                f"left. Fit again without them; with a larger sample_width than {self.basis.sample_kernel.width:g}, "
+                f"forgetting loses less."
+            )
+
+    def _clear_rest(self) -> None:
+        """Forget actions of which nothing is left, and entries that only rounding has put below 0."""
+        for action, block in enumerate(self.transition_sum):
+            self.transition_sum[action] = block.clip(0.0) if self.counts[action] else _empty(self.basis)
+        gone = self.counts == 0
+        self.nearest[gone] = np.inf
+        for name in ("weight", "reward_sum", "noise"):
+            getattr(self, name)[gone] = 0.0
 
     def on(self, basis: Basis) -> KernelSums:
         """Return the same sums for a basis with further, or no further, representative states.
@@ -116,7 +150,7 @@ class KernelSums:
         result = KernelSums(basis)
         n_old = self.basis.n_reps
         result.counts = self.counts.copy()
-        for name in ("nearest", "weight", "reward_sum"):
+        for name in _PER_PAIR:
             getattr(result, name)[:, :n_old] = getattr(self, name)
         for action, block in enumerate(self.transition_sum):
             result.transition_sum[action] = _padded(block, basis.n_reps)
@@ -126,7 +160,7 @@ class KernelSums:
         """Return the sums for the ``kept`` representative states, which share what led to the others by similarity."""
         result = KernelSums(basis)
         result.counts = self.counts.copy()
-        for name in ("nearest", "weight", "reward_sum"):
+        for name in _PER_PAIR:
             setattr(result, name, np.ascontiguousarray(getattr(self, name)[:, kept]))
         stays, goes = np.flatnonzero(kept), np.flatnonzero(~kept)
         shares = basis.rep_weights.weights(self.basis.reps[goes])
@@ -217,6 +251,7 @@ class KernelSums:
         if (factor != 1).any():
             self.weight[action] *= factor
             self.reward_sum[action] *= factor
+            self.noise[action] *= factor
             self.transition_sum[action] = _scale_rows(self.transition_sum[action], factor)
         self.nearest[action] = nearest
 

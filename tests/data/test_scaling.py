@@ -31,3 +31,11 @@ def test_neither_huge_nor_tiny_numbers_overflow(size, scaling):
     scale = state_scale(np.array([[0.25], [0.75]]) * size, scaling)
     expected = 0.25 if scaling == "std" else 0.5
     np.testing.assert_allclose(scale / size, [expected], rtol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [1e9, -1e10, 1e12])
+def test_a_variable_far_from_zero_is_not_constant_while_it_has_levels(offset):
+    levels = offset + np.spacing(abs(offset)) * np.arange(0, 500, 5.0)
+    scale = state_scale(levels[:, None], "std")[0]
+    assert scale == pytest.approx(np.std(levels - offset), rel=1e-9)
+    assert state_scale(levels[:, None], "range")[0] == levels[-1] - levels[0]

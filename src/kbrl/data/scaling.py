@@ -13,8 +13,8 @@ from kbrl.arrays import Floats
 from kbrl.checks import as_floats, one_of
 from kbrl.data.moments import Moments
 
-# A spread smaller than this fraction of a variable's size is rounding, not information.
-_NEGLIGIBLE = 1e-13
+# A variable that moves by no more than this fraction of its size moves by rounding: it is constant.
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 def state_scale(states: Floats, scaling: Any) -> Floats:
@@ -39,13 +39,9 @@ def scale_of(moments: Moments, scaling: Any) -> Floats:
 
 def _spread(moments: Moments, scaling: str) -> Floats:
     """Measure each variable's spread; one that never changes is left as it is."""
-    size = moments.largest_size
-    size[size == 0] = 1.0
-    if scaling == "std":
-        spread = moments.std()
-        return np.where(spread / size > _NEGLIGIBLE, spread, 1.0)
-    spread = moments.largest / size - moments.smallest / size  # in units of the size, so that it does not overflow
-    return np.where(spread > _NEGLIGIBLE, spread * size, 1.0)
+    spread = moments.largest - moments.smallest
+    moves = spread > _ROUNDING * moments.largest_size
+    return np.where(moves, moments.std() if scaling == "std" else spread, 1.0)
 
 
 def _given(scaling: Any, n_dims: int) -> Floats:

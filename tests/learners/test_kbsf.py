@@ -138,6 +138,9 @@ def test_act_is_predict_for_one_state(log):
         {},
         {"profile": "gaussian"},
         {"rep_neighbors": 2},
+        {"rep_neighbors": 2, "rep_width": np.geomspace(0.05, 2.0, len(REPS))},
+        {"profile": "uniform", "rep_width": 0.4},
+        {"norm": 1, "rep_neighbors": 2},
         {"q_function": "samples"},
         {"profile": lambda z: 1 / (1 + z) ** 3},
     ):

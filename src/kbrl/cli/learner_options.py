@@ -17,6 +17,7 @@ _count = click.IntRange(1)
 
 # The names of choices are those of the library, which is not loaded for the help.
 WAYS = ("k-means", "random", "grid", "farthest", "cover")
+PROFILES = ("exponential", "gaussian", "uniform")
 SOLVERS = ("auto", "modified policy iteration", "value iteration", "policy iteration")
 
 # option: (parameter of KBSF, type, default, help)
@@ -29,7 +30,8 @@ LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
     "rep-neighbors": ("rep_neighbors", _count, None, "Only so many nearest representative states count."),
     "discount": ("discount", FiniteRange(0, 1, max_open=True), 0.99, "What a reward is worth a step later."),
     "scaling": ("scaling", click.Choice(("std", "range", "none")), "std", "What each state variable is divided by."),
-    "profile": ("profile", click.Choice(("exponential", "gaussian")), "exponential", "How kernels fall with distance."),
+    "profile": ("profile", click.Choice(PROFILES), "exponential", "How kernels fall with distance."),
+    "norm": ("norm", click.FLOAT, 2.0, "How distances are measured: 1 to 16 or inf; 2 is Euclidean."),
     "terminals": ("terminals", click.Choice(("absorb", "continue")), "absorb", "Whether episodes end where they say."),
     "aggregation": ("aggregation", click.Choice(("soft", "hard")), "soft", "Hard: only the nearest state counts."),
     "neighborhoods": ("neighborhoods", click.Choice(("exact", "per_chunk")), "exact", "Whose nearest samples count."),

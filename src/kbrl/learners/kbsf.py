@@ -24,7 +24,7 @@ from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model.basis import Basis, check_range, scaled
 from kbrl.model.bounds import Bound, bound_kbsf, bound_online
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.model.kernels import Kernel, Profile, check_profile, check_width
+from kbrl.model.kernels import Kernel, Profile, check_norm, check_profile, check_width
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.model.statistics import NEIGHBORHOODS, Statistics
 from kbrl.planning import METHODS, Solution
@@ -44,6 +44,10 @@ class KBSF(Learner):
         one width a representative state.
     sample_neighbors, rep_neighbors: truncate the kernels to that many nearest neighbours, mu and mu-bar.
     scaling: what each state variable is divided by: "std", "range", None, or an array.
+    profile: how kernels fall with distance in widths: "exponential" (the paper's), "gaussian", "uniform" (all within
+        one width count alike) or a function.  Where nothing is within reach, the nearest counts.
+    norm: p of the Minkowski norm of kernels, growth and covers, from 1 to 16 or infinity.  k-means, farthest points,
+        mixtures and the distances of coverage and report stay Euclidean.
     grow_distance, grow_below: on-line growth: a next state farther than this distance from all representative states,
         or at which all their kernels are below this value (the paper's 0.01), becomes one, up to ``max_reps``.
     terminals: "absorb" ends an episode where the data say so; "continue" ignores the flag.
@@ -75,6 +79,7 @@ class KBSF(Learner):
         random_state: Any = None,
         *,
         profile: Profile = "exponential",
+        norm: float = 2.0,
         cover_distance: float | None = None,
         grow_distance: float | None = None,
         grow_below: float | None = None,
@@ -97,6 +102,7 @@ class KBSF(Learner):
         self.scaling = scaling
         self.random_state = random_state
         self.profile = profile
+        self.norm = norm
         self.cover_distance = cover_distance
         self.grow_distance = grow_distance
         self.grow_below = grow_below
@@ -290,6 +296,7 @@ class KBSF(Learner):
         one_of(self.q_function, Q_FUNCTIONS, "q_function")
         number_of_jobs(self.n_jobs)
         check_profile(self.profile)
+        check_norm(self.norm)
         positive(self.sample_width, "sample_width")
         check_width(self.rep_width, "rep_width")
         one_of(self.solver, ("auto", *METHODS), "solver")
@@ -320,8 +327,8 @@ class KBSF(Learner):
         basis = Basis(
             reps=self._choose_reps(log, scale),
             scale=scale,
-            sample_kernel=Kernel(self.sample_width, self.profile, self.sample_neighbors),
-            rep_kernel=Kernel(self.rep_width, self.profile, self.rep_neighbors),
+            sample_kernel=Kernel(self.sample_width, self.profile, self.sample_neighbors, self.norm),
+            rep_kernel=Kernel(self.rep_width, self.profile, self.rep_neighbors, self.norm),
             n_actions=log.n_actions,
             hard=self.aggregation == "hard",
         )
@@ -344,7 +351,7 @@ class KBSF(Learner):
         points = scaled(log.next_states, scale)
         rng = as_generator(self.random_state)
         n_reps = self.max_reps if self.reps == "cover" else self.n_reps  # a cover is as large as it has to be
-        return choose(points, self.reps, n_reps, rng, cover_distance=self.cover_distance)
+        return choose(points, self.reps, n_reps, rng, cover_distance=self.cover_distance, norm=check_norm(self.norm))
 
     def _add(self, log: Transitions) -> None:
         log = self._prepared(log)

@@ -34,6 +34,7 @@ _FACTS: dict[str, Any] = {
         "sample_neighbors": _COUNT,
         "rep_neighbors": _COUNT,
         "profile": (str,),
+        "norm": (*_NUMBER, str),
         "hard": (bool,),
         "neighborhoods": (str,),
     },

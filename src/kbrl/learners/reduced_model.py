@@ -144,7 +144,7 @@ def say_if_not_converged(solution: Solution) -> None:
 
 def _grown(basis: Basis, states: Floats, distance: float, max_reps: int | None) -> Basis:
     """Add those of the states, given in the data's units, that are farther than ``distance`` from all before."""
-    reps = cover(scaled(states, basis.scale), distance, start=basis.reps, max_reps=max_reps)
+    reps = cover(scaled(states, basis.scale), distance, start=basis.reps, max_reps=max_reps, norm=basis.rep_kernel.norm)
     return replace(basis, reps=reps) if len(reps) > basis.n_reps else basis
 
 

@@ -24,7 +24,7 @@ from kbrl.checks import as_floats, as_rows, check_finite, in_unit_interval, posi
 from kbrl.data.transitions import Transitions
 from kbrl.model.factorization import check_factors, check_rep_rewards, check_stochastic, per_action
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.model.kernels import Kernel, blocks
+from kbrl.model.kernels import Kernel, blocks, check_norm, nearest_points
 
 LEAK = 1e-12  # a row of probabilities whose sum is this close to one sums to one
 
@@ -203,10 +203,11 @@ def stochasticity(to_reps: Any) -> float:
     return max(0.0, 1.0 - float(np.min(largest)))
 
 
-def largest_distance(states: Any, reps: Any) -> float:
-    """Return the largest distance from a state to its nearest representative state."""
+def largest_distance(states: Any, reps: Any, *, norm: float = 2.0) -> float:
+    """Return the largest distance from a state to its nearest representative state, by a Minkowski norm."""
     states = as_rows(states, "states")
-    return float(cKDTree(as_rows(reps, "reps", n_dims=states.shape[1])).query(states)[0].max())
+    tree = cKDTree(as_rows(reps, "reps", n_dims=states.shape[1]))
+    return float(nearest_points(tree, states, [1], check_norm(norm))[0].max())
 
 
 def largest_rep_width(distances: Any, w: int, alpha: float, *, decay: tuple[float, float] = (1.0, 0.0)) -> Any:

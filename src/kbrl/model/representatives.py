@@ -15,6 +15,7 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, one_of, positive, whole
+from kbrl.model.kernels import distances_between, nearest_points
 
 WAYS = ("k-means", "random", "grid", "farthest", "cover")
 
@@ -28,7 +29,13 @@ _BLOCK = 64
 
 
 def choose(
-    points: Floats, how: str, n_reps: int | None, rng: np.random.Generator, *, cover_distance: float | None = None
+    points: Floats,
+    how: str,
+    n_reps: int | None,
+    rng: np.random.Generator,
+    *,
+    cover_distance: float | None = None,
+    norm: float = 2.0,
 ) -> Floats:
     """Choose representative states, (m, n_dims), and say so if they are not what was asked for.
 
@@ -36,7 +43,7 @@ def choose(
     """
     one_of(how, WAYS, "reps")
     if how == "cover":
-        reps, remark = _choose_cover(points, cover_distance, n_reps)
+        reps, remark = _choose_cover(points, cover_distance, n_reps, norm)
     elif how == "grid":
         reps, remark = _choose_grid(points, whole(n_reps, "n_reps"))
     else:
@@ -47,14 +54,14 @@ def choose(
     return reps
 
 
-def _choose_cover(points: Floats, distance: float | None, n_reps: int | None) -> tuple[Floats, str]:
+def _choose_cover(points: Floats, distance: float | None, n_reps: int | None, norm: float) -> tuple[Floats, str]:
     if distance is None:
         raise ValueError("reps='cover' needs cover_distance, but it is None. Pass a distance in scaled units, say 0.5.")
     distance = positive(distance, "cover_distance")
     if n_reps is None:
-        return cover(points, distance), ""
+        return cover(points, distance, norm=norm), ""
     n_reps = whole(n_reps, "n_reps")
-    reps = cover(points, distance, max_reps=n_reps + 1)
+    reps = cover(points, distance, max_reps=n_reps + 1, norm=norm)
     remark = (
         f"cover_distance={distance:g} needs more than n_reps={n_reps} representative states: "
         f"using {n_reps}, and some next states are farther than that from all of them."
@@ -139,15 +146,39 @@ def farthest_points(points: Floats, n_reps: int, rng: np.random.Generator) -> Fl
     return _filled(points[chosen], points, n_reps)
 
 
-def cover(points: Floats, distance: float, *, start: Floats | None = None, max_reps: int | None = None) -> Floats:
+def cover(
+    points: Floats,
+    distance: float,
+    *,
+    start: Floats | None = None,
+    max_reps: int | None = None,
+    norm: float = 2.0,
+) -> Floats:
     """Go through the points in order and add each that is farther than ``distance`` from all present ones.
 
     ``start`` are those present before, and the first rows of the result.  The paper grows its model like this.
+    Distances are by the Minkowski norm of order ``norm``.
     """
     points = _rows(points)
     reps = np.empty((0, points.shape[1])) if start is None else _rows(start)
     limit = len(reps) + len(points) if max_reps is None else max_reps
-    return _grow(points, np.full(len(points), float(distance) ** 2), reps, limit)
+    if norm == 2:
+        return _grow(points, np.full(len(points), float(distance) ** 2), reps, limit)
+    return _cover_by_norm(points, float(distance), reps, limit, norm)
+
+
+def _cover_by_norm(points: Floats, distance: float, reps: Floats, limit: int, norm: float) -> Floats:
+    """The same as `_grow`, a point at a time: few become representative states, so only these cost a pass."""
+    near = np.zeros(len(points), dtype=bool)
+    if len(reps):
+        near = nearest_points(cKDTree(reps), points, [1], norm)[0][:, 0] <= distance
+    added: list[Floats] = []
+    while not near.all() and len(reps) + len(added) < limit:
+        first = int(np.argmin(near))
+        added.append(points[first])
+        near[: first + 1] = True
+        near[first:] |= distances_between(points[first:], points[first : first + 1], norm)[:, 0] <= distance
+    return np.concatenate([reps, *(row[None] for row in added)])
 
 
 def k_means(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:

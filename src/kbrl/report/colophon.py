@@ -27,6 +27,7 @@ MEANINGS = {
     "scaling": "what each state variable is divided by",
     "random_state": "seed of the random choices",
     "profile": "shape of the kernels",
+    "norm": "how distances are measured; 2: Euclidean",
     "cover_distance": "how far apart representative states of a cover are",
     "grow_distance": "how far off a state becomes a new representative state",
     "grow_below": "kernel value below which a state becomes one",

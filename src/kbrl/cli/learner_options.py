@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _count = click.IntRange(1)
 
 # The names of choices are those of the library, which is not loaded for the help.
-WAYS = ("k-means", "random", "grid", "farthest", "cover")
+WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
 PROFILES = ("exponential", "gaussian", "uniform")
 SOLVERS = ("auto", "modified policy iteration", "value iteration", "policy iteration")
 

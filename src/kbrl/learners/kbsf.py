@@ -39,7 +39,8 @@ class KBSF(Learner):
     """Kernel-based stochastic factorization.
 
     n_reps: number of representative states, m; ``reps``: how to choose them among the next states ("k-means", "random",
-        "grid", "farthest", or "cover" with ``cover_distance``), or an array (m, n_dims) in the units of the data.
+        "grid", "farthest", "mixture" of Gaussians, or "cover" with ``cover_distance``), or an array (m, n_dims) in the
+        units of the data.
     sample_width, rep_width: the kernels' widths tau and tau-bar, in units of ``scaling``; rep_width may be an array,
         one width a representative state.
     sample_neighbors, rep_neighbors: truncate the kernels to that many nearest neighbours, mu and mu-bar.

@@ -24,6 +24,7 @@ FORMS = {
     "another norm": {"norm": 1.5, "rep_neighbors": 3},
     "the largest difference": {"norm": np.inf},
     "a width a representative state": {"reps": REPS, "rep_width": np.linspace(0.1, 0.5, 12)},
+    "a fixed number of sweeps": {"sweeps": 7},
     "growing": {"grow_distance": 0.3},
     "growing neighbours": {"grow_below": 0.01, "sample_neighbors": 2},
     "terminals continue": {"terminals": "continue"},

@@ -41,6 +41,7 @@ LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
                    "The same, by the value of the kernel (0.01 in the paper)."),
     "max-reps": ("max_reps", _count, None, "Where growth and covers stop."),
     "solver": ("solver", click.Choice(SOLVERS), "auto", "How the model is solved."),
+    "sweeps": ("sweeps", _count, None, "Apply the Bellman operator so many times instead of solving the model."),
     "tolerance": ("tolerance", POSITIVE, 1e-8, "How exactly."),
     "seed": ("random_state", click.IntRange(0), 0, "Decides all randomness."),
 }  # fmt: skip

@@ -56,6 +56,9 @@ class KBSF(Learner):
     neighborhoods: whether ``sample_neighbors`` counts in all data ("exact") or in each chunk ("per_chunk").
     q_function: answers come from the representative states ("reps"), or from the samples ("samples": the paper's
         batch formula, which keeps all transitions).
+    sweeps: apply the Bellman operator so many times to the last values (zeros at first) where an answer is asked for
+        after new data, in place of solving the model with ``solver``: less work for each update when learning on-line.
+        ``solution_.residual`` says how far from solved it is, and ``converged`` is True only where that is proved.
     n_jobs: number of threads, None for one a core; results do not depend on it.
     """
 
@@ -91,6 +94,7 @@ class KBSF(Learner):
         q_function: str = "reps",
         solver: str = "auto",
         tolerance: float = 1e-8,
+        sweeps: int | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_reps = n_reps
@@ -114,6 +118,7 @@ class KBSF(Learner):
         self.q_function = q_function
         self.solver = solver
         self.tolerance = tolerance
+        self.sweeps = sweeps
         self.n_jobs = n_jobs
 
     def fit(self, log: Any, *, client: Any = None, columns: Any = None) -> KBSF:
@@ -302,7 +307,7 @@ class KBSF(Learner):
         check_width(self.rep_width, "rep_width")
         one_of(self.solver, ("auto", *METHODS), "solver")
         positive(self.tolerance, "tolerance")
-        for name in ("sample_neighbors", "rep_neighbors", "max_reps"):
+        for name in ("sample_neighbors", "rep_neighbors", "max_reps", "sweeps"):
             if getattr(self, name) is not None:
                 whole(getattr(self, name), name)
         self._growth_distance()
@@ -334,7 +339,9 @@ class KBSF(Learner):
             hard=self.aggregation == "hard",
         )
         discount = float(self.discount)
-        self._model = ReducedModel(basis, self.neighborhoods, discount, solver=self.solver, tolerance=self.tolerance)
+        self._model = ReducedModel(
+            basis, self.neighborhoods, discount, solver=self.solver, tolerance=self.tolerance, sweeps=self.sweeps
+        )
         self.scale_ = scale
         self.action_labels_ = log.action_labels
         self._kept = []

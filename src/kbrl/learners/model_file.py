@@ -76,7 +76,7 @@ def load_model(path: str | os.PathLike[str]) -> KBSF:
 def read_model(path: str | os.PathLike[str]) -> SavedModel:
     """Return the model of a file and what else the file says."""
     contents = read_sealed(path, FORMAT, VERSION)
-    _with_norm(contents.facts)
+    _with_later_facts(contents.facts)
     try:
         check_contents(contents)
         model = _model(contents)
@@ -95,7 +95,7 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
         "action_labels": _labels_as_facts(model.action_labels_),
         "settings": settings,
         "basis": _basis_facts(reduced),
-        "planning": _plain_values(reduced, ("discount", "solver", "tolerance")),
+        "planning": _plain_values(reduced, ("discount", "solver", "tolerance", "sweeps")),
         "counts": reduced.statistics.counts.tolist(),
         "solution": {
             "iterations": int(solution.iterations),
@@ -164,8 +164,11 @@ def _finite_fact(value: Any) -> Any:
     return "inf" if isinstance(value, float) and value == np.inf else value
 
 
-def _with_norm(facts: dict[str, Any]) -> None:
-    """Read the norm of distances; a file that names none was made when all were Euclidean."""
+def _with_later_facts(facts: dict[str, Any]) -> None:
+    """Add what older files lack: distances were Euclidean, and models solved to the end."""
+    for part in ("settings", "planning"):
+        if isinstance(facts.get(part), dict):
+            facts[part].setdefault("sweeps", None)
     for part in ("settings", "basis"):
         if isinstance(facts.get(part), dict):
             norm = facts[part].get("norm", 2.0)

@@ -6,8 +6,11 @@ States, rewards and so on are plain sequences; nothing here is shared with the l
 import math
 
 
-def distance(s, t):
-    return math.sqrt(sum((x - y) ** 2 for x, y in zip(s, t)))
+def distance(s, t, norm=2):
+    differences = [abs(x - y) for x, y in zip(s, t)]
+    if norm == 2:
+        return math.sqrt(sum(x * x for x in differences))
+    return max(differences) if norm == math.inf else sum(x**norm for x in differences) ** (1 / norm)
 
 
 def exponential(z):
@@ -18,32 +21,39 @@ def gaussian(z):
     return math.exp(-z * z / 2)
 
 
-def kappa(s, points, width, phi=exponential, neighbors=None):
-    """Return the normalised kernel kappa(s, .) over the points, zero outside the nearest ones.
+def uniform(z):
+    return 1.0 if z <= 1 + 1e-12 else 0.0
 
-    Points that are as far away as the last of the nearest share the places that are left.
+
+def kappa(s, points, width, phi=exponential, neighbors=None, norm=2):
+    """Return the normalised kernel kappa(s, .) over the points: all but its largest values are zero.
+
+    Points that tie for the last place share it.  ``width`` is one number, or one per point.  Where all values are zero,
+    the nearest point counts.
     """
-    values = [phi(distance(s, point) / width) for point in points]
+    widths = width if isinstance(width, list) else [width] * len(points)
+    z = [distance(s, point, norm) / w for point, w in zip(points, widths)]
+    values = [phi(x) for x in z]
     if neighbors is not None and neighbors < len(points):
-        distances = [distance(s, point) for point in points]
-        last = sorted(distances)[neighbors - 1]
-        n_nearer, n_tied = sum(d < last for d in distances), sum(d == last for d in distances)
+        last = sorted(z)[neighbors - 1]
+        n_nearer, n_tied = sum(x < last for x in z), sum(x == last for x in z)
         share = (neighbors - n_nearer) / n_tied
-        values = [value * (1 if d < last else share if d == last else 0) for value, d in zip(values, distances)]
-    total = sum(values)
-    return [value / total for value in values]
+        values = [value * (1 if x < last else share if x == last else 0) for value, x in zip(values, z)]
+    if sum(values) == 0:
+        values = [1.0 if x == min(z) else 0.0 for x in z]
+    return [value / sum(values) for value in values]
 
 
-def kbsf_model(transitions, reps, tau, tau_bar, *, phi=exponential, mu=None, mu_bar=None):
+def kbsf_model(transitions, reps, tau, tau_bar, *, phi=exponential, mu=None, mu_bar=None, norm=2):
     """Return P-bar[a][i][j] and r-bar[a][i] of Algorithm 1.
 
-    ``transitions`` is a list, one entry an action, of lists of (state, reward, next state, is terminal).
+    ``transitions`` is a list, one entry per action, of lists of (state, reward, next state, is terminal).
     """
     probabilities, rewards = [], []
     for samples in transitions:
-        to_samples = [kappa(rep, [s for s, _, _, _ in samples], tau, phi, mu) for rep in reps]
+        to_samples = [kappa(rep, [s for s, _, _, _ in samples], tau, phi, mu, norm) for rep in reps]
         to_reps = [
-            [0.0] * len(reps) if end else kappa(next_state, reps, tau_bar, phi, mu_bar)
+            [0.0] * len(reps) if end else kappa(next_state, reps, tau_bar, phi, mu_bar, norm)
             for _, _, next_state, end in samples
         ]
         probabilities.append(
@@ -90,14 +100,14 @@ def value_iteration(probabilities, rewards, discount, n_sweeps):
     return q
 
 
-def kbrl_model(transitions, tau, phi=exponential, mu=None):
+def kbrl_model(transitions, tau, phi=exponential, mu=None, norm=2):
     """Return P-hat[a][i][j] and r-hat[a][i] over all next states, ordered by action."""
     everything = [(a, sample) for a, samples in enumerate(transitions) for sample in samples]
     probabilities, rewards = [], []
     for a, samples in enumerate(transitions):
         p_rows, r_row = [], []
         for _, (_, _, next_state, _) in everything:
-            weights = iter(kappa(next_state, [s for s, _, _, _ in samples], tau, phi, mu))
+            weights = iter(kappa(next_state, [s for s, _, _, _ in samples], tau, phi, mu, norm))
             row, reward = [], 0.0
             for b, (_, r, _, end) in everything:
                 weight = next(weights) if a == b else 0.0

@@ -75,7 +75,9 @@ CASES = {
     "a NaN width": (lambda: Kernel(NAN), "width must be a finite number above 0, but it is nan"),
     "no neighbours": (lambda: Kernel(1.0, neighbors=0), "neighbors must be at least 1, but it is 0"),
     "half a neighbour": (lambda: Kernel(1.0, neighbors=1.5), "neighbors must be a whole number, but it is 1.5"),
-    "an unknown profile": (lambda: Kernel(1.0, "cubic"), "profile must be one of 'exponential', 'gaussian', but it is 'cubic'"),
+    "a norm below 1": (lambda: Kernel(norm=0.5), "norm must be a number from 1 to 16, or infinity, but it is 0.5. Below 1 it is no norm"),
+    "a norm whose powers underflow": (lambda: KBSF(norm=20).fit(random_log()), "norm must be a number from 1 to 16, or infinity, but it is 20. Below 1"),
+    "an unknown profile": (lambda: Kernel(1.0, "cubic"), "profile must be one of 'exponential', 'gaussian', 'uniform', but it is 'cubic'"),
     "a profile that rises": (lambda: Kernel(1.0, lambda z: 1 + z), "profile must never rise with z"),
     "a profile below zero": (lambda: Kernel(1.0, lambda z: 1 - z), "none below 0"),
     # learners

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kbrl import planning
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.planning import backup, evaluate_policy, greedy, solve
+from kbrl.planning import backup, evaluate_policy, greedy, solve, sweep
 from small_mdps import FORMS, METHODS, dense_probabilities, howard_values, make, quantecon_values, random_mdp, scale_of
 
 
@@ -230,3 +230,37 @@ def test_the_residual_bounds_the_error_even_without_convergence(seed, method):
         solution = solve(mdp, method, max_iterations=max_iterations)
         error = np.abs(solution.values - howard_values(mdp)).max()
         assert error <= solution.residual / (1 - 0.95) + 1e-12
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 10**6), times=st.integers(1, 30), from_zero=st.booleans())
+def test_sweeping_applies_the_operator_so_many_times_and_no_more(seed, times, from_zero):
+    mdp = random_mdp(seed)
+    start = np.zeros(mdp.n_states) if from_zero else np.random.default_rng(seed).normal(size=mdp.n_states)
+    values, q = start.tolist(), []
+    for _ in range(times):
+        q = loop_backup(mdp, values)
+        values = [max(row) if max(row) > -np.inf else 0.0 for row in q.tolist()]
+    found = sweep(mdp, start, times)
+    np.testing.assert_allclose(found.q, q, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.values, values, rtol=1e-9, atol=1e-12)
+    assert found.iterations == times
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 10**6), times=st.integers(1, 3000), tolerance=st.sampled_from([1e-2, 1e-6, 1e-12]))
+def test_sweeps_have_converged_only_where_the_values_are_within_the_tolerance(seed, times, tolerance):
+    mdp = random_mdp(seed)
+    found = sweep(mdp, np.zeros(mdp.n_states), times, tolerance=tolerance)
+    error = np.abs(found.values - solve(mdp, "policy iteration", tolerance=1e-14).values).max()
+    assert error <= found.residual / (1 - mdp.discount) + 1e-10 * scale_of(mdp)
+    if found.converged:
+        assert error <= tolerance * scale_of(mdp) + 1e-13
+
+
+def test_one_sweep_of_a_long_horizon_has_not_converged_and_many_have():
+    mdp = make([[[0.0, 1.0], [1.0, 0.0]]], [[1.0, 0.0]], 0.9)
+    assert not sweep(mdp, np.zeros(2), 1).converged
+    assert sweep(mdp, np.zeros(2), 300).converged
+    with pytest.raises(ValueError, match="times must be at least 1, but it is 0"):
+        sweep(mdp, np.zeros(2), 0)

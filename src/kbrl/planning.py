@@ -125,6 +125,23 @@ def method_for(mdp: FiniteMDP) -> str:
     return "policy iteration" if few_states else "modified policy iteration"
 
 
+def sweep(mdp: FiniteMDP, values: Floats, times: int, *, tolerance: float = 1e-8) -> Solution:
+    """Apply the Bellman operator T a fixed number of times to the values, and stop there.
+
+    From zero, this gives the optimal ``times``-step values.  ``converged`` is True only where the residual proves that
+    the values are within the tolerance, as in `solve`.  Paper: section 2.1, v(t) = T v(t - 1), and the end of 5.1.
+    """
+    times, tolerance = whole(times, "times"), positive(tolerance, "tolerance")
+    goal, values = tolerance * _largest_value(as_mdp(mdp)), _checked_values(mdp, values)
+    for _ in range(times - 1):
+        values = _best(backup(mdp, values))
+    q = np.ascontiguousarray(backup(mdp, values))
+    values = _best(q)
+    residual = float(np.abs(_best(backup(mdp, values)) - values).max())
+    proved = (residual + FLOOR * np.abs(values).max()) / (1.0 - mdp.discount)
+    return Solution(values, q, greedy(q), times, residual, bool(proved <= goal))
+
+
 @dataclass(frozen=True)
 class _Yardstick:
     """How far values can be from a fixed point, judged by what one more application of its operator changes.

@@ -57,6 +57,7 @@ def test_a_number_that_is_none_is_a_usage_error_of_two_lines_that_names_the_opti
         ([*FIT, "--sampel-width", "1"], "--sampel-width"),
         (["fit", "log.csv"], "--output"),
         ([*FIT, "--grow-distance", "1", "--grow-below", "0.1"], "Growth takes --grow-distance or --grow-below"),
+        ([*FIT, "--norm", "0.5"], "norm must be a number from 1 to 16, or infinity, but it is 0.5"),
         (["collect", "PuddleWorld", "-o", "l.csv", "--set", "noise=-1"], "noise must be"),
         (["collect", "PoleBalancing", "-o", "l.csv", "--set", "n_poles=nine"], "n_poles must be"),
         (["collect", "PoleBalancing", "-o", "l.csv", "--set", "gravity=left"], "gravity must be"),

@@ -19,10 +19,17 @@ from samples import random_log
 FORMS = {
     "dense": {},
     "gaussian": {"profile": "gaussian"},
+    "uniform": {"profile": "uniform", "sample_width": 0.6},
+    "another norm": {"norm": 1, "sample_neighbors": 3},
+    "another norm, dense": {"norm": np.inf},
     "own profile": {"profile": lambda z: 1 / (1 + z * z)},
     "continue": {"terminals": "continue"},
     "hard": {"aggregation": "hard"},
     "one width a representative state": {"rep_width": np.array([0.1, 0.5, 0.2, 1.0, 0.3, 0.4])},
+    "one width a representative state, sparse": {
+        "rep_width": np.array([0.1, 0.5, 0.2, 1.0, 0.3, 0.4]),
+        "rep_neighbors": 2,
+    },
     "sparse": {"sample_neighbors": 3, "rep_neighbors": 2},
     "sparse samples": {"sample_neighbors": 4},
     "hard and sparse": {"aggregation": "hard", "sample_neighbors": 4},

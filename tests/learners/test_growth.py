@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import naive
 from kbrl import KBSF, Kernel, Transitions
 from kbrl.model.basis import Basis
 from kbrl.model.statistics import new_statistics
@@ -76,6 +77,21 @@ def test_growth_by_a_kernel_value_is_growth_by_the_distance_where_it_has_that_va
     one = KBSF(reps=REPS, scaling=None, rep_width=0.05, grow_below=0.01).fit(log)
     two = KBSF(reps=REPS, scaling=None, rep_width=0.05, grow_distance=-0.05 * np.log(0.01)).fit(log)
     np.testing.assert_array_equal(one.reps_, two.reps_)
+
+
+@pytest.mark.parametrize("norm", [1, 3, np.inf])
+def test_growth_and_covers_measure_by_the_norm_of_the_kernels(norm):
+    """Against a loop over the states in order."""
+    log = random_log(n=200, seed=3)
+    grown = KBSF(reps=REPS, scaling=None, rep_width=0.1, grow_below=0.1, norm=norm).fit(log).reps_
+    cover = KBSF(reps="cover", cover_distance=0.3, scaling=None, norm=norm).fit(log).reps_
+    for start, distance, found in ((REPS.tolist(), -0.1 * np.log(0.1), grown), ([], 0.3, cover)):
+        wanted = list(start)
+        for state in log.next_states.tolist():
+            if all(naive.distance(state, rep, norm) > distance for rep in wanted):
+                wanted.append(state)
+        assert found.tolist() == wanted
+        assert len(wanted) > len(start)
 
 
 def test_growth_stops_at_the_largest_number():

@@ -20,6 +20,16 @@ def test_values_are_those_of_the_papers_finite_mdp(ending):
     np.testing.assert_allclose(model.solution_.q, naive.value_iteration(p, r, 0.8, 200), atol=1e-6)
 
 
+@pytest.mark.parametrize("profile, norm", [("uniform", 2), ("exponential", 1), ("gaussian", 3)])
+def test_kbrl_takes_any_profile_and_norm(profile, norm):
+    log = random_log(n=14, n_actions=2, ending=0.2)
+    log = log[np.argsort(log.action_indices, kind="stable")]
+    model = KBRL(sample_width=0.3, discount=0.8, scaling=None, profile=profile, norm=norm).fit(log)
+    p, r = naive.kbrl_model(as_lists(log), 0.3, getattr(naive, profile), norm=norm)
+    np.testing.assert_allclose(model.mdp_.stacked.toarray().reshape(2, 14, 14), p, rtol=1e-11, atol=1e-300)
+    np.testing.assert_allclose(model.mdp_.rewards, r, rtol=1e-11)
+
+
 def test_q_is_equation_kbrl_q():
     log = random_log(n=14, ending=0.3)
     model = KBRL(sample_width=0.3, discount=0.8, scaling=None).fit(log)

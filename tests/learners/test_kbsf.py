@@ -118,6 +118,17 @@ def test_other_units_change_nothing_where_states_are_scaled(log, factor):
     np.testing.assert_allclose(two.reps_, one.reps_ * factor, rtol=1e-12)
 
 
+def test_sweeps_after_fit_give_the_optimal_values_of_so_many_steps_and_go_on_from_there(log):
+    model = kbsf(sweeps=4, discount=0.9).fit(log)
+    p, r = model.mdp_.probabilities.tolist(), model.mdp_.rewards.tolist()
+    np.testing.assert_allclose(model.rep_q_, naive.value_iteration(p, r, 0.9, 4), rtol=1e-12)
+    assert not model.solution_.converged
+    before = model.rep_values_
+    model.partial_fit(log)  # the same data again: the same model, and four more sweeps
+    np.testing.assert_allclose(model.rep_q_, naive.value_iteration(p, r, 0.9, 8), rtol=1e-9)
+    assert np.abs(model.rep_values_ - before).max() > 1e-6
+
+
 def test_an_action_never_tried_is_unavailable_and_never_chosen():
     log = random_log(n=40, ending=0.0)
     losing = Transitions(log.states, log.actions, log.rewards - 9, log.next_states, action_labels=[0, 1, 2])
@@ -138,6 +149,9 @@ def test_act_is_predict_for_one_state(log):
         {},
         {"profile": "gaussian"},
         {"rep_neighbors": 2},
+        {"rep_neighbors": 2, "rep_width": np.geomspace(0.05, 2.0, len(REPS))},
+        {"profile": "uniform", "rep_width": 0.4},
+        {"norm": 1, "rep_neighbors": 2},
         {"q_function": "samples"},
         {"profile": lambda z: 1 / (1 + z) ** 3},
     ):

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from kbrl import FiniteMDP, KbrlWarning, Transitions, solve
+from kbrl import FiniteMDP, KbrlWarning, Kernel, Transitions, solve
 from kbrl.learners import least_squares
-from kbrl.learners.lspi import LSPI
+from kbrl.learners.lspi import LSPI, KernelFeatures
 from kbrl.planning import backup, evaluate_policy
 from kbrl.tasks import PuddleWorld
 from samples import SCALES, WIDTHS, logs, random_log
@@ -64,6 +64,16 @@ def test_weights_are_those_of_a_direct_least_squares_solution(features, ridge):
     np.testing.assert_allclose(model.weights_, expected, rtol=1e-6, atol=1e-8)
     phi = np.array([slow_features(state, 0.3, features == "normalized") for state in QUERIES.tolist()])
     np.testing.assert_allclose(model.q_values(QUERIES), phi @ expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("neighbors", [1, 3])
+def test_raw_features_with_one_width_per_state_are_the_largest_kernel_values(neighbors):
+    widths = np.geomspace(0.05, 2.0, len(REPS))
+    features = KernelFeatures(Kernel(widths, neighbors=neighbors).at(REPS), normalized=False)(QUERIES)
+    for row, state in zip(features.toarray(), QUERIES):
+        values = np.exp(-np.sqrt(((REPS - state) ** 2).sum(axis=1)) / widths)
+        values[np.argsort(-values)[neighbors:]] = 0.0
+        np.testing.assert_allclose(row, values, rtol=1e-12)
 
 
 def finite_problem(n_states=5, n_actions=3, seed=0):

@@ -1,5 +1,7 @@
 """The factorization trick: what swapping keeps, the way back, and the two special cases."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -204,14 +206,14 @@ REFUSALS = {
         r"to_states \(K\) of action 1 .* row 0 sums to 1 and has the entry -0\.5",
     ),
     "shape": (lambda: reduce_mdp(EYE, [np.ones((3, 1))], [0, 0], 0.9), r"shape \(n_reps, n_states\) = \(2, 2\)"),
-    "one K": (lambda: reduce_mdp(EYE, sparse.csr_array(EYE), [0, 0], 0.9), "one matrix an action"),
+    "one K": (lambda: reduce_mdp(EYE, sparse.csr_array(EYE), [0, 0], 0.9), "one matrix per action"),
     "no rewards": (lambda: reduce_mdp(EYE, [EYE], None, 0.9), "either rewards .* or rep_rewards"),
     "both rewards": (lambda: reduce_mdp(EYE, [EYE], [0, 0], 0.9, rep_rewards=[[0, 0]]), "not both"),
     "rewards' shape": (lambda: reduce_mdp(EYE, [EYE], [0, 0, 0], 0.9), r"shape \(2,\) or \(1, 2\), but it is \(3,\)"),
     "r-bar's shape": (lambda: reduce_mdp(EYE, [EYE], None, 0.9, rep_rewards=[0, 0]), r"\(n_actions, n_reps\)"),
     "nan": (lambda: reduce_mdp(EYE, [EYE], [0, np.nan], 0.9), "rewards must be finite"),
     "discount": (lambda: reduce_mdp(EYE, [EYE], [0, 0], 1.0), r"discount must lie in \[0, 1\)"),
-    "rep_q": (lambda: lift(EYE, np.zeros((3, 1))), "one row a representative state, 2"),
+    "rep_q": (lambda: lift(EYE, np.zeros((3, 1))), "one row per representative state, 2"),
     "labels": (lambda: aggregation([0.5]), "labels must be whole numbers"),
     "labels' range": (lambda: aggregation([0, 3], 2), "from 0 to 3"),
     "no member": (lambda: aggregate_mdp(random_mdp(2), [0, 2]), "label 1 has none"),
@@ -228,3 +230,81 @@ def test_bad_factors_are_refused_with_the_place_and_the_value(case):
     call, message = REFUSALS[case]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def random_factors_of_each(n, m, n_actions, seed):
+    rng = np.random.default_rng(seed)
+    d = rng.dirichlet(np.full(m, rng.choice([0.05, 0.4, 2.0])), (n_actions, n))
+    return d, rng.dirichlet(np.full(n, 0.4), (n_actions, m)), rng.normal(size=(n_actions, m))
+
+
+@settings(max_examples=60, deadline=None)
+@given(**SIZES)
+def test_one_d_per_action_is_swapped_with_its_own_k(n, m, n_actions, seed):
+    """Against loops over the entries of the matrices."""
+    d, k, r_bar = random_factors_of_each(n, m, n_actions, seed)
+    q = np.random.default_rng(seed + 1).normal(size=(m, n_actions))
+    swapped = [
+        [[sum(k[a][h][i] * d[a][i][j] for i in range(n)) for j in range(m)] for h in range(m)] for a in range(n_actions)
+    ]
+    lifted = [max(sum(d[a][i][h] * q[h][a] for h in range(m)) for a in range(n_actions)) for i in range(n)]
+    for form in (d, list(d), [sparse.csr_array(x) for x in d]):
+        mdp = reduce_mdp(form, k, None, 0.9, rep_rewards=r_bar)
+        np.testing.assert_allclose(mdp.probabilities, swapped, atol=1e-14)
+        np.testing.assert_array_equal(mdp.rewards, r_bar)
+        np.testing.assert_allclose(lift(form, q), lifted, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(**SIZES)
+def test_the_same_d_for_each_action_is_one_d_for_all(n, m, n_actions, seed):
+    d, k, r = random_factors(n, m, n_actions, seed)
+    one, each = reduce_mdp(d, k, r, 0.9), reduce_mdp([d] * n_actions, k, r, 0.9)
+    np.testing.assert_array_equal(each.stacked, one.stacked)
+    np.testing.assert_array_equal(lift([d] * n_actions, q_of(one)), lift(d, q_of(one)))
+
+
+@pytest.mark.parametrize("discount", [0.3, 0.9, 0.99])
+def test_one_d_per_action_errs_no_more_than_its_spread_and_its_disagreement_allow(discount):
+    errors = []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        d, k, r_bar = random_factors_of_each(rng.integers(1, 8), rng.integers(1, 6), rng.integers(1, 4), seed)
+        whole = FiniteMDP(d @ k, np.einsum("aih,ah->ai", d, r_bar), discount)
+        lifted = lift(d, q_of(reduce_mdp(d, k, None, discount, rep_rewards=r_bar)))
+        error = np.abs(values_of(whole) - lifted).max()
+        sigma = max(1 - row.max() for matrix in d for row in matrix)
+        apart = max(np.abs(x - y).sum(axis=1).max() for x in d for y in d)
+        bound = discount / (1 - discount) ** 2 * np.ptp(r_bar) * (sigma + apart / 2)
+        assert error <= bound + 1e-9
+        errors.append(error)
+        if len(d) == 1:
+            assert error <= 1e-9
+    assert max(errors) > 0.01 * np.ptp(r_bar)  # there is something to bound
+
+
+def test_actions_that_disagree_on_where_a_state_belongs_can_be_wrong_though_each_is_exact_and_deterministic():
+    """State 0 belongs to rep 0 for one action and to rep 1 for the other: its value is judged by both."""
+    d = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]])
+    k = np.array([[[1.0, 0.0], [0.0, 1.0]]] * 2)
+    r_bar = np.array([[0.0, 0.0], [1.0, 0.0]])  # action 1 pays at rep 0, where it takes no state
+    whole = FiniteMDP(d @ k, np.einsum("aih,ah->ai", d, r_bar), 0.5)
+    np.testing.assert_allclose(values_of(whole), 0.0, atol=1e-12)
+    lifted = lift(d, q_of(reduce_mdp(d, k, None, 0.5, rep_rewards=r_bar)))
+    np.testing.assert_allclose(lifted, [0.5, 0.0], atol=1e-9)  # by hand: rep 0 is worth 1, one step away
+
+
+@pytest.mark.parametrize(
+    "to_reps, words",
+    [
+        (np.full((3, 4, 2), 0.5), "to_reps must be one matrix or one per action, 2, but there are 3"),
+        ([np.full((4, 2), 0.5), np.full((4, 2), 0.6)], "to_reps (D) of action 1 must sum to 1"),
+        (
+            [np.full((4, 2), 0.5), np.ones((4, 1))],
+            "one shape for all actions, but it is (4, 2) for action 0",
+        ),
+    ],
+)
+def test_factors_of_each_action_that_do_not_fit_are_refused(to_reps, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        reduce_mdp(to_reps, np.full((2, 2, 4), 0.25), np.zeros(4), 0.9)

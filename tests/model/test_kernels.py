@@ -14,7 +14,8 @@ from kbrl.model.compiled import exp_of_nonpositive
 from kbrl.model.kernels import log_ratio, normalized
 from samples import SCALES, WIDTHS
 
-PROFILES = {"exponential": naive.exponential, "gaussian": naive.gaussian}
+PROFILES = {"exponential": naive.exponential, "gaussian": naive.gaussian, "uniform": naive.uniform}
+NORMS = [1, 1.5, 2, 3, 16, math.inf]
 
 
 def points(n, d, seed=0):
@@ -61,7 +62,7 @@ def test_one_width_a_point_gives_what_the_formula_says():
 @given(
     width=WIDTHS,
     scale=SCALES,
-    profile=st.sampled_from(["exponential", "gaussian"]),
+    profile=st.sampled_from([*PROFILES]),
     neighbors=st.sampled_from([None, 1, 3]),
     n=st.integers(1, 20),
     d=st.sampled_from([1, 2, 3]),
@@ -76,7 +77,7 @@ def test_rows_are_distributions_whatever_the_width_and_the_distance(width, scale
 
 
 @settings(max_examples=60, deadline=None)
-@given(width=WIDTHS, profile=st.sampled_from(["exponential", "gaussian"]), seed=st.integers(0, 1000))
+@given(width=WIDTHS, profile=st.sampled_from([*PROFILES]), seed=st.integers(0, 1000))
 def test_compiled_and_numpy_weights_agree(width, profile, seed):
     states, centres = points(6, 3, seed), points(21, 3, seed + 1)
     z = np.sqrt(((states[:, None] - centres) ** 2).sum(axis=2)) / width
@@ -112,3 +113,87 @@ def test_log_ratio_is_the_difference_of_the_logs(z, gap):
     np.testing.assert_allclose(log_ratio(farther, np.array([z]), "exponential"), [-(farther[0] - z)], atol=1e-300)
     exact = -(farther[0] - z) * (farther[0] + z) / 2
     np.testing.assert_allclose(log_ratio(farther, np.array([z]), "gaussian"), [exact], rtol=1e-12, atol=1e-300)
+
+
+def weights_of(kernel, states, centres):
+    weights = kernel.weights(states, centres)
+    return weights if kernel.neighbors is None else weights.toarray()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("neighbors", [1, 2, 5, 99])
+def test_a_truncated_kernel_keeps_its_largest_values_where_widths_differ(profile, neighbors, norm):
+    states, centres = points(25, 2), points(12, 2, seed=1)
+    widths = np.random.default_rng(2).uniform(0.05, 2.0, size=12)
+    expected = [
+        naive.kappa(s, centres.tolist(), widths.tolist(), PROFILES[profile], neighbors, norm) for s in states.tolist()
+    ]
+    kernel = Kernel(widths, profile, neighbors, norm)
+    np.testing.assert_allclose(weights_of(kernel, states, centres), expected, rtol=1e-9, atol=1e-15)
+
+
+def test_the_largest_values_need_not_be_the_nearest_points():
+    """By hand: the point at distance 1 has the value exp(-10), that at distance 2 exp(-1)."""
+    kernel = Kernel([0.1, 2.0], neighbors=1)
+    np.testing.assert_array_equal(kernel.weights(np.zeros((1, 1)), np.array([[1.0], [2.0]])).toarray(), [[0, 1]])
+
+
+def test_states_asked_one_at_a_time_get_the_weights_they_get_together():
+    centres, rng = points(40, 3, seed=1), np.random.default_rng(0)
+    for norm in NORMS:
+        at = Kernel(rng.choice([0.25, 0.5, 1.0], size=40), neighbors=4, norm=norm).at(np.round(4 * centres))
+        states = np.round(4 * points(200, 3))  # on a lattice: many points are equally many widths away
+        alone = np.concatenate([at.weights(state[None]).toarray() for state in states])
+        np.testing.assert_array_equal(at.weights(states).toarray(), alone)
+
+
+def test_equal_widths_given_one_per_point_are_one_width():
+    states, centres = points(30, 2), points(9, 2, seed=1)
+    one, many = Kernel(0.3, neighbors=3), Kernel(np.full(9, 0.3), neighbors=3)
+    np.testing.assert_array_equal(weights_of(one, states, centres), weights_of(many, states, centres))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("neighbors", [None, 3])
+def test_distances_are_by_any_minkowski_norm(profile, neighbors, norm):
+    states, centres = points(9, 3), points(11, 3, seed=1)
+    expected = [naive.kappa(s, centres.tolist(), 0.4, PROFILES[profile], neighbors, norm) for s in states.tolist()]
+    weights = weights_of(Kernel(0.4, profile, neighbors, norm), states, centres)
+    np.testing.assert_allclose(weights, expected, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_nearest_point_is_the_nearest_by_the_norm_whatever_the_widths(norm):
+    states, centres = points(50, 3), points(20, 3, seed=1)
+    at = Kernel(np.random.default_rng(0).uniform(0.1, 3, 20), norm=norm).at(centres)
+    nearest = [min(range(20), key=lambda i: naive.distance(s, centres[i], norm)) for s in states]
+    assert at.nearest(states).tolist() == nearest
+
+
+def test_distances_that_overflow_are_refused_and_not_taken_for_equal():
+    far, centres = np.array([[1e40, 0.0]]), points(5, 2)
+    for neighbors in (None, 2):
+        kernel = Kernel(1.0, neighbors=neighbors, norm=10)
+        with pytest.raises(ValueError, match=r"so far apart that their distances overflow with norm=10\. Use scaling"):
+            kernel.weights(far, centres)
+
+
+@pytest.mark.parametrize("neighbors", [None, 2])
+def test_a_uniform_kernel_counts_all_points_within_its_width_alike_and_else_the_nearest(neighbors):
+    kernel = Kernel(1.0, "uniform", neighbors)
+    centres = np.array([[0.0], [1.0], [2.5], [4.0]])
+    # 0 has the point at 1 just within its reach, 1.7 has two, 6 has none
+    expected = [[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1]]
+    weights = weights_of(kernel, np.array([[0.0], [1.7], [6.0]]), centres)
+    np.testing.assert_array_equal(weights, expected)
+    assert kernel.reach(0.5) == pytest.approx(1.0, rel=1e-11)
+
+
+def test_rounding_does_not_decide_what_is_within_the_radius():
+    lattice = np.arange(12)[:, None] * 0.1
+    for neighbors in (None, 12):
+        within = np.abs(np.arange(12)[:, None] - np.arange(12)) <= 3
+        weights = weights_of(Kernel(0.3, "uniform", neighbors), lattice, lattice)
+        np.testing.assert_array_equal(weights > 0, within)

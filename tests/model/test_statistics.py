@@ -15,9 +15,11 @@ DENSE = {"mu": None, "mu_bar": None}
 FORMS = [DENSE, {"mu": None, "mu_bar": 2}, {"mu": 3, "mu_bar": None}, {"mu": 3, "mu_bar": 2}]
 
 
-def make_basis(log, *, tau=0.3, tau_bar=0.2, mu=None, mu_bar=None, n_reps=5, seed=7, profile="exponential", hard=False):
+def make_basis(
+    log, *, tau=0.3, tau_bar=0.2, mu=None, mu_bar=None, n_reps=5, seed=7, profile="exponential", norm=2, hard=False
+):
     reps = np.random.default_rng(seed).random((n_reps, log.n_dims))
-    kernels = Kernel(tau, profile, mu), Kernel(tau_bar, profile, mu_bar)
+    kernels = Kernel(tau, profile, mu, norm), Kernel(tau_bar, profile, mu_bar, norm)
     return Basis(reps, np.ones(log.n_dims), *kernels, log.n_actions, hard)
 
 
@@ -37,14 +39,31 @@ def assert_same_model(one, other, rtol):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("profile", ["exponential", "gaussian"])
+@pytest.mark.parametrize("profile", ["exponential", "gaussian", "uniform"])
 @pytest.mark.parametrize("neighborhoods", ["exact", "per_chunk"])
-def test_the_model_is_that_of_algorithm_1(form, profile, neighborhoods):
+@pytest.mark.parametrize("norm", [1, 2, 3, np.inf])
+def test_the_model_is_that_of_algorithm_1(form, profile, neighborhoods, norm):
     log = random_log(n=30)
-    basis = make_basis(log, profile=profile, **form)
+    basis = make_basis(log, profile=profile, norm=norm, **form)
     phi = getattr(naive, profile)
-    expected = naive.kbsf_model(as_lists(log), basis.reps.tolist(), 0.3, 0.2, phi=phi, **form)
+    expected = naive.kbsf_model(as_lists(log), basis.reps.tolist(), 0.3, 0.2, phi=phi, norm=norm, **form)
     assert_same_model(model_of(log, basis, neighborhoods), [np.array(x) for x in expected], rtol=1e-11)
+
+
+@pytest.mark.parametrize("mu_bar", [1, 2, 4])
+@pytest.mark.parametrize("profile", ["exponential", "gaussian", "uniform"])
+def test_the_model_with_one_width_per_state_keeps_the_largest_kernel_values(mu_bar, profile):
+    log, widths = random_log(n=30), [0.02, 0.5, 0.1, 0.9, 0.2]
+    basis = make_basis(log, tau_bar=widths, mu_bar=mu_bar, profile=profile)
+    phi = getattr(naive, profile)
+    expected = naive.kbsf_model(as_lists(log), basis.reps.tolist(), 0.3, widths, phi=phi, mu_bar=mu_bar)
+    assert_same_model(model_of(log, basis), [np.array(x) for x in expected], rtol=1e-11)
+
+
+def test_hard_aggregation_keeps_the_nearest_state_whatever_the_widths():
+    log = random_log(n=40)
+    plain, widths = make_basis(log, hard=True), make_basis(log, hard=True, tau_bar=[0.01, 9.0, 0.1, 3.0, 0.5], mu_bar=2)
+    assert_same_model(model_of(log, widths), model_of(log, plain), rtol=1e-15)
 
 
 def test_a_function_of_the_users_gives_the_same_model_as_the_built_in_profile():
@@ -66,9 +85,16 @@ def test_the_update_rules_of_algorithm_2_lead_to_the_same_model():
 
 
 @settings(max_examples=150, deadline=None)
-@given(log=logs(), form=st.sampled_from(FORMS), tau=WIDTHS, tau_bar=WIDTHS, data=st.data())
-def test_statistics_of_the_parts_add_up_to_those_of_the_whole(log, form, tau, tau_bar, data):
-    basis = make_basis(log, tau=tau, tau_bar=tau_bar, **form)
+@given(
+    log=logs(),
+    form=st.sampled_from(FORMS),
+    tau=WIDTHS,
+    tau_bar=WIDTHS,
+    kind=st.sampled_from([{}, {"profile": "uniform"}, {"norm": 1}, {"norm": 3, "profile": "gaussian"}]),
+    data=st.data(),
+)
+def test_statistics_of_the_parts_add_up_to_those_of_the_whole(log, form, tau, tau_bar, kind, data):
+    basis = make_basis(log, tau=tau, tau_bar=tau_bar, **form, **kind)
     part_of = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(log), max_size=len(log))))
     parts = [
         new_statistics(basis).accumulate(log[part_of == k])
@@ -227,7 +253,8 @@ def test_log_mass_is_the_log_of_the_sum_of_the_kernels(form):
 
 
 @pytest.mark.parametrize(
-    "change", [{"tau": 0.4}, {"tau_bar": 0.4}, {"seed": 1}, {"hard": True}, {"mu_bar": 2}, {"profile": "gaussian"}]
+    "change",
+    [{"tau": 0.4}, {"tau_bar": 0.4}, {"seed": 1}, {"hard": True}, {"mu_bar": 2}, {"profile": "gaussian"}, {"norm": 1}],
 )
 def test_statistics_of_another_basis_are_refused(change):
     log = random_log()

@@ -16,7 +16,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _count = click.IntRange(1)
 
 # The names of choices are those of the library, which is not loaded for the help.
-WAYS = ("k-means", "random", "grid", "farthest", "cover")
+WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
+PROFILES = ("exponential", "gaussian", "uniform")
 SOLVERS = ("auto", "modified policy iteration", "value iteration", "policy iteration")
 
 # option: (parameter of KBSF, type, default, help)
@@ -29,7 +30,8 @@ LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
     "rep-neighbors": ("rep_neighbors", _count, None, "Only so many nearest representative states count."),
     "discount": ("discount", FiniteRange(0, 1, max_open=True), 0.99, "What a reward is worth a step later."),
     "scaling": ("scaling", click.Choice(("std", "range", "none")), "std", "What each state variable is divided by."),
-    "profile": ("profile", click.Choice(("exponential", "gaussian")), "exponential", "How kernels fall with distance."),
+    "profile": ("profile", click.Choice(PROFILES), "exponential", "How kernels fall with distance."),
+    "norm": ("norm", click.FLOAT, 2.0, "How distances are measured: 1 to 16 or inf; 2 is Euclidean."),
     "terminals": ("terminals", click.Choice(("absorb", "continue")), "absorb", "Whether episodes end where they say."),
     "aggregation": ("aggregation", click.Choice(("soft", "hard")), "soft", "Hard: only the nearest state counts."),
     "neighborhoods": ("neighborhoods", click.Choice(("exact", "per_chunk")), "exact", "Whose nearest samples count."),
@@ -39,6 +41,7 @@ LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
                    "The same, by the value of the kernel (0.01 in the paper)."),
     "max-reps": ("max_reps", _count, None, "Where growth and covers stop."),
     "solver": ("solver", click.Choice(SOLVERS), "auto", "How the model is solved."),
+    "sweeps": ("sweeps", _count, None, "Apply the Bellman operator so many times instead of solving the model."),
     "tolerance": ("tolerance", POSITIVE, 1e-8, "How exactly."),
     "seed": ("random_state", click.IntRange(0), 0, "Decides all randomness."),
 }  # fmt: skip

@@ -100,9 +100,8 @@ def fit_automatically(
 def unlearnt(model: KBSF) -> KBSF:
     """Return a model of no data with the same representative states, scale and settings: the two can be merged."""
     reduced = model._fitted
-    empty = ReducedModel(
-        reduced.basis, reduced._neighborhoods, reduced.discount, solver=reduced.solver, tolerance=reduced.tolerance
-    )
+    planning = {"solver": reduced.solver, "tolerance": reduced.tolerance, "sweeps": reduced.sweeps}
+    empty = ReducedModel(reduced.basis, reduced._neighborhoods, reduced.discount, **planning)  # type: ignore[arg-type]
     return model._with(empty, [])
 
 

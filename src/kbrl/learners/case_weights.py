@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.spatial.distance import cdist
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.hashing import Hashes, row_hashes
@@ -22,7 +21,7 @@ from kbrl.learners.kbsf import KBSF
 from kbrl.model import compiled
 from kbrl.model.basis import Basis, scaled
 from kbrl.model.compiled import FARTHEST
-from kbrl.model.kernels import blocks, log_ratio
+from kbrl.model.kernels import blocks, distances_between, log_ratio
 from kbrl.model.neighborhoods import Neighborhoods
 from kbrl.model.sample_weights import SampleWeights
 from kbrl.model.statistics import KernelSums
@@ -136,7 +135,7 @@ class _SumWeights:
         """Return k(rep i, s_t) relative to the nearest sample of the sums, (n, n_reps)."""
         kernel = self._basis.samples_at_reps
         if kernel.shape is None:
-            z = np.minimum(cdist(states, kernel.points) * kernel.inverse_widths, FARTHEST)
+            z = kernel.in_widths(states)
         else:  # the same bits as when the sums were made
             z, ignored = np.empty((len(states), self._basis.n_reps)), np.full(self._basis.n_reps, np.inf)
             compiled.scaled_distances(states, kernel.columns, kernel.inverse_widths, z, ignored, kernel.shape)
@@ -175,6 +174,7 @@ class _Kept:
         self._weights = weights[kept] / self._left
         self._distances = statistics.distances[action][kept]
         self._reps = np.nonzero(kept)[0]
+        self._norm = statistics.basis.sample_kernel.norm
         outcome = [*statistics.next_states[action][kept].T, statistics.terminals[action][kept]]
         self.hashes = row_hashes([*outcome, statistics.rewards[action][kept]])
 
@@ -186,7 +186,7 @@ class _Kept:
         for pair in _pairs(self._reps, self.hashes):
             rows = order[starts[pair[0]] : ends[pair[0]]]
             if len(rows):
-                distances = cdist(states[rows], reps[self._reps[pair[:1]]])[:, 0]
+                distances = distances_between(states[rows], reps[self._reps[pair[:1]]], self._norm)[:, 0]
                 for kept in pair:
                     gaps = np.abs(distances - self._distances[kept])
                     same = np.flatnonzero(gaps <= _SAME * self._distances[kept])

@@ -21,7 +21,7 @@ from kbrl.learners.kbsf import TERMINALS
 from kbrl.learners.reduced_model import say_if_not_converged
 from kbrl.model.basis import scaled
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.model.kernels import Kernel, Profile, blocks, check_profile
+from kbrl.model.kernels import Kernel, Profile, blocks, check_norm, check_profile
 from kbrl.model.sample_weights import SampleWeights
 from kbrl.planning import METHODS, Solution, solve
 from kbrl.policy.q_functions import SampleQ
@@ -31,7 +31,8 @@ class KBRL(Learner):
     """Kernel-based reinforcement learning.
 
     sample_width: the kernel's width tau, in units of ``scaling``; ``sample_neighbors`` truncates it to so many nearest
-        samples; those at the last distance share the places that are left.  scaling, terminals, profile: as for KBSF.
+        samples; those at the last distance share the places that are left.  scaling, terminals, profile, norm: as for
+        KBSF.
 
     The model has one state a transition: unless ``sample_neighbors`` is set, 8000 transitions take about 0.8 GB, and
     twice that while it is built.
@@ -48,6 +49,7 @@ class KBRL(Learner):
         scaling: Any = "std",
         *,
         profile: Profile = "exponential",
+        norm: float = 2.0,
         terminals: str = "absorb",
         solver: str = "auto",
         tolerance: float = 1e-8,
@@ -57,6 +59,7 @@ class KBRL(Learner):
         self.discount = discount
         self.scaling = scaling
         self.profile = profile
+        self.norm = norm
         self.terminals = terminals
         self.solver = solver
         self.tolerance = tolerance
@@ -65,7 +68,7 @@ class KBRL(Learner):
         """Learn from transitions: build the MDP of their next states and solve it."""
         self._check_parameters()
         log = as_log(log)
-        kernel = Kernel(self.sample_width, self.profile, self.sample_neighbors)
+        kernel = Kernel(self.sample_width, self.profile, self.sample_neighbors, self.norm)
         scale = state_scale(log.states, self.scaling)
         states, next_states = scaled(log.states, scale), scaled(log.next_states, scale)
         ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
@@ -89,6 +92,7 @@ class KBRL(Learner):
         in_unit_interval(self.discount, "discount")
         one_of(self.terminals, TERMINALS, "terminals")
         check_profile(self.profile)
+        check_norm(self.norm)
         one_of(self.solver, ("auto", *METHODS), "solver")
         positive(self.tolerance, "tolerance")
         positive(self.sample_width, "sample_width")

@@ -24,7 +24,7 @@ from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model.basis import Basis, check_range, scaled
 from kbrl.model.bounds import Bound, bound_kbsf, bound_online, kbsf_matrices
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.model.kernels import Kernel, Profile, check_profile, check_width
+from kbrl.model.kernels import Kernel, Profile, check_norm, check_profile, check_width
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.model.statistics import NEIGHBORHOODS, Statistics
 from kbrl.planning import METHODS, Solution, backup
@@ -40,11 +40,16 @@ class KBSF(Learner):
     """Kernel-based stochastic factorization.
 
     n_reps: number of representative states, m; ``reps``: how to choose them among the next states ("k-means", "random",
-        "grid", "farthest", or "cover" with ``cover_distance``), or an array (m, n_dims) in the units of the data.
+        "grid", "farthest", "mixture" of Gaussians, or "cover" with ``cover_distance``), or an array (m, n_dims) in the
+        units of the data.
     sample_width, rep_width: the kernels' widths tau and tau-bar, in units of ``scaling``; rep_width may be an array,
         one width a representative state.
     sample_neighbors, rep_neighbors: truncate the kernels to that many nearest neighbours, mu and mu-bar.
     scaling: what each state variable is divided by: "std", "range", None, or an array.
+    profile: how kernels fall with distance in widths: "exponential" (the paper's), "gaussian", "uniform" (all within
+        one width count alike) or a function.  Where nothing is within reach, the nearest counts.
+    norm: p of the Minkowski norm of kernels, growth and covers, from 1 to 16 or infinity.  k-means, farthest points,
+        mixtures and the distances of coverage and report stay Euclidean.
     grow_distance, grow_below: on-line growth: a next state farther than this distance from all representative states,
         or at which all their kernels are below this value (the paper's 0.01), becomes one, up to ``max_reps``.
     terminals: "absorb" ends an episode where the data say so; "continue" ignores the flag.
@@ -52,6 +57,9 @@ class KBSF(Learner):
     neighborhoods: whether ``sample_neighbors`` counts in all data ("exact") or in each chunk ("per_chunk").
     q_function: answers come from the representative states ("reps"), or from the samples ("samples": the paper's
         batch formula, which keeps all transitions).
+    sweeps: apply the Bellman operator so many times to the last values (zeros at first) where an answer is asked for
+        after new data, in place of solving the model with ``solver``: less work for each update when learning on-line.
+        ``solution_.residual`` says how far from solved it is, and ``converged`` is True only where that is proved.
     n_jobs: number of threads, None for one a core; results do not depend on it.
     """
 
@@ -76,6 +84,7 @@ class KBSF(Learner):
         random_state: Any = None,
         *,
         profile: Profile = "exponential",
+        norm: float = 2.0,
         cover_distance: float | None = None,
         grow_distance: float | None = None,
         grow_below: float | None = None,
@@ -86,6 +95,7 @@ class KBSF(Learner):
         q_function: str = "reps",
         solver: str = "auto",
         tolerance: float = 1e-8,
+        sweeps: int | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_reps = n_reps
@@ -98,6 +108,7 @@ class KBSF(Learner):
         self.scaling = scaling
         self.random_state = random_state
         self.profile = profile
+        self.norm = norm
         self.cover_distance = cover_distance
         self.grow_distance = grow_distance
         self.grow_below = grow_below
@@ -108,6 +119,7 @@ class KBSF(Learner):
         self.q_function = q_function
         self.solver = solver
         self.tolerance = tolerance
+        self.sweeps = sweeps
         self.n_jobs = n_jobs
 
     def fit(self, log: Any, *, client: Any = None, columns: Any = None) -> KBSF:
@@ -345,11 +357,12 @@ class KBSF(Learner):
         one_of(self.q_function, Q_FUNCTIONS, "q_function")
         number_of_jobs(self.n_jobs)
         check_profile(self.profile)
+        check_norm(self.norm)
         positive(self.sample_width, "sample_width")
         check_width(self.rep_width, "rep_width")
         one_of(self.solver, ("auto", *METHODS), "solver")
         positive(self.tolerance, "tolerance")
-        for name in ("sample_neighbors", "rep_neighbors", "max_reps"):
+        for name in ("sample_neighbors", "rep_neighbors", "max_reps", "sweeps"):
             if getattr(self, name) is not None:
                 whole(getattr(self, name), name)
         self._growth_distance()
@@ -375,13 +388,15 @@ class KBSF(Learner):
         basis = Basis(
             reps=self._choose_reps(log, scale),
             scale=scale,
-            sample_kernel=Kernel(self.sample_width, self.profile, self.sample_neighbors),
-            rep_kernel=Kernel(self.rep_width, self.profile, self.rep_neighbors),
+            sample_kernel=Kernel(self.sample_width, self.profile, self.sample_neighbors, self.norm),
+            rep_kernel=Kernel(self.rep_width, self.profile, self.rep_neighbors, self.norm),
             n_actions=log.n_actions,
             hard=self.aggregation == "hard",
         )
         discount = float(self.discount)
-        self._model = ReducedModel(basis, self.neighborhoods, discount, solver=self.solver, tolerance=self.tolerance)
+        self._model = ReducedModel(
+            basis, self.neighborhoods, discount, solver=self.solver, tolerance=self.tolerance, sweeps=self.sweeps
+        )
         self.scale_ = scale
         self.action_labels_ = log.action_labels
         self._kept = []
@@ -399,7 +414,7 @@ class KBSF(Learner):
         points = scaled(log.next_states, scale)
         rng = as_generator(self.random_state)
         n_reps = self.max_reps if self.reps == "cover" else self.n_reps  # a cover is as large as it has to be
-        return choose(points, self.reps, n_reps, rng, cover_distance=self.cover_distance)
+        return choose(points, self.reps, n_reps, rng, cover_distance=self.cover_distance, norm=check_norm(self.norm))
 
     def _add(self, log: Transitions) -> None:
         log = self._prepared(log)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 from kbrl.arrays import Booleans, Floats
@@ -24,7 +23,6 @@ from kbrl.learners.estimator import Learner, as_log, number_of_jobs
 from kbrl.learners.kbsf import TERMINALS
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
 from kbrl.model.basis import scaled
-from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import Kernel, KernelAt, Profile, check_profile, check_width, log_profile
 from kbrl.model.representatives import choose, distinct_rows
 
@@ -182,15 +180,14 @@ class KernelFeatures:
         if self.normalized:
             return self.at.weights(states)
         if self.at.kernel.neighbors is None:
-            return self._values(cdist(states, self.at.points) * self.at.inverse_widths)
-        n_neighbors = min(self.at.kernel.neighbors, len(self.at.points))
-        distances, indices = self.at.tree.query(states, k=[*range(1, n_neighbors + 1)])
-        values = self._values(distances * self.at.inverse_widths[indices])
-        row_starts, shape = np.arange(0, values.size + 1, n_neighbors), (len(states), len(self.at.points))
+            return self._values(self.at.in_widths(states))
+        z, indices = self.at.neighbors_in_widths(states)
+        values = self._values(z)
+        row_starts, shape = np.arange(0, values.size + 1, z.shape[1]), (len(states), len(self.at.points))
         return sparse.csr_array((values.ravel(), indices.ravel(), row_starts), shape=shape)
 
     def _values(self, z: Floats) -> Floats:
-        logs = log_profile(np.minimum(z, FARTHEST), self.at.kernel.profile)
+        logs = log_profile(z, self.at.kernel.profile)
         values = np.exp(np.maximum(logs, np.log(_FAINTEST)))
         values[values <= 2 * _FAINTEST] = 0.0
         return values

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Array, Booleans
-from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive
+from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
 from kbrl.data.sealed import Contents
 from kbrl.learners.kbsf import KBSF
 from kbrl.model.statistics import NEIGHBORHOODS
@@ -34,10 +34,11 @@ _FACTS: dict[str, Any] = {
         "sample_neighbors": _COUNT,
         "rep_neighbors": _COUNT,
         "profile": (str,),
+        "norm": (*_NUMBER, str),
         "hard": (bool,),
         "neighborhoods": (str,),
     },
-    "planning": {"discount": _NUMBER, "solver": (str,), "tolerance": _NUMBER},
+    "planning": {"discount": _NUMBER, "solver": (str,), "tolerance": _NUMBER, "sweeps": _COUNT},
     "counts": (list,),
     "solution": {"iterations": (int,), "residual": _NUMBER, "converged": (bool,)},
 }
@@ -55,6 +56,8 @@ def check_contents(contents: Contents) -> None:
     _check_settings(facts["settings"], arrays)
     in_unit_interval(facts["planning"]["discount"], "discount")
     positive(facts["planning"]["tolerance"], "tolerance")
+    if facts["planning"]["sweeps"] is not None:
+        whole(facts["planning"]["sweeps"], "sweeps")
     _check_arrays(facts, arrays)
     _check_columns(facts["columns"], len(arrays["scale"]))
     _check_solution(facts["solution"], arrays, _check_statistics(arrays, sum(facts["counts"])))

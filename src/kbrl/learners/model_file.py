@@ -26,7 +26,7 @@ from kbrl.learners.kbsf import KBSF
 from kbrl.learners.model_checks import check_contents
 from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model.basis import Basis
-from kbrl.model.kernels import Kernel
+from kbrl.model.kernels import PROFILES, Kernel
 from kbrl.model.neighborhoods import Neighborhoods
 from kbrl.model.statistics import KernelSums, Statistics
 from kbrl.planning import Solution
@@ -76,6 +76,7 @@ def load_model(path: str | os.PathLike[str]) -> KBSF:
 def read_model(path: str | os.PathLike[str]) -> SavedModel:
     """Return the model of a file and what else the file says."""
     contents = read_sealed(path, FORMAT, VERSION)
+    _with_later_facts(contents.facts)
     try:
         check_contents(contents)
         model = _model(contents)
@@ -94,7 +95,7 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
         "action_labels": _labels_as_facts(model.action_labels_),
         "settings": settings,
         "basis": _basis_facts(reduced),
-        "planning": _plain_values(reduced, ("discount", "solver", "tolerance")),
+        "planning": _plain_values(reduced, ("discount", "solver", "tolerance", "sweeps")),
         "counts": reduced.statistics.counts.tolist(),
         "solution": {
             "iterations": int(solution.iterations),
@@ -132,10 +133,10 @@ def _settings(model: KBSF) -> tuple[dict[str, Any], dict[str, Array]]:
         elif callable(value):
             raise ValueError(
                 f"A model file holds no functions, but {name} is {value!r}. Use one of the named profiles "
-                f"('exponential', 'gaussian'), or keep the data and fit again."
+                f"({', '.join(map(repr, PROFILES))}), or keep the data and fit again."
             )
         elif value is None or isinstance(value, (bool, int, float, str)):
-            plain[name] = value
+            plain[name] = _finite_fact(value)
         else:
             arrays[f"settings.{name}"] = as_floats(value, name)
     return plain, arrays
@@ -152,9 +153,26 @@ def _basis_facts(reduced: ReducedModel) -> dict[str, Any]:
         "sample_neighbors": samples.neighbors,
         "rep_neighbors": reps.neighbors,
         "profile": samples.profile,
+        "norm": _finite_fact(samples.norm),
         "hard": reduced.basis.hard,
         "neighborhoods": reduced._neighborhoods,
     }
+
+
+def _finite_fact(value: Any) -> Any:
+    """JSON has no infinity: it is stored as a word."""
+    return "inf" if isinstance(value, float) and value == np.inf else value
+
+
+def _with_later_facts(facts: dict[str, Any]) -> None:
+    """Add what older files lack: distances were Euclidean, and models solved to the end."""
+    for part in ("settings", "planning"):
+        if isinstance(facts.get(part), dict):
+            facts[part].setdefault("sweeps", None)
+    for part in ("settings", "basis"):
+        if isinstance(facts.get(part), dict):
+            norm = facts[part].get("norm", 2.0)
+            facts[part]["norm"] = np.inf if norm == "inf" else norm
 
 
 def _plain_values(source: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -225,8 +243,8 @@ def _reduced_model(facts: dict[str, Any], arrays: dict[str, Array]) -> ReducedMo
     basis = Basis(
         reps=arrays["reps"],
         scale=arrays["scale"],
-        sample_kernel=Kernel(given["sample_width"], given["profile"], given["sample_neighbors"]),
-        rep_kernel=Kernel(rep_width, given["profile"], given["rep_neighbors"]),
+        sample_kernel=Kernel(given["sample_width"], given["profile"], given["sample_neighbors"], given["norm"]),
+        rep_kernel=Kernel(rep_width, given["profile"], given["rep_neighbors"], given["norm"]),
         n_actions=len(facts["counts"]),
         hard=given["hard"],
     )

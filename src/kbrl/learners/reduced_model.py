@@ -19,20 +19,28 @@ from kbrl.model.basis import Basis, scaled
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.representatives import cover
 from kbrl.model.statistics import Statistics, new_statistics
-from kbrl.planning import Solution, solve
+from kbrl.planning import Solution, solve, sweep
 
 
 class ReducedModel:
     """The statistics, the MDP and its solution, for one basis at a time."""
 
     def __init__(
-        self, basis: Basis, neighborhoods: str, discount: float, *, solver: str = "auto", tolerance: float = 1e-8
+        self,
+        basis: Basis,
+        neighborhoods: str,
+        discount: float,
+        *,
+        solver: str = "auto",
+        tolerance: float = 1e-8,
+        sweeps: int | None = None,
     ) -> None:
         self.basis = basis
         self.statistics: Statistics = new_statistics(basis, neighborhoods)
         self.discount = discount
         self.solver = solver
         self.tolerance = tolerance
+        self.sweeps = sweeps
         self._neighborhoods = neighborhoods
         self._sizes: list[tuple[int, int]] = []  # (number of transitions, number of representative states)
         self._mdp: FiniteMDP | None = None
@@ -61,8 +69,12 @@ class ReducedModel:
     def solution(self) -> Solution:
         """The solution of the reduced MDP of the data so far."""
         if self._solution is None:
-            self._solution = solve(self.mdp, self.solver, values=self._start, tolerance=self.tolerance)
-            say_if_not_converged(self._solution)
+            if self.sweeps is None:
+                self._solution = solve(self.mdp, self.solver, values=self._start, tolerance=self.tolerance)
+                say_if_not_converged(self._solution)
+            else:  # no more was asked for
+                start = np.zeros(self.basis.n_reps) if self._start is None else self._start
+                self._solution = sweep(self.mdp, start, self.sweeps, tolerance=self.tolerance)
             self._start = self._solution.values
         return self._solution
 
@@ -120,9 +132,8 @@ class ReducedModel:
         return self._with(self.statistics - taken)  # type: ignore[operator]
 
     def _with(self, statistics: Statistics) -> ReducedModel:
-        result = ReducedModel(
-            self.basis, self._neighborhoods, self.discount, solver=self.solver, tolerance=self.tolerance
-        )
+        planning = {"solver": self.solver, "tolerance": self.tolerance, "sweeps": self.sweeps}
+        result = ReducedModel(self.basis, self._neighborhoods, self.discount, **planning)  # type: ignore[arg-type]
         result.statistics, result._start, result._has_changed = statistics, self._start, self._has_changed
         result._sizes = [(result.n_samples, result.basis.n_reps)]
         return result
@@ -144,7 +155,7 @@ def say_if_not_converged(solution: Solution) -> None:
 
 def _grown(basis: Basis, states: Floats, distance: float, max_reps: int | None) -> Basis:
     """Add those of the states, given in the data's units, that are farther than ``distance`` from all before."""
-    reps = cover(scaled(states, basis.scale), distance, start=basis.reps, max_reps=max_reps)
+    reps = cover(scaled(states, basis.scale), distance, start=basis.reps, max_reps=max_reps, norm=basis.rep_kernel.norm)
     return replace(basis, reps=reps) if len(reps) > basis.n_reps else basis
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, as_generator, one_of
@@ -25,7 +24,7 @@ from kbrl.learners.estimator import as_log, clone, number_of_jobs
 from kbrl.learners.kbsf import KBSF
 from kbrl.model.basis import Basis, Samples, for_each_action
 from kbrl.model.compiled import FARTHEST
-from kbrl.model.kernels import Kernel, Profile, blocks, log_ratio
+from kbrl.model.kernels import Kernel, Profile, blocks, distances_between, log_ratio, nearest_points
 from kbrl.policy.q_functions import RepQ
 
 CRITERIA = ("error", "bellman")
@@ -142,8 +141,8 @@ class _Problem:
         basis = Basis(
             reps=reps,
             scale=scale,
-            sample_kernel=Kernel(1.0, learner.profile, learner.sample_neighbors),
-            rep_kernel=Kernel(1.0, learner.profile, learner.rep_neighbors),
+            sample_kernel=Kernel(1.0, learner.profile, learner.sample_neighbors, learner.norm),
+            rep_kernel=Kernel(1.0, learner.profile, learner.rep_neighbors, learner.norm),
             n_actions=sample.n_actions,
             hard=learner.aggregation == "hard",
         )
@@ -154,7 +153,7 @@ class _Problem:
         states = self.sample.next_states[:_REFERENCES] / self.basis.scale
         spread = float(np.sqrt(states.var(axis=0).sum()))
         sets = [self.basis.reps] if name == "rep_width" else [part.states[:_REFERENCES] for part in self.parts]
-        gaps = np.concatenate([_gaps(points) for points in sets])
+        gaps = np.concatenate([_gaps(points, self.basis.rep_kernel.norm) for points in sets])
         gap = float(np.median(gaps)) if len(gaps) else spread
         return _round_numbers(gap / 8, max(spread, gap)) if gap > 0 else [1.0]
 
@@ -223,7 +222,7 @@ def _left_out(part: Samples, n_queries: int, widths: list[float], kernel: Kernel
     next_states, rewards = part.next_states - part.next_states[0], part.rewards - part.rewards[0]
     targets = np.column_stack([next_states * going_on[:, None], going_on, rewards])
     errors = np.zeros((len(widths), 2))
-    for first, distances, places in _others(part.states, min(n_queries, len(part.states)), kernel.neighbors):
+    for first, distances, places in _others(part.states, min(n_queries, len(part.states)), kernel):
         wanted = targets[first : first + len(distances)]
         for number, width in enumerate(widths):
             weights = _weights(distances, width, kernel.profile)
@@ -238,20 +237,20 @@ def _left_out(part: Samples, n_queries: int, widths: list[float], kernel: Kernel
     return errors
 
 
-def _others(states: Floats, n_queries: int, n_neighbors: int | None) -> Iterator[tuple[int, Floats, Integers | None]]:
+def _others(states: Floats, n_queries: int, kernel: Kernel) -> Iterator[tuple[int, Floats, Integers | None]]:
     """Yield blocks of the first states: the number of the first, distances to others, and which; None for all.
 
     The distance of a state to itself is infinite.
     """
-    n_columns = len(states) if n_neighbors is None else min(n_neighbors + 1, len(states))
-    tree = None if n_neighbors is None else cKDTree(states)
+    n_columns = len(states) if kernel.neighbors is None else min(kernel.neighbors + 1, len(states))
+    tree = None if kernel.neighbors is None else cKDTree(states)
     for rows in blocks(n_queries, max(1, _BLOCK_ENTRIES // n_columns)):
         numbers = np.arange(rows.start, rows.stop)
         if tree is None:
-            distances, places = cdist(states[rows], states), None
+            distances, places = distances_between(states[rows], states, kernel.norm), None
             distances[numbers - rows.start, numbers] = np.inf
         else:
-            distances, places = tree.query(states[rows], k=[*range(1, n_columns + 1)])
+            distances, places = nearest_points(tree, states[rows], [*range(1, n_columns + 1)], kernel.norm)
             itself = places == numbers[:, None]
             itself[~itself.any(axis=1), -1] = True  # hidden by others at distance 0: the last one has to go
             distances[itself] = np.inf
@@ -265,11 +264,11 @@ def _weights(distances: Floats, width: float, profile: Profile) -> Floats:
     return values / values.sum(axis=1, keepdims=True)
 
 
-def _gaps(points: Floats) -> Floats:
+def _gaps(points: Floats, norm: float) -> Floats:
     """Return the distances of points, of at most a number of them, to the nearest other one that differs."""
     if len(points) < 2:
         return np.empty(0)
-    distances = cKDTree(points).query(points[:_QUERIES], k=[2])[0][:, 0]
+    distances = nearest_points(cKDTree(points), points[:_QUERIES], [2], norm)[0][:, 0]
     return distances[distances > 0]
 
 

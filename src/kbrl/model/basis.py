@@ -78,7 +78,8 @@ class Basis:
     @cached_property
     def rep_weights(self) -> KernelAt:
         """kappa-bar, the kernel of D."""
-        kernel = replace(self.rep_kernel, neighbors=1) if self.hard else self.rep_kernel
+        # the one that counts is the nearest, whatever the widths
+        kernel = replace(self.rep_kernel, neighbors=1, width=1.0) if self.hard else self.rep_kernel
         return kernel.at(self.reps)
 
     def to_reps(self, next_states: Floats, terminals: Booleans) -> Any:

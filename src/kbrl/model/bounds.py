@@ -22,9 +22,9 @@ from scipy.spatial import cKDTree
 from kbrl.arrays import Array, Floats
 from kbrl.checks import as_floats, as_rows, check_finite, in_unit_interval, positive, whole
 from kbrl.data.transitions import Transitions
-from kbrl.model.factorization import check_factors, check_rep_rewards, check_stochastic, per_action
+from kbrl.model.factorization import check_factors, check_rep_rewards, check_stochastic, per_action, reduce_mdp
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.model.kernels import Kernel, blocks
+from kbrl.model.kernels import Kernel, blocks, check_norm, nearest_points
 from kbrl.model.sample_weights import SampleWeights
 
 LEAK = 1e-12  # a row of probabilities whose sum is this close to one sums to one
@@ -94,6 +94,44 @@ def bound_factorization(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_reward
     reward_errors = np.abs(rewards - (to_reps @ rep_rewards[actions].T).T)
     terms = _Terms(reward_errors, transition_errors, stochasticity(to_reps), rewards, rep_rewards[actions], ends)
     return _combine(terms, mdp.discount)
+
+
+def bound_factorization_by_iterates(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_rewards: Any) -> float:
+    """Bound the same as `bound_factorization` by (sing_tighter) in place of (sing): never above its ``value``.
+
+    The paper says that it cannot be computed.  The supremum over all t-step action values can, up to a tail that is
+    bounded: see `soft_homomorphism_error`.
+    """
+    bound, discount = bound_factorization(mdp, to_reps, to_states, rep_rewards), mdp.discount
+    reduced = reduce_mdp(to_reps, to_states, None, discount, rep_rewards=rep_rewards, ends=_ends(mdp))
+    whitt = bound.reward_error + discount / 2 * bound.reward_range / (1 - discount) * bound.transition_error
+    return whitt / (1 - discount) + soft_homomorphism_error(to_reps, reduced)
+
+
+def soft_homomorphism_error(to_reps: Any, reduced: FiniteMDP, *, max_iterations: int = 10_000) -> float:
+    """Return the right-hand side of (sing_tighter): how far D Q-bar can be from the values of (D K^a, D r-bar^a).
+
+    sup over i and t of (1 - max_j d_ij) delta_i^(t), over 1 - discount; delta_i^(t) is the range of the optimal t-step
+    action values at the representative states that D gives weight in row i.  Once the changes v^(t) - v^(t-1) are all
+    between lo and hi, no later range exceeds this one by more than (hi - lo) discount / (1 - discount): the iterates
+    stop where that is nothing, and it is added.
+    """
+    to_reps, discount = check_stochastic(to_reps, "to_reps (D)"), reduced.discount
+    offered, ends = reduced.available.T, _ends(reduced)
+    doubts, ahead = 1.0 - _largest_entries(to_reps), discount / (1 - discount)
+    spread = _range(reduced.rewards[reduced.available], ends=ends) / (1 - discount)  # what no range exceeds
+    values, ranges = np.zeros(reduced.n_states), np.zeros(len(doubts))
+    for _ in range(whole(max_iterations, "max_iterations")):
+        q = (reduced.rewards + discount * (reduced.stacked @ values).reshape(reduced.rewards.shape)).T
+        best, worst = np.where(offered, q, -np.inf).max(axis=1), np.where(offered, q, np.inf).min(axis=1)
+        present = _largest_where(to_reps, best) + _largest_where(to_reps, -worst)
+        ranges = np.maximum(ranges, present)
+        best = np.where(offered.any(axis=1), best, 0.0)
+        tail = ahead * _range(best - values, ends=ends)
+        values = best
+        if tail <= 1e-12 * spread:
+            break
+    return _largest(doubts * np.minimum(np.maximum(ranges, present + tail), spread)) / (1 - discount)
 
 
 def bound_mdps(first: FiniteMDP, second: FiniteMDP) -> Bound:
@@ -231,15 +269,14 @@ def closest_fixed_point(averager: Any, values: Any, *, order: float = np.inf) ->
 
 def stochasticity(to_reps: Any) -> float:
     """Return sigma(D), the largest 1 - max_j d_ij: 0 if every state belongs to a single representative state."""
-    largest = to_reps.max(axis=1)
-    largest = largest.toarray() if sparse.issparse(largest) else largest
-    return max(0.0, 1.0 - float(np.min(largest)))
+    return max(0.0, 1.0 - float(np.min(_largest_entries(to_reps))))
 
 
-def largest_distance(states: Any, reps: Any) -> float:
-    """Return the largest distance from a state to its nearest representative state."""
+def largest_distance(states: Any, reps: Any, *, norm: float = 2.0) -> float:
+    """Return the largest distance from a state to its nearest representative state, by a Minkowski norm."""
     states = as_rows(states, "states")
-    return float(cKDTree(as_rows(reps, "reps", n_dims=states.shape[1])).query(states)[0].max())
+    tree = cKDTree(as_rows(reps, "reps", n_dims=states.shape[1]))
+    return float(nearest_points(tree, states, [1], check_norm(norm))[0].max())
 
 
 def largest_rep_width(distances: Any, w: int, alpha: float, *, decay: tuple[float, float] = (1.0, 0.0)) -> Any:
@@ -312,6 +349,19 @@ def _kbsf_terms(transitions: Transitions, reps: Any, sample_kernel: Kernel, rep_
             reward_errors[a, rows] = np.abs(rewards[a, rows] - d @ rep_rewards[a])
             transition_errors[a, rows] = _row_norms((p - d @ k[a])[:, ~own.terminals])
     return _Terms(reward_errors, transition_errors, sigma, rewards, rep_rewards, bool(transitions.terminals.any()))
+
+
+def _largest_entries(to_reps: Any) -> Floats:
+    """Return the largest entry of each row."""
+    largest = to_reps.max(axis=1)
+    return np.asarray(largest.toarray() if sparse.issparse(largest) else largest).ravel()
+
+
+def _largest_where(to_reps: Any, values: Floats) -> Floats:
+    """Return the largest value at the representative states that each row gives weight, (n_states,)."""
+    if sparse.issparse(to_reps):
+        return np.maximum.reduceat(np.where(to_reps.data > 0, values[to_reps.indices], -np.inf), to_reps.indptr[:-1])
+    return np.where(to_reps > 0, values, -np.inf).max(axis=1)
 
 
 def _ends(mdp: FiniteMDP) -> bool:

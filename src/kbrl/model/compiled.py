@@ -4,9 +4,9 @@ Distances are counted in widths (z); a kernel value is always taken relative to 
 exp(log phi(z) - log phi(z_ref)), so that no width underflows.  `kbrl.model.kernels` has the same in NumPy, and
 the tests hold the two against each other.
 
-``shape`` is a pair of tuples of which only the lengths count: (0,) * n_dims, and () for the profile exp(-z) or
-(0,) for the Gaussian.  Lengths of tuples belong to the type, so each shape gets code of its own, with the sum
-over the state variables unrolled and the loop over points in vector instructions.
+``shape`` is a pair of tuples of which only the lengths count: (0,) * n_dims, and (0,) * the profile's place in
+PROFILES.  Lengths of tuples belong to the type, so each shape gets code of its own, with the sum over the state
+variables unrolled and the loop over points in vector instructions.  Distances here are Euclidean.
 
 fastmath=True would let the compiler undo the rounding trick of the exponential, so only a subset is allowed, and
 the exponential has less of it; numba's inline="always" would forget the difference.
@@ -23,7 +23,10 @@ from kbrl.arrays import Floats, Integers
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
 LANES = 16  # a minimum is kept in this many lanes: the compiler does not vectorise a single running minimum
 CLOSE = 1e-12  # squared distances that differ by less, in relation to them, may be equal but for rounding
+RADIUS = 1 + 1e-12  # in widths, where the uniform kernel ends: what is at one width but for rounding is within
 FARTHEST = 1e150  # in widths; its square is still finite
+
+PROFILES = ("exponential", "gaussian", "uniform")
 
 Shape = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -34,9 +37,9 @@ _LN2_LOW = 1.90821492927058770002e-10
 _ROUNDER = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the lowest bits
 
 
-def shape_of(n_dims: int, gaussian: bool) -> Shape:
+def shape_of(n_dims: int, profile: str = "exponential") -> Shape:
     """Return the shape for which a loop is to be compiled."""
-    return (0,) * n_dims, (0,) * int(gaussian)
+    return (0,) * n_dims, (0,) * PROFILES.index(profile)
 
 
 @njit(fastmath={"contract"})
@@ -66,7 +69,9 @@ def exp_of_nonpositive(x: float) -> float:
 
 @njit(fastmath=FAST)
 def _relative(z: float, z_ref: float, shape: Shape) -> float:
-    """phi(z) / phi(z_ref) for z >= z_ref."""
+    """phi(z) / phi(z_ref) for z >= z_ref; where phi(z_ref) is 0, only what is as near as z_ref counts."""
+    if len(shape[1]) == 2:
+        return 1.0 if z <= max(RADIUS, z_ref) else 0.0
     if len(shape[1]) == 1:
         return exp_of_nonpositive(0.5 * (z_ref - z) * (z_ref + z))
     return exp_of_nonpositive(z_ref - z)
@@ -162,22 +167,70 @@ def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats,
 
 
 @njit(cache=True, nogil=True)
-def decide_nearest(
-    state: Floats, points: Floats, n_neighbors: int, inverse_widths: Floats, rep_q: Floats, shape: Shape
-) -> int:
-    """Return the greedy action by the nearest points, or -1 where rounding would decide which they are."""
+def _keep_smallest(values: Floats, smallest: Floats, places: Integers) -> None:
+    """Fill ``smallest`` with as many of the smallest values, in order, and their places; of equals the first counts."""
+    smallest[:] = np.inf
+    last = len(smallest) - 1
+    for i in range(len(values)):
+        if values[i] < smallest[last]:
+            rank = last
+            while rank > 0 and smallest[rank - 1] > values[i]:
+                smallest[rank], places[rank] = smallest[rank - 1], places[rank - 1]
+                rank -= 1
+            smallest[rank], places[rank] = values[i], i
+
+
+@njit(cache=True, nogil=True)
+def smallest_of_rows(values: Floats, smallest: Floats, places: Integers) -> None:
+    """Fill ``smallest`` and ``places``, (n, k), with the k smallest values of each row and their columns."""
+    for t in range(len(values)):
+        _keep_smallest(values[t], smallest[t], places[t])
+
+
+@njit(cache=True, nogil=True)
+def _squares(state: Floats, points: Floats, shape: Shape) -> Floats:
+    """Return the squared distances to the points, the same bits wherever they are computed: no fast arithmetic."""
     squares = np.zeros(points.shape[1])
     for k in range(len(shape[0])):
         for i in range(len(squares)):
             squares[i] += (state[k] - points[k, i]) ** 2
-    nearest, places = np.full(n_neighbors + 1, np.inf), np.zeros(n_neighbors + 1, dtype=np.intp)
-    for i in range(len(squares)):
-        if squares[i] < nearest[-1]:
-            rank = n_neighbors
-            while rank > 0 and nearest[rank - 1] > squares[i]:
-                nearest[rank], places[rank] = nearest[rank - 1], places[rank - 1]
-                rank -= 1
-            nearest[rank], places[rank] = squares[i], i
+    return squares
+
+
+@njit(cache=True, nogil=True)
+def _in_widths(state: Floats, points: Floats, inverse_widths: Floats, shape: Shape) -> Floats:
+    return np.minimum(np.sqrt(_squares(state, points, shape)) * inverse_widths, FARTHEST)
+
+
+@njit(cache=True, nogil=True)
+def nearest_in_widths(
+    states: Floats, points: Floats, inverse_widths: Floats, z: Floats, places: Integers, shape: Shape
+) -> None:
+    """Fill z and places, (n_states, k): the points with the largest kernel values, where each has a width of its own.
+
+    No profile rises, so these are the points that are the fewest of their own widths away.
+    """
+    for t in range(len(states)):
+        _keep_smallest(_in_widths(states[t], points, inverse_widths, shape), z[t], places[t])
+
+
+@njit(cache=True, nogil=True)
+def decide_in_widths(
+    state: Floats, points: Floats, n_neighbors: int, inverse_widths: Floats, rep_q: Floats, shape: Shape
+) -> int:
+    """Return the greedy action by the points with the largest kernel values, as `nearest_in_widths` finds them."""
+    z, places = np.empty(n_neighbors), np.zeros(n_neighbors, dtype=np.intp)
+    _keep_smallest(_in_widths(state, points, inverse_widths, shape), z, places)
+    return _decide_by(z, places, rep_q, shape)
+
+
+@njit(cache=True, nogil=True)
+def decide_nearest(
+    state: Floats, points: Floats, n_neighbors: int, inverse_widths: Floats, rep_q: Floats, shape: Shape
+) -> int:
+    """Return the greedy action by the nearest points, or -1 where rounding would decide which they are."""
+    nearest, places = np.empty(n_neighbors + 1), np.zeros(n_neighbors + 1, dtype=np.intp)
+    _keep_smallest(_squares(state, points, shape), nearest, places)
     if nearest[-1] <= nearest[-2] * (1 + CLOSE):
         return -1
     return decide_near(np.sqrt(nearest[:-1]), places[:-1], inverse_widths, rep_q, shape)
@@ -185,11 +238,16 @@ def decide_nearest(
 
 @njit(cache=True, nogil=True)
 def decide_near(distances: Floats, places: Integers, inverse_widths: Floats, rep_q: Floats, shape: Shape) -> int:
-    """Return the greedy action by some points at these distances; rep_q, (n_reps, n_actions), is -inf where unknown.
+    """Return the greedy action by some points at these distances."""
+    return _decide_by(np.minimum(distances * inverse_widths[places], FARTHEST), places, rep_q, shape)
+
+
+@njit(cache=True, nogil=True)
+def _decide_by(z: Floats, places: Integers, rep_q: Floats, shape: Shape) -> int:
+    """Return the greedy action by points so many widths away; rep_q, (n_reps, n_actions), is -inf where unknown.
 
     The weight of points that know nothing of an action is shared among those that do.
     """
-    z = np.minimum(distances * inverse_widths[places], FARTHEST)
     nearest = z.min()
     total, mass = np.zeros(rep_q.shape[1]), np.zeros(rep_q.shape[1])
     for k in range(len(z)):

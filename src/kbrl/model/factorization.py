@@ -2,7 +2,8 @@
 
 If P^a = D K^a with stochastic D (to the representative states) and K^a (back to the states), then swapping the
 factors, P-bar^a = K^a D, gives an MDP with as many states as D has columns.  Solve that one, then ``lift`` its
-solution: v = max over actions of D Q-bar.  Hard aggregation and Gordon's averagers are special cases.
+solution: v = max over actions of D Q-bar.  Hard aggregation and Gordon's averagers are special cases.  There may be
+one D^a per action ("the most general scenario" of section 3.2): P-bar^a = K^a D^a, v = max over a of D^a q-bar^a.
 
 Paper: section 3; section 7 and appendix A.3 for the special cases.
 """
@@ -20,6 +21,8 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_floats, check_finite, in_unit_interval
 from kbrl.model.finite_mdp import ROUNDING, FiniteMDP
 
+ONE_PER_ACTION = "to_states must hold one matrix per action, for example [K] if there is only one action."
+
 
 @dataclass(frozen=True, eq=False)
 class Factors:
@@ -36,13 +39,19 @@ def reduce_mdp(
 ) -> FiniteMDP:
     """Swap the factors: return the MDP of the representative states, with P-bar^a = K^a D.
 
-    ``to_reps`` is D, (n_states, n_reps), and ``to_states`` holds K^a, (n_actions, n_reps, n_states); either may be
-    CSR (K then as a list).  The rewards are those of entering a state, (n_states,) or (n_actions, n_states), and give
-    r-bar^a = K^a r; or pass None for them and r-bar itself as ``rep_rewards``, (n_actions, n_reps).
+    ``to_reps`` is D, (n_states, n_reps), or holds one D^a per action.  ``to_states`` holds K^a, (n_actions, n_reps,
+    n_states).  Any of them may be CSR (K and D^a then as a list).  The rewards are those of entering a state,
+    (n_states,) or (n_actions, n_states), and give r-bar^a = K^a r; or pass None for them and r-bar itself as
+    ``rep_rewards``, (n_actions, n_reps).
     With ``ends``, rows of K may sum to less than one: the rest is the probability of ending, with reward 0 in K^a r.
+
+    One D^a per action is exact for a single action, and where all D^a are one and deterministic.  Else, with exact
+    factors P^a = D^a K^a and r^a = D^a r-bar^a, no lifted value is off by more than discount / (1 - discount)^2 times
+    the range of r-bar times (largest sigma(D^a) + largest |D^a - D^b| / 2): actions that disagree on where a state
+    belongs cost as much as states that belong to several.
     """
     discount = in_unit_interval(discount, "discount")
-    to_reps, to_states = check_factors(to_reps, to_states, ends=ends)
+    to_reps, to_states = _check_one_each(to_reps, to_states, ends=ends)
     if (rewards is None) == (rep_rewards is None):
         raise ValueError("Pass either rewards (of the states) or rep_rewards (r-bar), not both and not neither.")
     if rep_rewards is None:
@@ -53,18 +62,23 @@ def reduce_mdp(
 def lift(to_reps: Any, rep_q: Any) -> Floats:
     """Return the values of the states, max over actions of D Q-bar, (n_states,), from Q-bar, (n_reps, n_actions).
 
+    ``to_reps`` is D or holds one D^a per action, as for `reduce_mdp`.
     -inf marks an action that a representative state does not offer: it is then not offered either by the states
     that put weight there.  A representative state without any action is an end, worth 0.
     """
-    to_reps, rep_q = _as_matrix(to_reps, "to_reps"), _as_matrix(rep_q, "rep_q")
-    if to_reps.shape[1] != rep_q.shape[0]:
+    rep_q = _as_matrix(rep_q, "rep_q")
+    per_action_reps = [_as_matrix(d, "to_reps") for d in _one_each(to_reps, rep_q.shape[1])]
+    shape = per_action_reps[0].shape
+    if any(d.shape != shape for d in per_action_reps) or shape[1] != rep_q.shape[0]:
         raise ValueError(
-            f"rep_q must have one row a representative state, {to_reps.shape[1]}, but its shape is {rep_q.shape}."
+            f"rep_q must have one row per representative state, {shape[1]}, but its shape is {rep_q.shape}."
         )
     missing = np.isneginf(rep_q)
     missing[missing.all(axis=1)] = False
-    q = to_reps @ np.where(np.isneginf(rep_q), 0.0, rep_q)  # 0 * -inf would be NaN
-    q = np.where(to_reps @ missing.astype(np.float64) > 0, -np.inf, q)
+    filled = np.where(np.isneginf(rep_q), 0.0, rep_q)  # 0 * -inf would be NaN
+    q = np.column_stack([d @ column for d, column in zip(per_action_reps, filled.T)])
+    lost = np.column_stack([d @ column for d, column in zip(per_action_reps, missing.T.astype(np.float64))])
+    q = np.where(lost > 0, -np.inf, q)
     best = q.max(axis=1)
     return np.where(np.isneginf(best), 0.0, best)
 
@@ -148,7 +162,7 @@ def check_factors(to_reps: Any, to_states: Any, *, ends: bool = False) -> tuple[
     """Return D and the list of K^a if they are stochastic and fit each other."""
     to_reps = check_stochastic(to_reps, "to_reps (D)")
     if sparse.issparse(to_states) or len(to_states) == 0:
-        raise ValueError("to_states must hold one matrix an action, for example [K] if there is only one action.")
+        raise ValueError(ONE_PER_ACTION)
     checked = [check_stochastic(k, f"to_states (K) of action {a}", ends=ends) for a, k in enumerate(to_states)]
     for action, matrix in enumerate(checked):
         if matrix.shape != to_reps.shape[::-1]:
@@ -157,6 +171,35 @@ def check_factors(to_reps: Any, to_states: Any, *, ends: bool = False) -> tuple[
                 f"with to_reps, but it is {matrix.shape}."
             )
     return to_reps, checked
+
+
+def _one_each(to_reps: Any, n_actions: int) -> list[Any]:
+    """Return D^a for each action: one matrix stands for all, or there is one per action."""
+    several = isinstance(to_reps, (list, tuple)) or (isinstance(to_reps, np.ndarray) and to_reps.ndim == 3)
+    if not (several and len(to_reps) and (sparse.issparse(to_reps[0]) or np.ndim(to_reps[0]) == 2)):
+        return [to_reps] * n_actions
+    if len(to_reps) != n_actions:
+        raise ValueError(f"to_reps must be one matrix or one per action, {n_actions}, but there are {len(to_reps)}.")
+    return list(to_reps)
+
+
+def _check_one_each(to_reps: Any, to_states: Any, *, ends: bool) -> tuple[list[Any], list[Any]]:
+    """Return the lists of D^a and of K^a if they are stochastic and fit each other."""
+    if sparse.issparse(to_states) or len(to_states) == 0:
+        raise ValueError(ONE_PER_ACTION)
+    given = _one_each(to_reps, len(to_states))
+    if given[0] is to_reps:
+        checked, to_states = check_factors(to_reps, to_states, ends=ends)
+        return [checked] * len(to_states), to_states
+    first = _as_matrix(given[0], "to_reps (D) of action 0")
+    for action, matrix in enumerate(given):
+        given[action] = check_stochastic(matrix, f"to_reps (D) of action {action}")
+        if given[action].shape != first.shape:
+            raise ValueError(
+                f"to_reps must have one shape for all actions, but it is {first.shape} for action 0 and "
+                f"{given[action].shape} for action {action}."
+            )
+    return given, check_factors(first, to_states, ends=ends)[1]
 
 
 def check_rep_rewards(rep_rewards: Any, to_states: Sequence[Any]) -> Floats:
@@ -177,7 +220,7 @@ def per_action(mdp: FiniteMDP) -> list[Any]:
 def _swap(
     to_reps: Any, to_states: Sequence[Any], rep_rewards: Floats, discount: float, available: Booleans | None = None
 ) -> FiniteMDP:
-    products = [k @ to_reps for k in to_states]
+    products = [k @ d for k, d in zip(to_states, _one_each(to_reps, len(to_states)))]
     if all(sparse.issparse(p) for p in products):
         stacked = sparse.csr_array(sparse.vstack(products))
     else:

@@ -4,7 +4,7 @@ k(s, s') = phi(||s - s'|| / width), and kappa(s, point i) = k(s, point i) / sum_
 done in the log domain, relative to the nearest point: no width, however small, and no distance, however large,
 gives a division by zero.  In the limit all weight goes to the nearest point.
 
-With ``neighbors``, the kernel is zero outside that many nearest points (the paper's mu and mu-bar), exactly.
+With ``neighbors``, the kernel is zero but for that many of its largest values (the paper's mu and mu-bar), exactly.
 Paper: equations for k_tau and kappa (sections 2.2 and 4), and appendix B.2 for phi and sparse kernels.
 """
 
@@ -23,29 +23,37 @@ from scipy.spatial.distance import cdist
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import as_floats, in_unit_interval, one_of, positive, whole
 from kbrl.model import compiled
-from kbrl.model.compiled import FARTHEST
+from kbrl.model.compiled import FARTHEST, RADIUS
+from kbrl.model.compiled import PROFILES as PROFILES
 
 Profile = str | Callable[[Floats], Floats]
 
-PROFILES = ("exponential", "gaussian")
 BLOCK_ROWS = 1024  # of a block of distances, so that it stays in the cache
+LARGEST_NORM = 16.0  # below infinity: higher powers of small differences underflow
+_BLOCK_ENTRIES = 2**22  # of distances among which the smallest are looked for
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel: its width (one number, or one a point), its profile phi and how many neighbours it reaches.
+    """A kernel: its width (one number, or one per point), its profile phi and how many neighbours it reaches.
 
-    ``profile`` is "exponential", exp(-z), the paper's; "gaussian", exp(-z^2 / 2); or a function of an array of z,
-    positive at 0 and never rising.
+    ``profile`` is "exponential", exp(-z), the paper's; "gaussian", exp(-z^2 / 2); "uniform", 1 up to z = 1 and 0
+    beyond: all points within one width count alike; or a function of an array of z, positive at 0 and never rising.
+    Where no point is within the reach of a profile of finite support, the nearest point counts.
+    ``neighbors`` keeps that many of the largest values: those of the nearest points, if all have one width.
+    ``norm`` is p of the Minkowski norm that measures distances: 2, Euclidean, is the fastest; 1 adds up differences,
+    infinity takes the largest.  For others, differences below 1e-19 may count as 0.
     """
 
     width: float | Floats = 1.0
     profile: Profile = "exponential"
     neighbors: int | None = None
+    norm: float = 2.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "width", check_width(self.width, "width"))
         check_profile(self.profile)
+        object.__setattr__(self, "norm", check_norm(self.norm))
         if self.neighbors is not None:
             object.__setattr__(self, "neighbors", whole(self.neighbors, "neighbors"))
 
@@ -82,6 +90,7 @@ class Kernel:
             np.array_equal(self.width, other.width)
             and self.profile == other.profile
             and self.neighbors == other.neighbors
+            and self.norm == other.norm
         )
 
 
@@ -97,7 +106,7 @@ class KernelAt:
         width = np.asarray(self.kernel.width)
         if width.ndim == 1 and len(width) != len(self.points):
             raise ValueError(
-                f"A kernel with one width a point needs as many widths as points, but it has {len(width)} widths "
+                f"A kernel with one width per point needs as many widths as points, but it has {len(width)} widths "
                 f"for {len(self.points)} points. Pass one number, or choose the points yourself."
             )
         with np.errstate(over="ignore"):
@@ -122,10 +131,15 @@ class KernelAt:
 
     @cached_property
     def shape(self) -> compiled.Shape | None:
-        """What the compiled loops are specialised for; None if the profile is a user's function."""
-        if not isinstance(self.kernel.profile, str):
+        """What the compiled loops are specialised for; None for a user's profile or a norm that is not Euclidean."""
+        if not isinstance(self.kernel.profile, str) or self.kernel.norm != 2:
             return None
-        return compiled.shape_of(self.points.shape[1], self.kernel.profile == "gaussian")
+        return compiled.shape_of(self.points.shape[1], self.kernel.profile)
+
+    @cached_property
+    def widths_differ(self) -> bool:
+        """Whether the points with the largest kernel values need not be the nearest ones."""
+        return bool((self.inverse_widths != self.inverse_widths[0]).any())
 
     def weights(self, states: Floats) -> Any:
         """Return kappa(state, point), (n_states, n_points): rows sum to one; CSR if the kernel has ``neighbors``."""
@@ -141,18 +155,37 @@ class KernelAt:
         if self.shape is not None:
             compiled.normalize_rows(states, self.columns, self.inverse_widths, out, self.shape)
         else:
-            z = np.minimum(cdist(states, self.points) * self.inverse_widths, FARTHEST)
-            out[:] = normalized(z, self.kernel.profile)
+            out[:] = normalized(self.in_widths(states), self.kernel.profile)
+
+    def in_widths(self, states: Floats) -> Floats:
+        """Return the distance of each state to each point in the point's widths, (n_states, n_points)."""
+        return np.minimum(distances_between(states, self.points, self.kernel.norm) * self.inverse_widths, FARTHEST)
 
     def nearest(self, states: Floats) -> Integers:
-        """Return the index of the point nearest to each state."""
-        return self.tree.query(states)[1].astype(np.intp)
+        """Return the index of the point nearest to each state, whatever the widths."""
+        return nearest_points(self.tree, states, [1], self.kernel.norm)[1][:, 0].astype(np.intp)
 
     def neighbor_weights(self, states: Floats) -> tuple[Floats, Integers]:
-        """Return the weights of the nearest points and their places, (n_states, n_neighbors) each."""
-        distances, indices = self.tree.query(states, k=self.ranks)
-        z = np.minimum(distances * self.inverse_widths[indices], FARTHEST)
-        return normalized(z, self.kernel.profile), indices
+        """Return the weights of the points that count and their places, (n_states, n_neighbors) each."""
+        z, places = self.neighbors_in_widths(states)
+        return normalized(z, self.kernel.profile), places
+
+    def neighbors_in_widths(self, states: Floats) -> tuple[Floats, Integers]:
+        """Find the points with the largest kernel values, the largest first: distances in widths, and places.
+
+        If all points have one width, these are the nearest, and a tree finds them.  Else every point is looked at.
+        """
+        if not self.widths_differ:
+            distances, places = nearest_points(self.tree, states, self.ranks, self.kernel.norm)
+            return np.minimum(distances * self.inverse_widths[places], FARTHEST), places
+        z, places = np.empty((len(states), len(self.ranks))), np.zeros((len(states), len(self.ranks)), dtype=np.intp)
+        if self.kernel.norm == 2:
+            shape = compiled.shape_of(self.points.shape[1])
+            compiled.nearest_in_widths(states, self.columns, self.inverse_widths, z, places, shape)
+        else:
+            for rows in blocks(len(states), max(1, _BLOCK_ENTRIES // len(self.points))):
+                compiled.smallest_of_rows(self.in_widths(states[rows]), z[rows], places[rows])
+        return z, places
 
     def _sparse_weights(self, states: Floats) -> sparse.csr_array:
         values, indices = self.neighbor_weights(states)
@@ -165,12 +198,35 @@ def blocks(n_rows: int, n_block: int = BLOCK_ROWS) -> list[slice]:
     return [slice(start, min(start + n_block, n_rows)) for start in range(0, n_rows, n_block)]
 
 
+def distances_between(states: Floats, points: Floats, norm: float = 2.0) -> Floats:
+    """Return the distance of each state to each point by a Minkowski norm, (n_states, n_points)."""
+    if norm == 2:
+        return np.asarray(cdist(states, points))
+    return _finite(np.asarray(cdist(states, points, "minkowski", p=norm)), norm)
+
+
+def nearest_points(tree: cKDTree, states: Floats, ranks: list[int], norm: float = 2.0) -> tuple[Floats, Integers]:
+    """Return the distances to the nearest points of a tree, of these ranks, and their places, (n_states, n_ranks)."""
+    distances, places = tree.query(states, k=ranks, p=norm)
+    return _finite(distances, norm), places
+
+
+def _finite(distances: Floats, norm: float) -> Floats:
+    if norm != 2 and not np.isfinite(distances).all():
+        raise ValueError(
+            f"States are so far apart that their distances overflow with norm={norm:g}. Use scaling='std' or norm=2."
+        )
+    return distances
+
+
 def log_ratio(z: Floats, z_ref: Floats, profile: Profile) -> Floats:
     """Return log phi(z) - log phi(z_ref) without cancellation; where phi(z_ref) is 0, only z_ref itself counts."""
     if profile == "exponential":
         return z_ref - z
     if profile == "gaussian":
         return 0.5 * (z_ref - z) * (z_ref + z)
+    if profile == "uniform":
+        return np.where(z <= np.maximum(z_ref, RADIUS), 0.0, -np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_value, log_ref = np.log(_call(profile, z)), np.log(_call(profile, z_ref))
         difference = log_value - log_ref
@@ -183,6 +239,8 @@ def log_profile(z: Floats, profile: Profile) -> Floats:
         return -z
     if profile == "gaussian":
         return -0.5 * z * z
+    if profile == "uniform":
+        return np.where(z <= RADIUS, 0.0, -np.inf)
     with np.errstate(divide="ignore"):
         return np.log(_call(profile, z))
 
@@ -203,6 +261,17 @@ def check_width(width: Any, name: str) -> float | Floats:
             f"{name} must be a finite number above 0, or one for each representative state, but it is {width!r}."
         )
     return widths.copy()
+
+
+def check_norm(norm: Any) -> float:
+    """Return p of a Minkowski norm: a number from 1 to 16, or infinity."""
+    number = np.inf if isinstance(norm, (float, np.floating)) and norm == np.inf else positive(norm, "norm")
+    if not (1 <= number <= LARGEST_NORM or number == np.inf):
+        raise ValueError(
+            f"norm must be a number from 1 to {LARGEST_NORM:g}, or infinity, but it is {norm!r}. Below 1 it is no "
+            f"norm; above {LARGEST_NORM:g}, powers of small distances underflow, and infinity is nearly the same."
+        )
+    return number
 
 
 def check_profile(profile: Any) -> None:

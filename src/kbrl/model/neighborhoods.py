@@ -23,7 +23,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.model.basis import Basis, Samples, for_each_action
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
+from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio, nearest_points
 
 _CHUNK_ROWS = 2**19  # bounds the memory of the search trees without growing many small ones
 NEIGHBORS_STAY = (
@@ -332,12 +332,13 @@ def nearest_with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple
     """
     order, n_samples = basis.search_order, len(samples.rewards)
     reps = basis.reps[order]
-    distances, places = _search(cKDTree(samples.states), reps, min(n_neighbors + 1, n_samples))
+    norm = basis.sample_kernel.norm
+    distances, places = _search(cKDTree(samples.states), reps, min(n_neighbors + 1, n_samples), norm)
     counts = np.ones(distances.shape)
     if n_samples > n_neighbors:
         tied = distances[:, n_neighbors] <= distances[:, n_neighbors - 1]
         if tied.any():
-            found = _search_again(samples, reps[tied], n_neighbors)
+            found = _search_again(samples, reps[tied], n_neighbors, norm)
             blank = (np.inf, 0, 0.0)
             wide = [_widened(f, found[0].shape[1], b) for f, b in zip((distances, places, counts), blank)]
             for field, more, value in zip(wide, found, blank):
@@ -349,9 +350,8 @@ def nearest_with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple
     return distances[back], places[back], counts[back]
 
 
-def _search(tree: cKDTree, points: Floats, n_neighbors: int) -> tuple[Floats, Integers]:
-    distances, places = tree.query(points, k=[*range(1, n_neighbors + 1)])
-    return distances, places
+def _search(tree: cKDTree, points: Floats, n_neighbors: int, norm: float) -> tuple[Floats, Integers]:
+    return nearest_points(tree, points, [*range(1, n_neighbors + 1)], norm)
 
 
 def _widened(field: Any, width: int, value: float) -> Any:
@@ -363,13 +363,13 @@ def _widened(field: Any, width: int, value: float) -> Any:
     return wide
 
 
-def _search_again(samples: Samples, reps: Floats, n_neighbors: int) -> tuple[Floats, Integers, Floats]:
+def _search_again(samples: Samples, reps: Floats, n_neighbors: int, norm: float) -> tuple[Floats, Integers, Floats]:
     """Search among different samples, until the last neighbour found is farther than the mu-th for every state."""
     rows, multiplicities = _thin_out(samples)
     tree, reach = cKDTree(samples.states[rows]), n_neighbors
     while True:
         reach = min(2 * reach, len(rows))
-        distances, places = _search(tree, reps, reach)
+        distances, places = _search(tree, reps, reach, norm)
         is_tied = distances[:, -1] <= distances[:, min(n_neighbors, reach) - 1]
         if reach == len(rows) or not is_tied.any():
             return distances, rows[places], multiplicities[places]

@@ -2,7 +2,8 @@
 
 The error bound of proposition 3 shrinks with the largest distance from a next state to its nearest
 representative state.  k-means, the paper's choice, keeps the mean squared distance small; farthest points
-and covers keep the largest one small.  Points are in scaled coordinates; no result has a row twice.
+and covers keep the largest one small; the means of a mixture of Gaussians follow the density.  Points are in scaled
+coordinates; no result has a row twice.  Distances are Euclidean, except where a cover is given another norm.
 
 Paper: sections 4.3 and 6.2 ("KBSF's configuration"); the on-line growth rule is in section 5.
 """
@@ -15,20 +16,31 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, one_of, positive, whole
+from kbrl.model.basis import one_blas_thread
+from kbrl.model.kernels import blocks, distances_between, nearest_points
 
-WAYS = ("k-means", "random", "grid", "farthest", "cover")
+WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
 
 # k-means: points for each centre in the sample (fewer beyond the limit), Lloyd steps, the relative gain that each must
 # bring, passes to find a start (4 to 7 are usual).  Measured: with all points the mean squared distance is 1 to 3 %
 # smaller, with two more steps at most 1 %.
 _SAMPLE_PER_REP, _LEAST_SAMPLE_PER_REP, _SAMPLE_LIMIT = 50, 10, 500_000
 _STEPS, _LEAST_GAIN, _PASSES = 8, 0.005, 20
+# Mixtures: the most steps, the gain in log-likelihood per point that each must bring, and what keeps a component from
+# shrinking to a point, in relation to the sample's variance; both as in scikit-learn, in whose place ours stands.
+_EM_STEPS, _LEAST_LIKELIHOOD_GAIN, _LEAST_VARIANCE, _EM_ENTRIES = 100, 1e-3, 1e-6, 2**21
 # Farthest points: neighbouring points that are looked at, or passed over, together.
 _BLOCK = 64
 
 
 def choose(
-    points: Floats, how: str, n_reps: int | None, rng: np.random.Generator, *, cover_distance: float | None = None
+    points: Floats,
+    how: str,
+    n_reps: int | None,
+    rng: np.random.Generator,
+    *,
+    cover_distance: float | None = None,
+    norm: float = 2.0,
 ) -> Floats:
     """Choose representative states, (m, n_dims), and say so if they are not what was asked for.
 
@@ -36,7 +48,7 @@ def choose(
     """
     one_of(how, WAYS, "reps")
     if how == "cover":
-        reps, remark = _choose_cover(points, cover_distance, n_reps)
+        reps, remark = _choose_cover(points, cover_distance, n_reps, norm)
     elif how == "grid":
         reps, remark = _choose_grid(points, whole(n_reps, "n_reps"))
     else:
@@ -47,14 +59,14 @@ def choose(
     return reps
 
 
-def _choose_cover(points: Floats, distance: float | None, n_reps: int | None) -> tuple[Floats, str]:
+def _choose_cover(points: Floats, distance: float | None, n_reps: int | None, norm: float) -> tuple[Floats, str]:
     if distance is None:
         raise ValueError("reps='cover' needs cover_distance, but it is None. Pass a distance in scaled units, say 0.5.")
     distance = positive(distance, "cover_distance")
     if n_reps is None:
-        return cover(points, distance), ""
+        return cover(points, distance, norm=norm), ""
     n_reps = whole(n_reps, "n_reps")
-    reps = cover(points, distance, max_reps=n_reps + 1)
+    reps = cover(points, distance, max_reps=n_reps + 1, norm=norm)
     remark = (
         f"cover_distance={distance:g} needs more than n_reps={n_reps} representative states: "
         f"using {n_reps}, and some next states are farther than that from all of them."
@@ -73,7 +85,7 @@ def _choose_grid(points: Floats, n_reps: int) -> tuple[Floats, str]:
 def _choose_number(points: Floats, how: str, n_reps: int, rng: np.random.Generator) -> tuple[Floats, str]:
     distinct = _first_distinct(points, n_reps + 1)
     if len(distinct) > n_reps:
-        ways = {"k-means": k_means, "random": random_points, "farthest": farthest_points}
+        ways = {"k-means": k_means, "random": random_points, "farthest": farthest_points, "mixture": mixture_means}
         return ways[how](points, n_reps, rng), ""
     m = len(distinct)
     remark = f"n_reps={n_reps}, but the next states have only {m} distinct values: using {m} representative states."
@@ -139,27 +151,111 @@ def farthest_points(points: Floats, n_reps: int, rng: np.random.Generator) -> Fl
     return _filled(points[chosen], points, n_reps)
 
 
-def cover(points: Floats, distance: float, *, start: Floats | None = None, max_reps: int | None = None) -> Floats:
+def cover(
+    points: Floats,
+    distance: float,
+    *,
+    start: Floats | None = None,
+    max_reps: int | None = None,
+    norm: float = 2.0,
+) -> Floats:
     """Go through the points in order and add each that is farther than ``distance`` from all present ones.
 
     ``start`` are those present before, and the first rows of the result.  The paper grows its model like this.
+    Distances are by the Minkowski norm of order ``norm``.
     """
     points = _rows(points)
     reps = np.empty((0, points.shape[1])) if start is None else _rows(start)
     limit = len(reps) + len(points) if max_reps is None else max_reps
-    return _grow(points, np.full(len(points), float(distance) ** 2), reps, limit)
+    if norm == 2:
+        return _grow(points, np.full(len(points), float(distance) ** 2), reps, limit)
+    return _cover_by_norm(points, float(distance), reps, limit, norm)
+
+
+def _cover_by_norm(points: Floats, distance: float, reps: Floats, limit: int, norm: float) -> Floats:
+    """The same as `_grow`, a point at a time: few become representative states, so only these cost a pass."""
+    near = np.zeros(len(points), dtype=bool)
+    if len(reps):
+        near = nearest_points(cKDTree(reps), points, [1], norm)[0][:, 0] <= distance
+    added: list[Floats] = []
+    while not near.all() and len(reps) + len(added) < limit:
+        first = int(np.argmin(near))
+        added.append(points[first])
+        near[: first + 1] = True
+        near[first:] |= distances_between(points[first:], points[first : first + 1], norm)[:, 0] <= distance
+    return np.concatenate([reps, *(row[None] for row in added)])
 
 
 def k_means(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
     """Return the centres of clusters with a small mean squared distance, by Lloyd steps on a random sample."""
     points = _rows(points)
-    order = rng.permutation(len(points))
+    sample = _sample(points, n_reps, rng)
+    return _within(_lloyd(sample, _k_means_start(sample, n_reps, rng)), sample, points, n_reps)
+
+
+def mixture_means(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
+    """Return the means of a mixture of Gaussians fitted to a random sample: EM, starting from k-means.
+
+    Each component has a variance of its own in each variable (a diagonal covariance).
+    """
+    points = _rows(points)
+    sample = _sample(points, n_reps, rng)
+    centre, spread = sample.mean(axis=0), sample.std(axis=0)
+    spread[spread == 0] = 1.0
+    start = _lloyd(sample, _k_means_start(sample, n_reps, rng))
+    with one_blas_thread():  # the same means whatever the number of threads
+        means = _expectation_maximization((sample - centre) / spread, (start - centre) / spread)
+    return _within(centre + means * spread, sample, points, n_reps)
+
+
+def _sample(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
+    """Draw as many points as clusters of this number need, in random order."""
     size = max(_LEAST_SAMPLE_PER_REP * n_reps, min(_SAMPLE_PER_REP * n_reps, _SAMPLE_LIMIT))
-    sample = points[order[:size]]
-    centres = _lloyd(sample, _k_means_start(sample, n_reps, rng))
-    # rounding may put a mean outside of its points
-    centres = np.clip(centres, sample.min(axis=0), sample.max(axis=0))
-    return _filled(centres, points, n_reps)
+    return points[rng.permutation(len(points))[:size]]
+
+
+def _within(centres: Floats, sample: Floats, points: Floats, n_reps: int) -> Floats:
+    """Return different centres, none of which rounding has put outside of its points."""
+    return _filled(np.clip(centres, sample.min(axis=0), sample.max(axis=0)), points, n_reps)
+
+
+def _expectation_maximization(sample: Floats, means: Floats) -> Floats:
+    """Return the means of a mixture that starts as the points nearest to each of the means."""
+    nearest = cKDTree(means).query(sample)[1]
+    counts: Floats = np.bincount(nearest, minlength=len(means)).astype(np.float64)
+    first, second = np.zeros_like(means), np.zeros_like(means)
+    np.add.at(first, nearest, sample)
+    np.add.at(second, nearest, sample**2)
+    before = -np.inf
+    for _ in range(_EM_STEPS):
+        shares = counts + 10 * np.finfo(np.float64).eps  # a component may have lost all its points
+        means = first / shares[:, None]
+        variances = np.maximum(second / shares[:, None] - means**2, 0.0) + _LEAST_VARIANCE
+        counts, first, second, likelihood = _expected_sums(sample, means, variances, np.log(shares / shares.sum()))
+        if likelihood - before < _LEAST_LIKELIHOOD_GAIN:
+            break
+        before = likelihood
+    return means
+
+
+def _expected_sums(
+    sample: Floats, means: Floats, variances: Floats, log_shares: Floats
+) -> tuple[Floats, Floats, Floats, float]:
+    """Return the sums of 1, x and x^2 that belong to each component, and the mean log-likelihood."""
+    counts, first, second, total = np.zeros(len(means)), np.zeros_like(means), np.zeros_like(means), 0.0
+    constant = log_shares - 0.5 * (np.log(2 * np.pi * variances) + means**2 / variances).sum(axis=1)
+    for rows in blocks(len(sample), max(1, _EM_ENTRIES // len(means))):
+        x = sample[rows]
+        logs = constant + x @ (means / variances).T - 0.5 * x**2 @ (1 / variances).T
+        largest = logs.max(axis=1, keepdims=True)
+        belongs = np.exp(logs - largest)
+        sums = belongs.sum(axis=1, keepdims=True)
+        belongs /= sums
+        counts += belongs.sum(axis=0)
+        first += belongs.T @ x
+        second += belongs.T @ x**2
+        total += float((largest + np.log(sums)).sum())
+    return counts, first, second, total / len(sample)
 
 
 def _k_means_start(sample: Floats, n_reps: int, rng: np.random.Generator) -> Floats:

@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats, Integers
 from kbrl.model.compiled import FARTHEST
-from kbrl.model.kernels import Kernel, KernelAt, normalized
+from kbrl.model.kernels import Kernel, KernelAt, nearest_points, normalized
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class SampleWeights:
         """Return distances and places of the nearest groups, until the last is farther than the mu-th sample."""
         n_groups, reach = len(self._counts), min(n_neighbors + 1, len(self._counts))
         while True:
-            distances, groups = self._tree.query(states, k=[*range(1, reach + 1)])
+            distances, groups = nearest_points(self._tree, states, [*range(1, reach + 1)], self.kernel.norm)
             up_to = np.cumsum(self._counts[groups], axis=1)
             place = (up_to >= n_neighbors).argmax(axis=1)
             last = np.take_along_axis(distances, place[:, None], axis=1)[:, 0]

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.spatial.distance import cdist
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import one_of
@@ -219,7 +218,7 @@ class KernelSums:
             self._move_reference(action, nearest)
             compiled.sample_values(z, nearest, samples.rewards, weight, reward_sum, kernel.shape)
             return
-        z[:] = np.minimum(cdist(samples.states, kernel.points) * kernel.inverse_widths, FARTHEST)
+        z[:] = kernel.in_widths(samples.states)
         self._move_reference(action, np.minimum(nearest, z.min(axis=0)))
         z[:] = np.exp(log_ratio(z, self.nearest[action], kernel.kernel.profile))
         weight += z.sum(axis=0)

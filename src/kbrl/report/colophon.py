@@ -27,6 +27,7 @@ MEANINGS = {
     "scaling": "what each state variable is divided by",
     "random_state": "seed of the random choices",
     "profile": "shape of the kernels",
+    "norm": "how distances are measured; 2: Euclidean",
     "cover_distance": "how far apart representative states of a cover are",
     "grow_distance": "how far off a state becomes a new representative state",
     "grow_below": "kernel value below which a state becomes one",
@@ -37,6 +38,7 @@ MEANINGS = {
     "q_function": "whether answers come from representative states or from samples",
     "solver": "how the small model is solved",
     "tolerance": "how exactly it is solved",
+    "sweeps": "applications of the Bellman operator, if it is not solved to the end",
     "n_jobs": "number of threads; none: one a core",
 }
 
@@ -44,8 +46,9 @@ MEANINGS = {
 def solver(facts: Facts) -> Markup:
     """Say how well the reduced model was solved."""
     solution, reduced = facts.model.solution_, facts.model._fitted
+    method = method_for(reduced.mdp) if reduced.solver == "auto" else reduced.solver
     rows = [
-        ("Method", method_for(reduced.mdp) if reduced.solver == "auto" else reduced.solver),
+        ("Method", method if reduced.sweeps is None else "value iteration, a fixed number of sweeps"),
         ("Converged", "yes" if solution.converged else "no"),
         ("Iterations", count(int(solution.iterations))),
         ("Residual", f"{solution.residual:.3g}"),

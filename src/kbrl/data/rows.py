@@ -6,7 +6,7 @@ counts as an end unless another column says that the row was cut.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -181,10 +181,11 @@ def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
     for flag in (columns.terminated, columns.truncated, columns.done):
         if flag is not None:
             cells = cast(Numbers, batch[flag])
-            yield from _found("bad_flag", flag, np.isnan(cells.values), cells.sample or "nothing")
+            yield from _found("bad_flag", flag, np.isnan(cells.values), cells.quote)
     for label, fault in ((columns.action, "missing_action"), (columns.episode, "missing_episode")):
         if label is not None:
-            yield from _found(fault, label, np.asarray(cast(Labels, batch[label]).codes < 0), "nothing")
+            missing = np.asarray(cast(Labels, batch[label]).codes < 0)
+            yield from _found(fault, label, missing, lambda row: "nothing")
 
 
 def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
@@ -194,11 +195,13 @@ def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Itera
     missing = np.isnan(values).any(axis=1) & ~odd & ~spared
     too_large = np.abs(values) > LARGEST_NUMBER
     infinite = np.asarray(too_large.any(axis=1))
-    yield from _found("not_a_number", name, odd, repr(cells.sample))
-    yield from _found(f"missing_{role}", name, missing, "nan")
-    if role != "step" and infinite.any():
+    yield from _found("not_a_number", name, odd, cells.quote)
+    yield from _found(f"missing_{role}", name, missing, lambda row: "nan")
+    if role != "step":
         rule = f"numbers must be finite and at most {LARGEST_NUMBER:g} in size"
-        yield Problem(f"infinite_{role}", name, infinite, f"{values[too_large][0]:g} ({rule})")
+        yield from _found(
+            f"infinite_{role}", name, infinite, lambda row: f"{values[row][too_large[row]][0]:g} ({rule})"
+        )
 
 
 def is_usable(numbers: Floats) -> Booleans:
@@ -206,6 +209,6 @@ def is_usable(numbers: Floats) -> Booleans:
     return np.asarray(np.abs(numbers) <= LARGEST_NUMBER)
 
 
-def _found(fault: str, column: str, bad: Booleans, sample: str) -> Iterator[Problem]:
+def _found(fault: str, column: str, bad: Booleans, quote: Callable[[int], str]) -> Iterator[Problem]:
     if bad.any():
-        yield Problem(fault, column, bad, sample)
+        yield Problem(fault, column, bad, quote(int(np.argmax(bad))))

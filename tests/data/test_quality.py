@@ -259,7 +259,9 @@ def test_words_in_a_text_file_are_counted_with_their_rows(tmp_path):
     found = {fault.name: fault for fault in check_log(tmp_path / "log.csv").faults}
     assert found["not_a_number"].rows == (3, 70)
     assert found["missing_state"].rows == (5,)
-    with pytest.raises(LogError, match=r"'observation_x' has 2 faulty cells .* the first is row 3: 'n.a.'"):
+    with pytest.raises(
+        LogError, match=r"'observation_x' has at least 2 faulty cells .* the first is line 5 of .*: 'n.a.'"
+    ):
         load_log(tmp_path / "log.csv")
 
 
@@ -302,8 +304,14 @@ def test_a_file_without_rows_is_no_border(tmp_path):
 
 def test_a_number_that_is_too_large_is_named_with_the_limit():
     (fault,) = check_log(good(**put("reward", 9, -1e300))).faults
-    assert "the first is row 9: -1e+300 (numbers must be finite and at most 1e+100 in size)" in fault.message
-    with pytest.raises(LogError, match=r"the first is row 9: -1e\+300 \(numbers must be finite and at most 1e\+100"):
+    assert (
+        "the first is row 10 (counting from 1): -1e+300 (numbers must be finite and at most 1e+100 in size)"
+        in fault.message
+    )
+    with pytest.raises(
+        LogError,
+        match=r"the first is row 10 \(counting from 1\): -1e\+300 \(numbers must be finite and at most 1e\+100",
+    ):
         load_log(good(**put("reward", 9, -1e300)))
     assert load_log(good(**put("reward", 9, 1e100))).rewards.max() == 1e100
 

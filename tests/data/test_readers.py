@@ -308,3 +308,12 @@ def test_any_case_of_true_and_false_counts_as_a_number(tmp_path, true, false):
     (tmp_path / "log.csv").write_text(f"obs,action,reward,done\n{true},a,{false},0\n{false},b,{true},1\n")
     log = load_log(tmp_path / "log.csv")
     assert (log.states.tolist(), log.rewards.tolist()) == ([[1.0], [0.0]], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("word", ["yes", "no", "t", "F"])
+def test_words_that_are_flags_are_no_numbers_but_flags(tmp_path, word):
+    (tmp_path / "log.csv").write_text(f"obs,action,reward,done\n1,a,0,{word}\n0,b,1,yes\n")
+    assert load_log(tmp_path / "log.csv").terminals.tolist()[-1]
+    (tmp_path / "log.csv").write_text(f"obs,action,reward,done\n{word},a,0,0\n0,b,1,1\n")
+    with pytest.raises(LogError, match=f"the first is line 2 of .*: '{word}'"):
+        load_log(tmp_path / "log.csv")

@@ -27,6 +27,7 @@ from kbrl.data.cells import (
     refuse_struct,
 )
 from kbrl.data.faults import LogError
+from kbrl.data.places import Place
 
 _BUFFER = 1 << 20  # bytes of a column that are fetched at a time
 
@@ -55,6 +56,11 @@ class ParquetTable:
         with refusing(self.path), self._open() as file:
             for batch in file.iter_batches(batch_size=n_rows, **options):
                 yield converted(batch, kinds)
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the numbers of some rows in the whole file."""
+        first = sum(self.row_group_sizes()[: self._row_groups[0]]) if self._row_groups else 0
+        return [Place("row", first + row + 1) for row in rows]
 
     def row_group_sizes(self) -> list[int]:
         """Return the number of rows of each row group."""

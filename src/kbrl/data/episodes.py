@@ -18,7 +18,7 @@ from kbrl.checks import whole
 from kbrl.data.action_labels import find_label
 from kbrl.data.cells import Kind, Labels, Numbers
 from kbrl.data.columns import Columns, resolve
-from kbrl.data.faults import LogError
+from kbrl.data.faults import PLACE, LogError
 from kbrl.data.labels import ActionSet, TextType, as_type, label_array
 from kbrl.data.readers import Table, batch_length, open_table, regrouped
 from kbrl.data.rows import Problem, Rows, read_rows
@@ -50,7 +50,7 @@ class Log:
         stitcher = _Stitcher(self)
         n_given = 0
         for rows in read_rows(self.table, self.columns, chunk_rows, self.episode_type):
-            refuse_problems(rows.problems, rows.first, len(rows))
+            refuse_problems(rows.problems, rows.first, self.table)
             for numbers, chunk in stitcher.add(rows):
                 n_given += len(chunk)
                 yield numbers, chunk
@@ -88,18 +88,19 @@ def load_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
     return join(list(read_log(source, columns=columns, actions=actions)))
 
 
-def refuse_problems(problems: Sequence[Problem], first: int, n_rows: int) -> None:
-    """Raise the first thing that is wrong with the cells of some rows, of which ``first`` is the first."""
+def refuse_problems(problems: Sequence[Problem], first: int, table: Table) -> None:
+    """Raise the first thing that is wrong with the cells of some rows of a table, of which ``first`` is the first."""
     if not problems:
         return
     problem = min(problems, key=lambda found: int(np.argmax(found.bad)))
-    row = first + int(np.argmax(problem.bad))
+    n_bad = int(problem.bad.sum())
     raise LogError(
         problem.name,
-        f"{problem.column!r} has {int(problem.bad.sum())} faulty cells in rows {first} to {first + n_rows - 1} "
-        f"({problem.name}); the first is row {row}: {problem.sample}.",
+        f"{problem.column!r} has at least {n_bad} faulty {'cell' if n_bad == 1 else 'cells'} ({problem.name}); the "
+        f"first is {PLACE}: {problem.sample}.",
         rows=(first + np.flatnonzero(problem.bad)).tolist(),
         columns=[problem.column],
+        table=table,
     )
 
 
@@ -166,7 +167,7 @@ def scan(table: Table, columns: Columns) -> Scan:
         kinds[cast(str, columns.step)] = "numbers"
     if columns.episode is not None and (needs_steps or table.is_text):
         kinds[columns.episode] = "labels"
-    for batch in regrouped(table.batches(kinds, CHUNK_ROWS), CHUNK_ROWS):
+    for batch in regrouped(table, kinds, CHUNK_ROWS):
         labels = cast(Labels, batch[columns.action])
         codes, counts = labels.taken()
         taken.see([labels.values[code] for code in codes], counts)
@@ -269,10 +270,11 @@ class _Stitcher:
         row = self._first + place + 1
         raise LogError(
             name,
-            f"Steps must rise within an episode where next states are taken from the next row, but row {row} has step "
+            f"Steps must rise within an episode where next states are taken from the next row, but {PLACE} has step "
             f"{steps[place + 1]:g} after {steps[place]:g}.",
             rows=[row],
             columns=[cast(str, self._log.columns.step)],
+            table=self._log.table,
         )
 
     def _refuse_returns(self, rows: Rows) -> None:
@@ -282,9 +284,10 @@ class _Stitcher:
             raise LogError(
                 "split_episode",
                 f"The rows of an episode must follow each other where next states are taken from the next row, but "
-                f"episode {cast(Array, rows.episodes)[returned[0]]} starts again at row {row}.",
+                f"episode {cast(Array, rows.episodes)[returned[0]]} starts again at {PLACE}.",
                 rows=[row],
                 columns=[cast(str, self._log.columns.episode)],
+                table=self._log.table,
             )
 
     def _made(

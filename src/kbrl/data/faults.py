@@ -5,11 +5,14 @@ The reader raises a fault that stops learning as a LogError; the check collects 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from kbrl.data.places import Place, places_of
+
 SHOWN_ROWS = 5  # the first rows at fault that a record names
+PLACE = "<place of the first row>"  # stands for it in a message until the table says where that is
 
 _CELLS = "Drop or repair these rows."
 _TOO_LARGE = "Drop or repair these rows, or change the units."
@@ -74,14 +77,20 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
 class LogError(ValueError):
     """A log cannot be learnt from; ``fault`` says why in the words of the check."""
 
-    def __init__(self, name: str, message: str, *, rows: Sequence[int] = (), columns: Sequence[str] = ()) -> None:
-        self.fault = make_fault(name, message, rows=rows, columns=columns)
-        super().__init__(f"{message} {self.fault.advice}")
+    def __init__(
+        self, name: str, message: str, *, rows: Sequence[int] = (), columns: Sequence[str] = (), table: Any = None
+    ) -> None:
+        (self.fault,) = located([make_fault(name, message, rows=rows, columns=columns)], table)
+        super().__init__(f"{self.fault.message} {self.fault.advice}")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong with a log; rows are counted from 0 over the whole log, without headers."""
+    """One thing that is wrong with a log.
+
+    ``rows`` are for programs: counted from 0 over the whole log, without headers.  ``places`` are the same rows for
+    people: the line of a text file, of which line 1 is the header, or else the number of the row, counted from 1.
+    """
 
     name: str
     count: int
@@ -91,10 +100,12 @@ class Fault:
     stops_learning: bool
     message: str
     advice: str
+    places: tuple[Place, ...] = ()  # of these rows
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as what JSON can hold."""
-        return asdict(self) | {"rows": list(self.rows), "columns": list(self.columns)}
+        listed = {"rows": list(self.rows), "columns": list(self.columns), "places": list(map(str, self.places))}
+        return asdict(self) | listed
 
 
 def make_fault(
@@ -112,3 +123,16 @@ def make_fault(
     stops_learning = stops_learning if stops is None else stops
     first = tuple(int(row) for row in rows[:SHOWN_ROWS])
     return Fault(name, int(count), unit, first, tuple(columns), stops_learning, message, advice)
+
+
+def located(faults: Iterable[Fault], table: Any) -> list[Fault]:
+    """Return the faults with the places of their rows in a table; it is looked through once for all of them."""
+    faults = list(faults)
+    unknown = sorted({row for fault in faults if not fault.places for row in fault.rows})
+    places = dict(zip(unknown, places_of(table, unknown)))
+    return [fault if fault.places else _at(fault, [places[row] for row in fault.rows]) for fault in faults]
+
+
+def _at(fault: Fault, places: list[Place]) -> Fault:
+    message = fault.message.replace(PLACE, str(places[0]), 1) if places else fault.message
+    return replace(fault, message=message, places=tuple(places))

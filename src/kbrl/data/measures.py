@@ -14,7 +14,7 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Integers
 from kbrl.data.action_labels import find_label
 from kbrl.data.columns import Columns
-from kbrl.data.faults import SHOWN_ROWS, Fault, LogError, make_fault
+from kbrl.data.faults import PLACE, SHOWN_ROWS, Fault, LogError, make_fault
 from kbrl.data.labels import ActionSet, label_array
 from kbrl.data.rows import Rows, is_usable
 
@@ -57,7 +57,7 @@ class CellMeasure:
     def faults(self) -> Iterator[Fault]:
         """Yield a fault for each column and kind of cell."""
         for (name, column), (tally, sample) in self._found.items():
-            message = f"{column!r}: {tally.count} cells, the first is row {tally.rows[0]}: {sample}."
+            message = f"{column!r}: {tally.count} cells, the first is {PLACE}: {sample}."
             yield make_fault(name, message, count=tally.count, rows=tally.rows, columns=[column])
         if self._both.count:
             message = f"{self._both.count} rows are both terminated and truncated."
@@ -149,7 +149,7 @@ class RewardMeasure:
             far = sorted(row for size, first in self._rows.items() if size > usual + OUTLIER_DOUBLINGS for row in first)
             message = (
                 f"{count} rewards before an end are at least {2**OUTLIER_DOUBLINGS} times as large as the usual one, "
-                f"which is about {2.0 ** (usual - self._ZERO):.2g}; the first is row {far[0]}."
+                f"which is about {2.0 ** (usual - self._ZERO):.2g}; the first is {PLACE}."
             )
             yield make_fault("reward_outliers", message, count=count, rows=far, columns=[self._column])
 

@@ -13,7 +13,7 @@ from typing import Any
 from kbrl.checks import whole
 from kbrl.data.columns import Columns, resolve
 from kbrl.data.episodes import CHUNK_ROWS, Mapped
-from kbrl.data.faults import CATALOGUE, Fault, LogError, make_fault
+from kbrl.data.faults import CATALOGUE, Fault, LogError, located, make_fault
 from kbrl.data.measures import ActionMeasure, CellMeasure, RewardMeasure, VariableMeasure
 from kbrl.data.readers import Table, open_table
 from kbrl.data.rows import read_rows
@@ -81,7 +81,9 @@ class _Check:
         faults += self._of_the_whole(faults)
         places = list(CATALOGUE)
         unique = {(fault.name, fault.columns): fault for fault in faults}.values()
-        ordered = sorted(unique, key=lambda fault: (not fault.stops_learning, places.index(fault.name)))
+        ordered = sorted(
+            located(unique, self._table), key=lambda fault: (not fault.stops_learning, places.index(fault.name))
+        )
         counts = self._succession.n_episodes, self._succession.n_transitions
         unused = tuple(name for name in self._table.names if name not in self._columns.used())
         return Report(tuple(ordered), self._n_rows, *counts, self._actions.counts, self._columns, unused)

@@ -69,7 +69,7 @@ def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = N
         raise LogError("no_order", "The log has no next states, and nothing tells where its episodes end.")
     numbering = _Numbering()
     first = 0
-    for batch in regrouped(table.batches(kinds_of(columns), n_rows), n_rows):
+    for batch in regrouped(table, kinds_of(columns), n_rows):
         rows = _rows_of(batch, columns, first, numbering, episode_type)
         yield replace(rows, borders=borders_in(table, first, len(rows)))
         first += len(rows)

@@ -13,7 +13,7 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.columns import Columns
 from kbrl.data.episodes import EpisodeMemory
-from kbrl.data.faults import Fault, make_fault
+from kbrl.data.faults import PLACE, Fault, make_fault
 from kbrl.data.measures import Tally
 from kbrl.data.readers import Border
 from kbrl.data.rows import Rows, is_usable
@@ -119,7 +119,7 @@ class SuccessionMeasure:
             if tally.count:
                 stops = False if name in _ORDER and self._columns.next_state else None
                 unit = "episodes" if name in ("tiny_episodes", "unfinished_episodes") else "rows"
-                message = _MESSAGES[name].format(count=tally.count, row=tally.rows[0])
+                message = _MESSAGES[name].format(count=tally.count, place=PLACE)
                 yield make_fault(name, message, count=tally.count, unit=unit, rows=tally.rows, stops=stops)
         yield from self._lengths.faults()
         if self._columns.step is None or not self._are_whole:  # else rows are joined only where the steps go on
@@ -128,14 +128,14 @@ class SuccessionMeasure:
 
 _ORDER = ("duplicate_steps", "unsorted_steps", "split_episode")
 _MESSAGES = {
-    "duplicate_steps": "{count} rows repeat the step of the row before them; the first is row {row}.",
-    "unsorted_steps": "{count} rows have an earlier step than the row before them; the first is row {row}.",
-    "missing_steps": "After {count} rows steps are missing; the first is row {row}.",
-    "split_episode": "{count} times an episode starts again that had been left; the first is row {row}.",
-    "rows_after_end": "{count} rows follow an end within the same episode; the first is row {row}.",
-    "next_state_mismatch": "The next state of {count} rows is not the state of the row after; the first is row {row}.",
-    "unfinished_episodes": "{count} episodes stop without terminated or truncated; the first at row {row}.",
-    "tiny_episodes": "{count} episodes have a single row; the first is row {row}.",
+    "duplicate_steps": "{count} rows repeat the step of the row before them; the first is {place}.",
+    "unsorted_steps": "{count} rows have an earlier step than the row before them; the first is {place}.",
+    "missing_steps": "After {count} rows steps are missing; the first is {place}.",
+    "split_episode": "{count} times an episode starts again that had been left; the first is {place}.",
+    "rows_after_end": "{count} rows follow an end within the same episode; the first is {place}.",
+    "next_state_mismatch": "The next state of {count} rows is not the state of the row after; the first is {place}.",
+    "unfinished_episodes": "{count} episodes stop without terminated or truncated; the first at {place}.",
+    "tiny_episodes": "{count} episodes have a single row; the first is {place}.",
 }
 
 
@@ -162,7 +162,7 @@ class JoinedFiles:
         count, rows = self._tally.count, self._tally.rows
         message = (
             f"At {count} borders of files the last row of one file takes its next state from the first row of the "
-            f"other; the first is between {self._first.before} and {self._first.after}, at row {rows[0]}."
+            f"other; the first is between {self._first.before} and {self._first.after}, at {PLACE}."
         )
         yield make_fault("episode_across_files", message, count=count, unit="borders", rows=rows)
 

@@ -268,7 +268,7 @@ def test_faults_that_stop_learning_are_said_and_point_at_check(folder, capsys, t
     assert status == 1
     assert words in message
     assert "kbrl check bad.csv" in message
-    assert len(message.strip().splitlines()) == 1
+    assert len([line for line in message.splitlines() if "rows are left out" not in line]) == 1
     assert sorted(os.listdir()) == ["bad.csv", "log.csv"]
 
 

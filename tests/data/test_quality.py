@@ -126,6 +126,9 @@ CASES = {
     "an episode in two pieces": (reordered(SPLIT), {}, "split_episode", 1, (15,), True),
     "no rows": ({name: column[:0] for name, column in good().items()}, {}, "empty_log", 1, (), True),
     "a step left out": (reordered(np.delete(ROWS, [3, 4])), {}, "missing_steps", 1, (2,), False),
+    "a step left out, and a stride": (reordered(np.delete(ROWS, [3, 4])), {"columns": {"stride": 1}}, "missing_steps", 1, (2,), False),
+    "another stride than is stated": (good(), {"columns": {"stride": 2}}, "too_many_gaps", 108, (), True),
+    "a stride with a unit for numbers": (good(), {"columns": {"stride": "1 day"}}, "wrong_stride", 1, (), True),
     "both flags": (good(**put("truncated", 9, True)), {}, "both_flags", 1, (9,), False),
     "rows after an end": (good(**put("terminated", 4, True)), {}, "rows_after_end", 1, (5,), False),
     "a time limit as an end": (good(terminated=ALL_ENDS, truncated=0 * ROWS), {}, "time_limit_as_end", 12, (9, 19, 29, 39, 49), False),
@@ -171,6 +174,7 @@ def test_the_fault_is_found_with_its_count_and_rows(case, chunk_rows, tmp_path):
     assert json.loads(json.dumps(report.to_dict()))["stops_learning"] == stops
 
 
+@pytest.mark.filterwarnings("ignore:After .* the step rises", "ignore:.* before a gap")
 @pytest.mark.parametrize("case", CASES)
 def test_a_fault_stops_learning_exactly_if_the_reader_refuses_the_log(case, tmp_path):
     log, options, _, _, _, stops = CASES[case]

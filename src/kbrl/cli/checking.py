@@ -54,6 +54,8 @@ def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:
 
 def _print_faults(report: Report) -> None:
     click.echo(f"{report.n_rows} rows, {report.n_episodes} episodes, {report.n_transitions} transitions.")
+    if report.left_out.total:
+        click.echo(report.left_out.say(report.n_rows))
     if not report.faults:
         click.echo("No faults found.")
         return

@@ -20,6 +20,10 @@ _SORT = (
     "Sort the log by episode and step, and drop repeated rows. If each file numbers its episodes anew, do not sort: "
     "give each episode an identifier of its own."
 )
+_GAPS = (
+    "State another stride, or --stride any if the step only orders the rows; or allow it by --allow-gaps, in Python "
+    "columns={'allow_gaps': True}."
+)
 _CUT = "If each file has episodes of its own, give each episode an identifier of its own; if the log was cut, nothing."
 
 # name: (stops learning, what to do)
@@ -54,6 +58,8 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "duplicate_steps": (True, _SORT),
     "unsorted_steps": (True, _SORT),
     "split_episode": (True, _SORT),
+    "wrong_stride": (True, "State it as --stride 1, as --stride '1 day' for datetimes, or as --stride any."),
+    "too_many_gaps": (True, _GAPS),
     "missing_steps": (False, "Nothing, if few: a row before a gap is left out where it has no next state of its own."),
     "both_flags": (False, "Set truncated to false on real ends: a row with both flags is taken as an end."),
     "rows_after_end": (False, "Give each episode its own identifier, or set terminated on its last row only."),
@@ -117,12 +123,13 @@ def make_fault(
     rows: Sequence[int] = (),
     columns: Sequence[str] = (),
     stops: bool | None = None,
+    advice: str | None = None,
 ) -> Fault:
-    """Return the record of a fault of the catalogue; ``stops`` is given where it depends on the log."""
-    stops_learning, advice = CATALOGUE[name]
+    """Return the record of a fault of the catalogue; ``stops`` and ``advice`` may depend on the log."""
+    stops_learning, usual_advice = CATALOGUE[name]
     stops_learning = stops_learning if stops is None else stops
     first = tuple(int(row) for row in rows[:SHOWN_ROWS])
-    return Fault(name, int(count), unit, first, tuple(columns), stops_learning, message, advice)
+    return Fault(name, int(count), unit, first, tuple(columns), stops_learning, message, advice or usual_advice)
 
 
 def located(faults: Iterable[Fault], table: Any) -> list[Fault]:

@@ -141,7 +141,7 @@ CASES = {
     "an action taken thrice": (good(**put("action", [5, 6, 7], "c")), {}, "rare_action", 1, (), False),
     "an action never taken": (good(), {"actions": ["a", "b", "c"]}, "untried_action", 1, (), False),
     "a single action": (good(action=0 * ROWS), {}, "single_action", 1, (), False),
-    "equal rewards": (good(reward=np.full(N_ROWS, 2.0)), {}, "constant_reward", N_ROWS, (), False),
+    "equal rewards": (good(reward=np.zeros(N_ROWS)), {}, "constant_reward", N_ROWS, (), False),
     "a reward with a slipped point": (good(**put("reward", 33, 9e5)), {}, "reward_outliers", 1, (33,), False),
     "no flags at all": (good(terminated=None, truncated=None), {}, "no_flags", 1, (), False),
     "done without truncated": (good(terminated=None, truncated=None, done=ALL_ENDS), {}, "done_only", 1, (), False),
@@ -344,3 +344,36 @@ def test_every_fault_of_the_catalogue_has_a_case():
 def test_something_else_than_a_log_is_refused():
     with pytest.raises(TypeError, match=r"must be a path, .* a mapping of columns.*, but it is int"):
         check_log(3)
+
+
+def names_of(log):
+    return [fault.name for fault in check_log(log).faults]
+
+
+def test_a_reward_for_every_step_is_no_fault_where_some_episodes_end():
+    per_step = np.ones(N_ROWS)
+    assert names_of(good(reward=per_step)) == []
+    never_ends = good(reward=per_step, terminated=0 * ROWS, truncated=ALL_ENDS)
+    assert names_of(never_ends) == ["constant_reward"]
+    (fault,) = check_log(never_ends).faults
+    assert fault.message == "All rewards are 1, and no row ends an episode."
+    assert fault.advice == "Check the column of rewards: all decisions are worth the same."
+
+
+def bandit(**changes):
+    """One row per episode, terminated."""
+    return good(episode_id=ROWS, step=None, terminated=0 * ROWS + 1, truncated=None, **changes)
+
+
+def test_single_rows_that_are_ends_are_no_tiny_episodes():
+    assert names_of(bandit()) == []
+    assert len(load_log(bandit())) == N_ROWS
+    some = bandit() | {"terminated": (ROWS != 7).astype(int)}
+    (fault,) = [fault for fault in check_log(some).faults if fault.name == "tiny_episodes"]
+    assert (fault.count, fault.rows) == (1, (7,))
+    assert fault.message == "1 episodes have a single row, which is no end; the first is row 8 (counting from 1)."
+
+
+def test_a_constant_reward_of_single_rows_is_a_fault_since_all_returns_are_equal():
+    (fault,) = check_log(bandit(reward=np.full(N_ROWS, 2.0))).faults
+    assert (fault.name, fault.message) == ("constant_reward", "All rewards are 2, and every row ends its episode.")

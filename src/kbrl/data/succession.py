@@ -139,7 +139,7 @@ _MESSAGES = {
     "rows_after_end": "{count} rows follow an end within the same episode; the first is {place}.",
     "next_state_mismatch": "The next state of {count} rows is not the state of the row after; the first is {place}.",
     "unfinished_episodes": "{count} episodes stop without terminated or truncated; the first at {place}.",
-    "tiny_episodes": "{count} episodes have a single row; the first is {place}.",
+    "tiny_episodes": "{count} episodes have a single row, which is no end; the first is {place}.",
 }
 
 
@@ -170,7 +170,7 @@ class JoinedFiles:
 
 
 class EpisodeLengths:
-    """Counts episodes: all of them, the longest, those of one row and those that just stop."""
+    """Counts episodes: all of them, the longest, those of one row that is no end, and those that just stop."""
 
     def __init__(self) -> None:
         self.n_episodes = 0
@@ -195,7 +195,7 @@ class EpisodeLengths:
         self._long.add_rows(last_rows[is_long])
         self._long_ended.add_rows(last_rows[is_long & terminated])
         self._loose.add_rows(last_rows[~terminated & ~truncated])
-        self._tiny.add_rows(last_rows[lengths == 1])
+        self._tiny.add_rows(last_rows[(lengths == 1) & ~terminated])  # an end needs no row after it
         self._start = int(last_rows[-1]) + 1
         self.n_episodes += len(last_rows)
 

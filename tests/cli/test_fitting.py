@@ -255,7 +255,7 @@ def test_words_that_look_like_numbers_stay_words_in_an_update(folder):
     [
         ("", "it has no bytes"),
         ("episode_id,observation_x,action,reward\n", "no row below it"),
-        ("episode_id,observation_x,action,reward\n0,1,go,1\n0,nan,go,1\n", "row 1"),
+        ("episode_id,observation_x,action,reward\n0,1,go,1\n0,nan,go,1\n", "line 3 of bad.csv: nan"),
         ("episode_id,observation_x,action,reward\n0,1,go,1\n0,2,go,high\n", "not_a_number"),
         ("episode_id,observation_x,action,reward\n0,1,go,1\n1,2,go,1\n", "has a next state"),
         ("observation_x,action,reward\n1,go,1\n2,go,1\n", "nothing tells where its episodes end"),
@@ -268,7 +268,7 @@ def test_faults_that_stop_learning_are_said_and_point_at_check(folder, capsys, t
     assert status == 1
     assert words in message
     assert "kbrl check bad.csv" in message
-    assert len(message.strip().splitlines()) == 1
+    assert len([line for line in message.splitlines() if "rows are left out" not in line]) == 1
     assert sorted(os.listdir()) == ["bad.csv", "log.csv"]
 
 

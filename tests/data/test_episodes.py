@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbrl import join
+from kbrl import KbrlWarning, join
 from kbrl.data.episodes import load_log, read_log
 from kbrl.data.faults import LogError
 from kbrl.data.quality import check_log
@@ -63,10 +63,12 @@ def test_done_beside_terminated_says_that_the_episode_was_cut():
     assert load_log(columns).terminals.sum() == 1
 
 
-def test_a_row_before_a_missing_step_is_left_out_whatever_the_stride():
-    steps = [0, 4, 12, 0, 4]
-    log = load_log(table(step=steps, terminated=None, truncated=None))
-    np.testing.assert_array_equal(log.states.ravel(), [1, 4])
+def test_a_row_before_a_missing_step_is_left_out_where_the_stride_is_stated():
+    log, stride = table(step=[0, 4, 12, 0, 4], terminated=None, truncated=None), {"stride": 4, "allow_gaps": True}
+    with pytest.warns(KbrlWarning, match="3 of 5 rows are left out: 1 before a gap"):
+        np.testing.assert_array_equal(load_log(log, columns=stride).states.ravel(), [1, 4])
+    with pytest.warns(KbrlWarning, match="After 1 row the step rises by more than 4, its usual rise"):
+        np.testing.assert_array_equal(load_log(log).states.ravel(), [1, 2, 4])
 
 
 def test_times_that_are_no_whole_numbers_only_give_the_order():

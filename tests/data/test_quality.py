@@ -126,6 +126,9 @@ CASES = {
     "an episode in two pieces": (reordered(SPLIT), {}, "split_episode", 1, (15,), True),
     "no rows": ({name: column[:0] for name, column in good().items()}, {}, "empty_log", 1, (), True),
     "a step left out": (reordered(np.delete(ROWS, [3, 4])), {}, "missing_steps", 1, (2,), False),
+    "a step left out, and a stride": (reordered(np.delete(ROWS, [3, 4])), {"columns": {"stride": 1}}, "missing_steps", 1, (2,), False),
+    "another stride than is stated": (good(), {"columns": {"stride": 2}}, "too_many_gaps", 108, (), True),
+    "a stride with a unit for numbers": (good(), {"columns": {"stride": "1 day"}}, "wrong_stride", 1, (), True),
     "both flags": (good(**put("truncated", 9, True)), {}, "both_flags", 1, (9,), False),
     "rows after an end": (good(**put("terminated", 4, True)), {}, "rows_after_end", 1, (5,), False),
     "a time limit as an end": (good(terminated=ALL_ENDS, truncated=0 * ROWS), {}, "time_limit_as_end", 12, (9, 19, 29, 39, 49), False),
@@ -138,7 +141,7 @@ CASES = {
     "an action taken thrice": (good(**put("action", [5, 6, 7], "c")), {}, "rare_action", 1, (), False),
     "an action never taken": (good(), {"actions": ["a", "b", "c"]}, "untried_action", 1, (), False),
     "a single action": (good(action=0 * ROWS), {}, "single_action", 1, (), False),
-    "equal rewards": (good(reward=np.full(N_ROWS, 2.0)), {}, "constant_reward", N_ROWS, (), False),
+    "equal rewards": (good(reward=np.zeros(N_ROWS)), {}, "constant_reward", N_ROWS, (), False),
     "a reward with a slipped point": (good(**put("reward", 33, 9e5)), {}, "reward_outliers", 1, (33,), False),
     "no flags at all": (good(terminated=None, truncated=None), {}, "no_flags", 1, (), False),
     "done without truncated": (good(terminated=None, truncated=None, done=ALL_ENDS), {}, "done_only", 1, (), False),
@@ -171,6 +174,7 @@ def test_the_fault_is_found_with_its_count_and_rows(case, chunk_rows, tmp_path):
     assert json.loads(json.dumps(report.to_dict()))["stops_learning"] == stops
 
 
+@pytest.mark.filterwarnings("ignore:After .* the step rises", "ignore:.* before a gap")
 @pytest.mark.parametrize("case", CASES)
 def test_a_fault_stops_learning_exactly_if_the_reader_refuses_the_log(case, tmp_path):
     log, options, _, _, _, stops = CASES[case]
@@ -259,7 +263,9 @@ def test_words_in_a_text_file_are_counted_with_their_rows(tmp_path):
     found = {fault.name: fault for fault in check_log(tmp_path / "log.csv").faults}
     assert found["not_a_number"].rows == (3, 70)
     assert found["missing_state"].rows == (5,)
-    with pytest.raises(LogError, match=r"'observation_x' has 2 faulty cells .* the first is row 3: 'n.a.'"):
+    with pytest.raises(
+        LogError, match=r"'observation_x' has at least 2 faulty cells .* the first is line 5 of .*: 'n.a.'"
+    ):
         load_log(tmp_path / "log.csv")
 
 
@@ -302,8 +308,14 @@ def test_a_file_without_rows_is_no_border(tmp_path):
 
 def test_a_number_that_is_too_large_is_named_with_the_limit():
     (fault,) = check_log(good(**put("reward", 9, -1e300))).faults
-    assert "the first is row 9: -1e+300 (numbers must be finite and at most 1e+100 in size)" in fault.message
-    with pytest.raises(LogError, match=r"the first is row 9: -1e\+300 \(numbers must be finite and at most 1e\+100"):
+    assert (
+        "the first is row 10 (counting from 1): -1e+300 (numbers must be finite and at most 1e+100 in size)"
+        in fault.message
+    )
+    with pytest.raises(
+        LogError,
+        match=r"the first is row 10 \(counting from 1\): -1e\+300 \(numbers must be finite and at most 1e\+100",
+    ):
         load_log(good(**put("reward", 9, -1e300)))
     assert load_log(good(**put("reward", 9, 1e100))).rewards.max() == 1e100
 
@@ -332,3 +344,36 @@ def test_every_fault_of_the_catalogue_has_a_case():
 def test_something_else_than_a_log_is_refused():
     with pytest.raises(TypeError, match=r"must be a path, .* a mapping of columns.*, but it is int"):
         check_log(3)
+
+
+def names_of(log):
+    return [fault.name for fault in check_log(log).faults]
+
+
+def test_a_reward_for_every_step_is_no_fault_where_some_episodes_end():
+    per_step = np.ones(N_ROWS)
+    assert names_of(good(reward=per_step)) == []
+    never_ends = good(reward=per_step, terminated=0 * ROWS, truncated=ALL_ENDS)
+    assert names_of(never_ends) == ["constant_reward"]
+    (fault,) = check_log(never_ends).faults
+    assert fault.message == "All rewards are 1, and no row ends an episode."
+    assert fault.advice == "Check the column of rewards: all decisions are worth the same."
+
+
+def bandit(**changes):
+    """One row per episode, terminated."""
+    return good(episode_id=ROWS, step=None, terminated=0 * ROWS + 1, truncated=None, **changes)
+
+
+def test_single_rows_that_are_ends_are_no_tiny_episodes():
+    assert names_of(bandit()) == []
+    assert len(load_log(bandit())) == N_ROWS
+    some = bandit() | {"terminated": (ROWS != 7).astype(int)}
+    (fault,) = [fault for fault in check_log(some).faults if fault.name == "tiny_episodes"]
+    assert (fault.count, fault.rows) == (1, (7,))
+    assert fault.message == "1 episodes have a single row, which is no end; the first is row 8 (counting from 1)."
+
+
+def test_a_constant_reward_of_single_rows_is_a_fault_since_all_returns_are_equal():
+    (fault,) = check_log(bandit(reward=np.full(N_ROWS, 2.0))).faults
+    assert (fault.name, fault.message) == ("constant_reward", "All rewards are 2, and every row ends its episode.")

@@ -275,3 +275,45 @@ def test_a_huge_row_group_is_read_in_bounded_memory(tmp_path):
         peaks.append(peak)
     assert peaks[1] < 1.3 * peaks[0]
     assert peaks[1] < 45e6  # buffers and pages of 13 columns
+
+
+def with_booleans():
+    """A log whose state and reward have truth values, with one empty cell in neither."""
+    rng = np.random.default_rng(4)
+    n = 60
+    return {
+        "episode_id": np.arange(n) // 10,
+        "observation_x": rng.normal(size=n),
+        "observation_awake": rng.random(n) < 0.5,
+        "action": rng.integers(3, size=n),
+        "reward": rng.random(n) < 0.3,
+        "terminated": np.arange(n) % 10 == 9,
+    }
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_true_and_false_are_one_and_nought_in_every_form(tmp_path, form, monkeypatch):
+    columns = with_booleans()
+    numbers = {name: c.astype(float) if c.dtype == bool else c for name, c in columns.items()}
+    expected = load_log(numbers)
+    assert set(expected.states[:, 1]) == set(expected.rewards) == {0.0, 1.0}
+    assert_same(load_log(store(columns, tmp_path, form)), expected)
+    monkeypatch.setattr(readers, "has_pyarrow", lambda: False)
+    if form in ("csv", "tsv", "npz", "pandas", "dict"):
+        assert_same(load_log(tmp_path / f"log.{form}" if "sv" in form else store(columns, tmp_path, form)), expected)
+
+
+@pytest.mark.parametrize(("true", "false"), [("true", "false"), ("TRUE", "FALSE"), (" True ", "False")])
+def test_any_case_of_true_and_false_counts_as_a_number(tmp_path, true, false):
+    (tmp_path / "log.csv").write_text(f"obs,action,reward,done\n{true},a,{false},0\n{false},b,{true},1\n")
+    log = load_log(tmp_path / "log.csv")
+    assert (log.states.tolist(), log.rewards.tolist()) == ([[1.0], [0.0]], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("word", ["yes", "no", "t", "F"])
+def test_words_that_are_flags_are_no_numbers_but_flags(tmp_path, word):
+    (tmp_path / "log.csv").write_text(f"obs,action,reward,done\n1,a,0,{word}\n0,b,1,yes\n")
+    assert load_log(tmp_path / "log.csv").terminals.tolist()[-1]
+    (tmp_path / "log.csv").write_text(f"obs,action,reward,done\n{word},a,0,0\n0,b,1,1\n")
+    with pytest.raises(LogError, match=f"the first is line 2 of .*: '{word}'"):
+        load_log(tmp_path / "log.csv")

@@ -51,6 +51,7 @@ def roll(n_episodes=4, max_steps=12):
 
 STEPS, EPISODES = roll()
 LENGTHS = [len(episode["actions"]) for episode in EPISODES]
+SECOND = f"row {LENGTHS[0] + 1} (counting from 1)"  # where the second episode starts
 
 
 def assert_same(log, steps):
@@ -128,20 +129,20 @@ FAULTS = {
     "too few rewards": (broken(rewards=[0.0]), "uneven_columns", "rewards has 1"),
     "no rewards": ([{name: EPISODES[0][name] for name in ("observations", "actions")}], "missing_column", "rewards"),
     "no truncations in one": (broken(truncations=None), "missing_column", "Episode 1 lacks truncated"),
-    "a NaN in an episode": (broken(observations=[[np.nan] * 4] * (N + 1)), "missing_state", f"row {LENGTHS[0]}: nan"),
+    "a NaN in an episode": (broken(observations=[[np.nan] * 4] * (N + 1)), "missing_state", f"{SECOND}: nan"),
     "parts in an episode": (broken(observations={"a": [1.0]}), "wrong_width", "FlattenObservation"),
     "ragged observations": (broken(observations=[[1.0], [1.0, 2.0]]), "ragged_state", "episode 1"),
-    "another width": (broken(observations=np.zeros((N + 1, 3))), "ragged_state", f"row {LENGTHS[0]} has 3"),
-    "a NaN in a step": (step(observation=np.full(4, np.nan)), "missing_state", "row 1: nan"),
-    "an infinite reward": (step(reward=np.inf), "infinite_reward", "row 1: inf"),
-    "a dict in a step": (step(observation={"place": 1.0}), "wrong_width", "that of row 1 is a dict"),
+    "another width": (broken(observations=np.zeros((N + 1, 3))), "ragged_state", f"{SECOND} has 3"),
+    "a NaN in a step": (step(observation=np.full(4, np.nan)), "missing_state", "row 2 (counting from 1): nan"),
+    "an infinite reward": (step(reward=np.inf), "infinite_reward", "row 2 (counting from 1): inf"),
+    "a dict in a step": (step(observation={"place": 1.0}), "wrong_width", "that of row 2 (counting from 1) is a dict"),
     "a tuple of arrays": (step(observation=(np.zeros(2), np.zeros(2))), "wrong_width", "a tuple of arrays"),
-    "a step of another shape": (step(next_observation=np.zeros(3)), "ragged_state", "row 1 has (3,)"),
+    "a step of another shape": (step(next_observation=np.zeros(3)), "ragged_state", "row 2 (counting from 1) has (3,)"),
     "a vector as action": (step(action=[0.1, 0.2]), "ragged_state", "action"),
     "words and numbers": (step(action="left"), "mixed_actions", "mixes"),
-    "a flag that is none": (step(terminated=0.5), "bad_flag", "row 1"),
-    "five entries": ([STEPS[0], STEPS[1][:5]], "uneven_columns", "row 1 is 5 entries"),
-    "no step": ([STEPS[0], None], "uneven_columns", "row 1 is a NoneType"),
+    "a flag that is none": (step(terminated=0.5), "bad_flag", "row 2 (counting from 1): 0.5"),
+    "five entries": ([STEPS[0], STEPS[1][:5]], "uneven_columns", "row 2 (counting from 1) is 5 entries"),
+    "no step": ([STEPS[0], None], "uneven_columns", "row 2 (counting from 1) is a NoneType"),
 }  # fmt: skip
 
 

@@ -37,9 +37,13 @@ def test_a_column_of_lists_holds_all_variables():
 @pytest.mark.parametrize(
     ("column", "fault", "words"),
     [
-        ([1.0, np.nan, 2.0], "missing_state", "the first is row 1: nan"),
-        ([1.0, 2.0, -np.inf], "infinite_state", "the first is row 2: -inf"),
-        (np.array([1.0, 2.0, "three"], dtype=object), "not_a_number", "the first is row 2: 'three'"),
+        ([1.0, np.nan, 2.0], "missing_state", r"the first is row 2 \(counting from 1\): nan"),
+        ([1.0, 2.0, -np.inf], "infinite_state", r"the first is row 3 \(counting from 1\): -inf"),
+        (
+            np.array([1.0, 2.0, "three"], dtype=object),
+            "not_a_number",
+            r"the first is row 3 \(counting from 1\): 'three'",
+        ),
         ([], "empty_log", "no rows"),
     ],
 )
@@ -52,7 +56,7 @@ def test_bad_cells_are_refused_with_their_row(column, fault, words):
 def test_rows_are_counted_over_all_chunks():
     column = np.zeros(10)
     column[7] = np.nan
-    with pytest.raises(LogError, match="the first is row 7"):
+    with pytest.raises(LogError, match="the first is row 8 "):
         read({"observation_x": column}, chunk_rows=3)
 
 

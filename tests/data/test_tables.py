@@ -21,8 +21,7 @@ def test_pieces_come_back_as_one_table(tmp_path, suffix):
     with table_writer(path) as write:
         for piece in PIECES:
             write(piece)
-    batches = open_table(path).batches({"x": "numbers", "word": "labels", "n": "numbers"}, 10)
-    (batch,) = regrouped(batches, 10)
+    (batch,) = regrouped(open_table(path), {"x": "numbers", "word": "labels", "n": "numbers"}, 10)
     assert batch["x"].values.tolist() == [0.1, -np.inf, 1e-300]
     assert [batch["word"].values[code] for code in batch["word"].codes] == ["a", "b,c", "longer than before"]
     assert batch["n"].values.tolist() == [1, 2, 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from kbrl.cli.screen import print_table
 from kbrl.cli.settings import config_option, option_names
 
 if TYPE_CHECKING:
+    from kbrl.data.places import Place
     from kbrl.data.quality import Report
 
 
@@ -34,7 +36,10 @@ _with_config = partial(config_option, also=_options_of_fit)  # one file serves c
 def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:
     """Find what is wrong with a LOG before learning does: a file, a folder or a glob of Parquet, CSV, Arrow or .npz.
 
-    Exit status 1 if anything stops learning.  Example: kbrl check log.csv --state age,sofa --action dose
+    Exit status 1 if anything stops learning.  With --json, rows are counted from 0 over the whole log, without
+    headers; places are the same rows as lines of their files, or counted from 1.
+
+    Example: kbrl check log.csv --state age,sofa --action dose
     """
     from kbrl.data.quality import check_log
 
@@ -49,6 +54,8 @@ def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:
 
 def _print_faults(report: Report) -> None:
     click.echo(f"{report.n_rows} rows, {report.n_episodes} episodes, {report.n_transitions} transitions.")
+    if report.left_out.total:
+        click.echo(report.left_out.say(report.n_rows))
     if not report.faults:
         click.echo("No faults found.")
         return
@@ -56,10 +63,23 @@ def _print_faults(report: Report) -> None:
         (
             fault.name,
             str(fault.count),
-            ", ".join(map(str, fault.rows)),
+            _listed(fault.places),
             "yes" if fault.stops_learning else "no",
             f"{fault.message} {fault.advice}",
         )
         for fault in report.faults
     ]
-    print_table(("fault", "count", "first rows", "stops learning", "what is wrong, and what to do"), rows)
+    print_table(("fault", "count", "first places", "stops learning", "what is wrong, and what to do"), rows)
+    units = {place.unit for fault in report.faults for place in fault.places}
+    if "line" in units:
+        click.echo("Lines are those of the file: line 1 is the header.")
+    if "row" in units:
+        click.echo("Rows are counted from 1, in each file anew.")
+
+
+def _listed(places: tuple[Place, ...]) -> str:
+    """Name the places, and a file once: line 2, 5, 9."""
+    listed: dict[tuple[str, str], list[str]] = {}
+    for place in places:
+        listed.setdefault((Path(place.file).name, place.unit), []).append(str(place.number))
+    return "; ".join(f"{f'{file} ' if file else ''}{unit} {', '.join(found)}" for (file, unit), found in listed.items())

@@ -19,7 +19,7 @@ _COLUMNS = {
     "reward": "Column of the reward.",
     "next-state": "Columns of the next state, in the order of --state.",
     "episode": "Column that tells episodes apart.",
-    "step": "Column of the step within the episode.",
+    "step": "Column that orders the rows of an episode: numbers or datetimes.",
     "terminated": "Column that is true where an episode really ended.",
     "truncated": "Column that is true where it was cut.",
 }
@@ -34,6 +34,21 @@ class FiniteRange(click.FloatRange):
         if not isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
+
+
+class Stride(click.ParamType[str]):
+    """A number, a number with a unit of time, or any; a TOML file may hold a number."""
+
+    name = "stride"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the stride as text, or refuse it."""
+        from kbrl.data.sequence import stride_text
+
+        try:
+            return stride_text(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 POSITIVE = FiniteRange(0, min_open=True)
@@ -53,6 +68,14 @@ def column_options(command: F, *, state: str = "--state") -> F:
 
     ``state`` is how the option for the columns of the state is written.
     """
+    command = click.option(
+        "--allow-gaps", is_flag=True, help="Learn even if more than 5 % of the rows are before a gap."
+    )(command)
+    command = click.option(
+        "--stride",
+        type=Stride(),
+        help="By how much the step rises, as in 1 or '1 day': rows before other rises are left out. Or: any.",
+    )(command)
     for name, text in reversed(_COLUMNS.items()):
         option = state if name == "state" else f"--{name}"
         command = click.option(option, name.replace("-", "_"), help=text.replace("--state", state))(command)
@@ -64,9 +87,9 @@ log_column_options = partial(column_options, state="--state-columns")  # where -
 
 def given(options: dict[str, Any]) -> dict[str, Any] | None:
     """Return those of the options that were given, None if none was: what ``columns=`` of a reader takes."""
-    found = {name: value for name, value in options.items() if value is not None}
+    found = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, value in found.items():
-        if not value.strip():
+        if isinstance(value, str) and not value.strip():
             raise click.UsageError(f"The column of the {name.replace('_', ' ')} was named, but by no name: {value!r}.")
     return found or None
 

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import click
 
+from kbrl.cli.options import Stride
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LISTS = ("state", "next_state", "actions")  # options that are written a,b,c on the command line
@@ -21,6 +23,7 @@ _KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
     click.types.IntParamType: ("a whole number", (int,)),
     click.types.FloatParamType: ("a number", (int, float)),
     click.types.BoolParamType: ("true or false", (bool,)),
+    Stride: ("a number, or a string such as '1 day'", (int, float, str)),
 }
 
 

@@ -23,9 +23,11 @@ from kbrl.data.cells import (
     as_flags,
     from_objects,
     from_texts,
+    from_times,
     refuse_struct,
 )
 from kbrl.data.faults import LogError
+from kbrl.data.places import Place
 
 _BUFFER = 1 << 20  # bytes of a column that are fetched at a time
 
@@ -54,6 +56,11 @@ class ParquetTable:
         with refusing(self.path), self._open() as file:
             for batch in file.iter_batches(batch_size=n_rows, **options):
                 yield converted(batch, kinds)
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the numbers of some rows in the whole file."""
+        first = sum(self.row_group_sizes()[: self._row_groups[0]]) if self._row_groups else 0
+        return [Place("row", first + row + 1) for row in rows]
 
     def row_group_sizes(self) -> list[int]:
         """Return the number of rows of each row group."""
@@ -150,9 +157,27 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
         values = _as_numpy(column.cast(pa.float64()))  # empty cells become NaN
         return as_flags(values, name) if kind == "flags" else Numbers(values)
+    if types.is_temporal(column.type) and kind == "steps":
+        return from_times(_microseconds(column), kind, name)
     if types.is_decimal(column.type):
         return Numbers(_as_numpy(column.cast(pa.float64())))
     return from_objects(column.to_pylist(), kind, name)
+
+
+def _microseconds(column: Any) -> Any:
+    """Return datetimes, or durations and times of day, as NumPy has them."""
+    import pyarrow as pa
+
+    is_moment = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
+    of_day = pa.types.is_time(column.type)
+    exact = column.cast(
+        pa.timestamp("us") if is_moment else pa.time64("us") if of_day else pa.duration("us"), safe=False
+    )
+    counts = exact.cast(pa.int64())
+    missing = np.asarray(counts.is_null().to_numpy(zero_copy_only=False))
+    times = _as_numpy(counts.fill_null(0)).astype("datetime64[us]" if is_moment else "timedelta64[us]")
+    times[missing] = "NaT"
+    return times
 
 
 def texts_from_arrow(column: Any, kind: Kind) -> Column:
@@ -163,17 +188,15 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
         encoded = _labels(column, "")
         empty = np.array([value == "" for value in encoded.values] + [True])
         return Labels(np.where(empty[encoded.codes], -1, encoded.codes), encoded.values)
-    if kind == "numbers":
+    if kind != "flags":
         try:
             return Numbers(_as_numpy(column.cast(pa.float64())))
         except pa.ArrowInvalid:
-            pass  # some cell is empty or no number: cell by cell
-        return from_texts(column.to_pylist(), kind)
-    few = _labels(column, "")
-    flags = from_texts([str(value) for value in few.values], kind)
-    assert isinstance(flags, Numbers)
-    odd = None if flags.odd is None else flags.odd[few.codes]
-    return Numbers(flags.values[few.codes], odd, flags.sample)
+            pass  # some cell is empty, true or no number
+    different = _labels(column, "")  # each text is converted once
+    found = from_texts([str(value) for value in different.values], kind)
+    assert isinstance(found, Numbers)
+    return found.take(different.codes)
 
 
 def _as_numpy(array: Any) -> Any:

@@ -1,12 +1,14 @@
-"""From the cells of a column, however they are stored, to numbers, flags and labels.
+"""From the cells of a column, however they are stored, to numbers, steps, flags and labels.
 
-What cannot be converted is marked, not refused: the reader refuses it with its row, the check counts it.
+What cannot be converted is marked, not refused: the reader refuses it with its place, the check counts it.
+True and false are the numbers 1 and 0 wherever they are written; yes, no, t and f are words, except in flags.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -15,9 +17,11 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.action_labels import is_whole
 from kbrl.data.faults import LogError
 
-Kind = Literal["numbers", "flags", "labels"]
+Kind = Literal["numbers", "steps", "flags", "labels"]  # steps are numbers or times, as seconds
 BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none"})
-FLAGS = {"true": 1.0, "false": 0.0, "t": 1.0, "f": 0.0, "yes": 1.0, "no": 0.0}
+BOOLEANS = {"true": 1.0, "false": 0.0}
+FLAGS = BOOLEANS | {"t": 1.0, "f": 0.0, "yes": 1.0, "no": 0.0}
+_LONGEST_SHOWN = 80  # characters of a cell that a message quotes
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +30,31 @@ class Numbers:
 
     values: Floats  # (n,), or (n, width) for a column of lists
     odd: Booleans | None = None  # (n,)
-    sample: str = ""  # the first odd cell
+    texts: tuple[str, ...] = ()  # what the odd cells hold, one each, in their order
+    is_time: bool = False  # the values are seconds
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, rows: slice) -> Numbers:
-        return Numbers(self.values[rows], None if self.odd is None else self.odd[rows], self.sample)
+        if self.odd is None:
+            return Numbers(self.values[rows], is_time=self.is_time)
+        first, last = (int(self.odd[:row].sum()) for row in rows.indices(len(self))[:2])
+        return Numbers(self.values[rows], self.odd[rows], self.texts[first:last], self.is_time)
+
+    def take(self, rows: Integers) -> Numbers:
+        """Return the cells of some rows, in any order and as often as they are named."""
+        if self.odd is None:
+            return Numbers(self.values[rows], is_time=self.is_time)
+        odd, places = self.odd[rows], np.cumsum(self.odd) - 1
+        texts = tuple(self.texts[place] for place in places[rows[odd]].tolist())
+        return Numbers(self.values[rows], odd, texts, self.is_time)
+
+    def quote(self, row: int) -> str:
+        """Return what a cell without a number holds, for a message."""
+        if self.odd is None or not self.odd[row]:
+            return "nothing"
+        return self.texts[int(self.odd[:row].sum())]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +99,8 @@ def join_columns(parts: Sequence[Column]) -> Column:
     odd = None
     if any(part.odd is not None for part in numbers):
         odd = np.concatenate([np.zeros(len(p), dtype=bool) if p.odd is None else p.odd for p in numbers])
-    sample = next((part.sample for part in numbers if part.sample), "")
-    return Numbers(np.concatenate([part.values for part in numbers]), odd, sample)
+    texts = tuple(text for part in numbers for text in part.texts)
+    return Numbers(np.concatenate([part.values for part in numbers]), odd, texts, numbers[0].is_time)
 
 
 def _join_labels(parts: Sequence[Labels]) -> Labels:
@@ -114,12 +136,22 @@ def from_array(array: Array, kind: Kind, name: str) -> Column:
         return from_objects(array.tolist(), kind, name)
     if kind == "labels":
         return _label_array(squeezed(array, name))
+    if array.dtype.kind in "mM":
+        return from_times(array, kind, name)
     if array.dtype.kind not in "biuf":
         return from_objects(array.tolist(), kind, name)
     if array.ndim > 2 or (kind == "flags" and array.ndim > 1 and array.shape[1] != 1):
         raise LogError("wrong_width", f"{name!r} must have one or two dimensions, but its shape is {array.shape}.")
     values = np.ascontiguousarray(array, dtype=np.float64)
     return as_flags(values.reshape(len(values)), name) if kind == "flags" else Numbers(values)
+
+
+def from_times(array: Array, kind: Kind, name: str) -> Column:
+    """Convert datetimes or durations: steps are their seconds; numbers they are not, whatever their unit."""
+    exact = array.astype(f"{array.dtype.kind}8[us]")
+    if kind != "steps":
+        return from_objects(exact.tolist(), kind, name)
+    return Numbers(np.where(np.isnat(exact), np.nan, exact.astype(np.int64) / 1e6), is_time=True)
 
 
 def refuse_struct(name: str, fields: Iterable[Any], kind: Kind) -> NoReturn:
@@ -171,6 +203,8 @@ def from_objects(cells: Sequence[Any], kind: Kind, name: str) -> Column:
         return _label_objects(cells, name)
     if any(is_list(cell) for cell in cells):
         return from_lists(cells, name)
+    if kind == "steps" and isinstance(next((cell for cell in cells if not is_missing(cell)), None), (date, timedelta)):
+        return replace(_parsed(cells, _seconds_of), is_time=True)
     parse: Callable[[Any], float] = _flag_of if kind == "flags" else _number_of
     return _parsed(cells, parse)
 
@@ -188,15 +222,19 @@ def from_texts(cells: Sequence[str], kind: Kind) -> Column:
             return Numbers(np.array([float(cell) for cell in cells]))
     except ValueError:
         pass
-    return _parsed(cells, _number_in)
+    numbers = _parsed(cells, _number_in)
+    if kind == "steps" and numbers.odd is not None:
+        times = replace(_parsed(cells, _seconds_in), is_time=True)
+        return numbers if times.odd is not None else times
+    return numbers
 
 
 def as_flags(values: Floats, name: str) -> Numbers:
-    """Mark what is neither 0 nor 1."""
-    bad = (values != 0) & (values != 1)
+    """Mark what is neither 0 nor 1, nor missing."""
+    bad = (values != 0) & (values != 1) & ~np.isnan(values)
     if not bad.any():
         return Numbers(values)
-    return Numbers(np.where(bad, np.nan, values), bad, f"{values[np.argmax(bad)]}")
+    return Numbers(np.where(bad, np.nan, values), bad, tuple(f"{value:g}" for value in values[bad].tolist()))
 
 
 def is_list(cell: Any) -> bool:
@@ -236,22 +274,48 @@ def _label_objects(cells: Sequence[Any], name: str) -> Labels:
 
 def _parsed(cells: Sequence[Any], parse: Callable[[Any], float]) -> Numbers:
     """Convert cell by cell; ``parse`` raises ValueError for what is no number."""
-    values, odd, sample = np.full(len(cells), np.nan), np.zeros(len(cells), dtype=bool), ""
+    values, odd, texts = np.full(len(cells), np.nan), np.zeros(len(cells), dtype=bool), []
     for row, cell in enumerate(cells):
         try:
             values[row] = parse(cell)
         except ValueError:
             odd[row] = True
-            sample = sample or str(cell)
-    return Numbers(values, odd if odd.any() else None, sample)
+            texts.append(_shown(cell))
+    return Numbers(values, odd if texts else None, tuple(texts))
+
+
+def _shown(cell: Any) -> str:
+    text = repr(cell) if isinstance(cell, str) else str(cell)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def _number_in(text: str) -> float:
-    if text.strip().lower() in BLANKS:
+    bare = text.strip().lower()
+    if bare in BLANKS:
         return np.nan
+    if bare in BOOLEANS:
+        return BOOLEANS[bare]
     if "_" in text:
         raise ValueError
     return float(text)
+
+
+def _seconds_in(text: str) -> float:
+    bare = text.strip()
+    return np.nan if bare.lower() in BLANKS else _seconds_of(datetime.fromisoformat(bare))
+
+
+def _seconds_of(cell: Any) -> float:
+    """Return the seconds of a duration, or of a time since 1970; a time without a zone is taken as UTC."""
+    if is_missing(cell):
+        return np.nan
+    if isinstance(cell, timedelta):
+        return float(cell.total_seconds())
+    if not isinstance(cell, date):
+        raise ValueError
+    moment = cell if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return float((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
 
 
 def _flag_in(text: str) -> float:
@@ -275,6 +339,6 @@ def _flag_of(cell: Any) -> float:
 
 
 def _flag(value: float) -> float:
-    if value not in (0.0, 1.0):
+    if value not in (0.0, 1.0) and not np.isnan(value):
         raise ValueError
     return value

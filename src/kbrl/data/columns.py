@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kbrl.checks import KbrlWarning
+from kbrl.checks import KbrlWarning, flag
 from kbrl.data.faults import LogError
+from kbrl.data.sequence import stride_text
 
 # The first name of each role is the canonical one.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -35,6 +36,7 @@ PREFIXES: dict[str, tuple[str, ...]] = {
 }
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")
+SETTINGS = ("stride", "allow_gaps")  # how rows are joined; the other entries name columns
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Columns:
     done: str | None = None
     episode: str | None = None
     step: str | None = None
+    stride: str | None = None  # of the step: a number, a number with a unit of time, or any
+    allow_gaps: bool = False  # more than a few per cent of the rows may be left out for gaps
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -68,14 +72,20 @@ class Columns:
         return (*self.state, *self.next_state, *(name for name in single if name is not None))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the mapping as what JSON can hold; it can be given as ``columns`` again."""
-        listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        """Return the mapping as what JSON can hold; it can be given as ``columns`` again.
+
+        That gaps were allowed is left out: it was said of one log, not of those that come later.
+        """
+        listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k != "allow_gaps"}
         return {role: names for role, names in listed.items() if names}
 
 
-def resolve(names: Sequence[str], given: Mapping[str, str | Sequence[str]] | Columns | None = None) -> Columns:
+def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = None) -> Columns:
     """Return the column of each role: as given by the user, else by the names of the dialects."""
-    given = given.to_dict() if isinstance(given, Columns) else dict(given or {})
+    named = vars(given) if isinstance(given, Columns) else dict(given or {})
+    settings = _checked_settings({name: named[name] for name in SETTINGS if name in named})
+    given = given.to_dict() if isinstance(given, Columns) else named
+    given = {role: value for role, value in given.items() if role not in SETTINGS}
     _check_given(given)
     _check_distinct(names)
     found: dict[str, Any] = {}
@@ -88,7 +98,20 @@ def resolve(names: Sequence[str], given: Mapping[str, str | Sequence[str]] | Col
             raise LogError("missing_column", f"A log must have a column for the {role}, but {why}.")
     found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
     _check_one_role(found)
-    return Columns(**found)
+    if found["step"] is None and settings.get("stride") is not None:
+        raise LogError(
+            "missing_column",
+            f"A stride of {settings['stride']} was stated, but no column of {listing(names)} is the step.",
+        )
+    return Columns(**found, **settings)
+
+
+def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    if settings.get("stride") is not None:
+        settings["stride"] = stride_text(settings["stride"])
+    if "allow_gaps" in settings:
+        settings["allow_gaps"] = flag(settings["allow_gaps"], "allow_gaps")
+    return settings
 
 
 def _why_not(role: str, names: Sequence[str], found: Mapping[str, Any]) -> str:
@@ -136,13 +159,17 @@ def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Seq
     """
     if "state" in given:  # the names of next states belong to those of the states
         stored = {role: columns for role, columns in stored.items() if role != "next_state"}
-    listed = {role: [columns] if isinstance(columns, str) else list(columns) for role, columns in stored.items()}
+    if "step" in given:  # the stride belongs to the step
+        stored = {role: columns for role, columns in stored.items() if role != "stride"}
+    roles = {role: columns for role, columns in stored.items() if role not in SETTINGS}
+    listed = {role: [columns] if isinstance(columns, str) else list(columns) for role, columns in roles.items()}
     optional = [role for role in listed if role not in REQUIRED and role not in given]
     missing = [role for role in optional if not set(names).issuperset(listed[role])]
     if missing:
         lacking = [name for role in missing for name in listed[role]]
         message = f"The log lacks {listing(lacking)}, which the model's first log had."
         warnings.warn(message, KbrlWarning, stacklevel=3)
+    missing += ["stride"] if "step" in missing else []
     return {role: columns for role, columns in stored.items() if role not in missing} | dict(given)
 
 
@@ -155,7 +182,10 @@ def listing(names: Sequence[str]) -> str:
 def _check_given(given: Mapping[str, Any]) -> None:
     unknown = [role for role in given if role not in ROLES]
     if unknown:
-        raise ValueError(f"columns must map some of {', '.join(ROLES)} to names, but it also has {listing(unknown)}.")
+        raise ValueError(
+            f"columns must map some of {', '.join(ROLES)} to names, or set {' or '.join(SETTINGS)}, but it also has "
+            f"{listing(unknown)}."
+        )
     for role, value in given.items():
         names = [value] if isinstance(value, str) else value
         if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):

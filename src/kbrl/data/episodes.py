@@ -2,11 +2,13 @@
 
 Next states are the log's own, or else those of the next row of the episode, across the borders of chunks and files.
 A last row without a next state is kept if it is terminated, with its own state in the place of the next one, which no
-value depends on; if it was cut there, by a flag or by the end of the log, it is left out.
+value depends on; if it was cut there, by a flag or by the end of the log, it is left out.  So is a row before a gap,
+where the stride of the steps is stated.  How many rows are left out, and why, is told when the log is opened.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,18 +16,19 @@ from typing import Any, cast
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import whole
+from kbrl.checks import KbrlWarning, whole
 from kbrl.data.action_labels import find_label
-from kbrl.data.cells import Kind, Labels, Numbers
+from kbrl.data.cells import Batch, Kind, Labels, Numbers
 from kbrl.data.columns import Columns, resolve
-from kbrl.data.faults import LogError
+from kbrl.data.faults import PLACE, LogError
 from kbrl.data.labels import ActionSet, TextType, as_type, label_array
 from kbrl.data.readers import Table, batch_length, open_table, regrouped
-from kbrl.data.rows import Problem, Rows, read_rows
+from kbrl.data.rows import Numbering, Problem, Rows, ends, kinds_of, order_of, read_rows
+from kbrl.data.sequence import MOST_GAPS, LastRow, LeftOut, LeftOutCounter, Rises, compare_rows, too_many_gaps
 from kbrl.data.transitions import Transitions, join
 
 CHUNK_ROWS = 65536
-Mapped = Mapping[str, str | Sequence[str]] | Columns | None
+Mapped = Mapping[str, Any] | Columns | None  # names of columns by role, stride and allow_gaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,7 @@ class Log:
     action_labels: Array
     action_type: type | None  # what the labels in the file are converted to
     episode_type: type | None
-    stride: float  # between the steps of rows that follow each other; 0 where any difference will do
+    left_out: LeftOut  # rows that are no transitions
 
     def chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[Transitions]:
         """Yield the transitions in their order; each chunk comes from about ``chunk_rows`` rows."""
@@ -50,7 +53,7 @@ class Log:
         stitcher = _Stitcher(self)
         n_given = 0
         for rows in read_rows(self.table, self.columns, chunk_rows, self.episode_type):
-            refuse_problems(rows.problems, rows.first, len(rows))
+            refuse_problems(rows.problems, rows.first, self.table)
             for numbers, chunk in stitcher.add(rows):
                 n_given += len(chunk)
                 yield numbers, chunk
@@ -64,11 +67,13 @@ class Log:
 def open_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | None = None) -> Log:
     """Open a log and look through its actions once, so that every chunk knows all of them.
 
-    Of a Parquet or Arrow file only the column of the actions is read for that, and the steps where next states are
-    missing; a text file is split twice.
+    Of a Parquet or Arrow file only the column of the actions is read for that, and those that tell which rows are left
+    out; a text file is split twice.  A KbrlWarning says how many rows are left out and why.
     """
     table = open_table(source)
-    return scan(table, resolve(table.names, columns)).log(table, actions)
+    found = scan(table, resolve(table.names, columns))
+    found.tell()
+    return found.log(table, actions)
 
 
 def read_log(
@@ -78,6 +83,10 @@ def read_log(
 
     ``columns`` names the columns of some roles (state, action, reward, next_state, terminated, truncated, done,
     episode, step) where their names do not tell; ``actions`` lists the possible actions if not all were taken.
+
+    Without a next state of its own, a row takes the state of the next row of its episode.  ``columns["stride"]`` says
+    by how much the step rises from one row to the next: 1, "1 day" for datetimes, or "any".  A row after which it rises
+    by anything else is then left out; ``columns["allow_gaps"]`` allows more than 5 per cent of the rows to be.
     """
     whole(chunk_rows, "chunk_rows")
     return open_log(source, columns=columns, actions=actions).chunks(chunk_rows)
@@ -88,18 +97,19 @@ def load_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
     return join(list(read_log(source, columns=columns, actions=actions)))
 
 
-def refuse_problems(problems: Sequence[Problem], first: int, n_rows: int) -> None:
-    """Raise the first thing that is wrong with the cells of some rows, of which ``first`` is the first."""
+def refuse_problems(problems: Sequence[Problem], first: int, table: Table) -> None:
+    """Raise the first thing that is wrong with the cells of some rows of a table, of which ``first`` is the first."""
     if not problems:
         return
     problem = min(problems, key=lambda found: int(np.argmax(found.bad)))
-    row = first + int(np.argmax(problem.bad))
+    n_bad = int(problem.bad.sum())
     raise LogError(
         problem.name,
-        f"{problem.column!r} has {int(problem.bad.sum())} faulty cells in rows {first} to {first + n_rows - 1} "
-        f"({problem.name}); the first is row {row}: {problem.sample}.",
+        f"{problem.column!r} has at least {n_bad} faulty {'cell' if n_bad == 1 else 'cells'} ({problem.name}); the "
+        f"first is {PLACE}: {problem.sample}.",
         rows=(first + np.flatnonzero(problem.bad)).tolist(),
         columns=[problem.column],
+        table=table,
     )
 
 
@@ -132,7 +142,8 @@ class Scan:
     columns: Columns
     taken: ActionSet
     episodes: TextType
-    stride: _Stride
+    left_out: LeftOut
+    rises: Rises
     n_rows: int
     is_text: bool
 
@@ -142,7 +153,8 @@ class Scan:
             self.columns,
             self.taken + other.taken,
             self.episodes + other.episodes,
-            self.stride + other.stride,
+            self.left_out + other.left_out,
+            self.rises + other.rises,
             self.n_rows + other.n_rows,
             self.is_text or other.is_text,
         )
@@ -154,53 +166,79 @@ class Scan:
     def log(self, table: Table, actions: Sequence[Any] | None) -> Log:
         """Return the log of a table, opened."""
         labels, episode_type = self.labels(actions), self.episodes.found if self.is_text else None
-        return Log(table, self.columns, self.n_rows, labels, self.taken.kind(), episode_type, self.stride.value)
+        return Log(table, self.columns, self.n_rows, labels, self.taken.kind(), episode_type, self.left_out)
+
+    def tell(self) -> None:
+        """Say which rows are left out, and which are joined although steps may be missing; refuse too many gaps."""
+        refuse_gaps(self.left_out, self.n_rows, self.columns)
+        if 0 < self.left_out.total < self.n_rows:  # where no row is left, the reader refuses the log
+            warnings.warn(self.left_out.say(self.n_rows), KbrlWarning, stacklevel=3)
+        if self.columns.stride is None and self.rises.usual is not None and self.rises.n_larger:
+            said, advice = self.rises.say()
+            warnings.warn(f"{said}, and the row after it is taken as the next. {advice}", KbrlWarning, stacklevel=3)
+
+
+def refuse_gaps(left_out: LeftOut, n_rows: int, columns: Columns) -> None:
+    """Refuse a log of which too many rows are left out for gaps, unless that is allowed."""
+    if columns.allow_gaps or not too_many_gaps(left_out.gaps, n_rows):
+        return
+    raise LogError(
+        "too_many_gaps",
+        f"At most {MOST_GAPS:.0%} of the rows may be left out because the step does not rise by the stride, "
+        f"{columns.stride}, after them, but {left_out.gaps:,} of {n_rows:,} would be ({left_out.gaps / n_rows:.1%}).",
+        columns=[cast(str, columns.step)],
+    )
+
+
+def light_kinds(columns: Columns) -> dict[str, Kind]:
+    """Return the columns that tell the actions and which rows are left out, and what their cells are converted to."""
+    flags = (columns.terminated, columns.truncated, columns.done)
+    light = [columns.action, *flags]
+    if not columns.next_state:
+        light += [columns.episode, columns.step]
+    elif any(flags):  # a next state may be missing where the episode ends or is cut, and then all of it is
+        light.append(columns.next_state[0])
+    return {name: kind for name, kind in kinds_of(columns).items() if name in light}
 
 
 def scan(table: Table, columns: Columns) -> Scan:
-    """Look through a table once: at the actions, and at steps and episodes where something depends on them."""
-    taken, episodes, stride, n_rows = ActionSet(columns.action, is_text=table.is_text), TextType(), _Stride(), 0
-    kinds: dict[str, Kind] = {columns.action: "labels"}
-    needs_steps = columns.step is not None and not columns.next_state
-    if needs_steps:
-        kinds[cast(str, columns.step)] = "numbers"
-    if columns.episode is not None and (needs_steps or table.is_text):
+    """Look through a table once: at the actions, and at what tells which rows are left out."""
+    taken, episodes, n_rows = ActionSet(columns.action, is_text=table.is_text), TextType(), 0
+    kinds, succession = light_kinds(columns), _Succession(columns)
+    if columns.episode is not None and table.is_text:
         kinds[columns.episode] = "labels"
-    for batch in regrouped(table.batches(kinds, CHUNK_ROWS), CHUNK_ROWS):
+    for batch in regrouped(table, kinds, CHUNK_ROWS):
         labels = cast(Labels, batch[columns.action])
         codes, counts = labels.taken()
         taken.see([labels.values[code] for code in codes], counts)
-        found = cast(Labels, batch[columns.episode]) if columns.episode in batch else None
-        if found is not None and table.is_text:
-            episodes.see(found.values)
-        if needs_steps:
-            stride.see(cast(Numbers, batch[cast(str, columns.step)]).values, found)
+        if columns.episode in batch and table.is_text:
+            episodes.see(cast(Labels, batch[columns.episode]).values)
+        succession.add(batch, n_rows)
         n_rows += batch_length(batch)
-    return Scan(columns, taken, episodes, stride, n_rows, table.is_text)
+    return Scan(columns, taken, episodes, succession.counter.found, succession.rises, n_rows, table.is_text)
 
 
-class _Stride:
-    """The smallest step forward within an episode, if all steps are whole numbers."""
+class _Succession:
+    """Counts in light batches which rows have no next one."""
 
-    def __init__(self) -> None:
-        self._least, self._are_whole = np.inf, True
+    def __init__(self, columns: Columns) -> None:
+        self._columns, self._numbering = columns, Numbering()
+        self.counter, self.rises = LeftOutCounter(), Rises()
 
-    def see(self, steps: Floats, episodes: Labels | None) -> None:
-        self._are_whole &= bool((np.floor(steps) == steps).all())
-        forward = np.diff(steps)
-        inside = forward > 0
-        if episodes is not None:
-            inside &= episodes.codes[1:] == episodes.codes[:-1]
-        self._least = min(self._least, forward[inside].min(initial=np.inf))
-
-    def __add__(self, other: _Stride) -> _Stride:
-        result = _Stride()
-        result._least, result._are_whole = min(self._least, other._least), self._are_whole and other._are_whole
-        return result
-
-    @property
-    def value(self) -> float:
-        return float(self._least) if self._are_whole and np.isfinite(self._least) else 0.0
+    def add(self, batch: Batch, first: int) -> None:
+        columns = self._columns
+        if columns.next_state:
+            if columns.next_state[0] in batch:
+                terminated, truncated, _ = ends(batch, columns, batch_length(batch))
+                following = cast(Numbers, batch[columns.next_state[0]]).values.reshape(len(terminated), -1)
+                self.counter.add_cuts(np.isnan(following).all(axis=1) & truncated & ~terminated)
+            return
+        order = order_of(batch, columns, self._numbering, None)
+        if order.episodes is None:
+            return
+        self.counter.add(order.terminated, order.episodes, order.steps, order.stride)
+        if order.steps is not None:
+            self.rises.add(order.episodes, order.steps, first, is_time=order.are_times)
 
 
 class _Stitcher:
@@ -210,8 +248,7 @@ class _Stitcher:
         self._log = log
         self._places = {label: place for place, label in enumerate(log.action_labels.tolist())}
         self._memory = EpisodeMemory()
-        self._waiting: dict[str, Array] | None = None
-        self._first = 0  # the number of the row that waits
+        self._last = LastRow()
 
     def add(self, rows: Rows) -> Iterator[tuple[Integers, Transitions]]:
         fields = self._fields(rows)
@@ -221,19 +258,17 @@ class _Stitcher:
             yield from self._made(fields, next_states, ~rows.without_next | rows.terminated)
             return
         self._refuse_returns(rows)
-        if self._waiting is not None:
-            fields = {name: np.concatenate([self._waiting[name], field]) for name, field in fields.items()}
+        fields = self._last.before(fields)
         head = {name: field[:-1] for name, field in fields.items()}
-        follows = self._follows(fields)
+        follows = self._follows(fields, rows)
         is_end = head["terminals"]
         next_states = np.where(is_end[:, None], head["states"], fields["states"][1:])
         yield from self._made(head, next_states, follows | is_end)
-        self._waiting = {name: field[-1:] for name, field in fields.items()}
-        self._first = rows.first + len(rows) - 1
 
     def finish(self) -> Iterator[tuple[Integers, Transitions]]:
-        if self._waiting is not None and self._waiting["terminals"][0]:
-            yield from self._made(self._waiting, self._waiting["states"], np.ones(1, dtype=bool))
+        waiting = self._last.fields
+        if waiting is not None and waiting["terminals"][0]:
+            yield from self._made(waiting, waiting["states"], np.ones(1, dtype=bool))
 
     def _fields(self, rows: Rows) -> dict[str, Array]:
         fields: dict[str, Array] = {
@@ -253,26 +288,28 @@ class _Stitcher:
         labels = (as_type(value, self._log.action_type) for value in actions.values)
         return np.array([find_label(label, self._places) for label in labels], dtype=np.intp)[actions.codes]
 
-    def _follows(self, fields: dict[str, Array]) -> Booleans:
+    def _follows(self, fields: dict[str, Array], rows: Rows) -> Booleans:
         """Say of each row but the last whether the row after it is its next step."""
-        same = np.asarray(fields["episodes"][1:] == fields["episodes"][:-1])
-        if "steps" not in fields:
-            return same
-        forward = np.diff(fields["steps"])
-        back = same & (forward <= 0)
-        if back.any():
-            self._refuse_step(int(np.argmax(back)), fields["steps"])
-        return same & (forward <= self._log.stride) if self._log.stride else same
+        pairs = compare_rows(fields["episodes"], fields.get("steps"), rows.stride)
+        if pairs.rises is not None:
+            back = pairs.same & (pairs.rises <= 0)
+            if back.any():
+                place = int(np.argmax(back))
+                before, step = fields["steps"][place : place + 2].tolist()
+                self._refuse_step(before, step, int(fields["numbers"][place + 1]), rows.are_times)
+        return pairs.follows
 
-    def _refuse_step(self, place: int, steps: Floats) -> None:
-        name = "duplicate_steps" if steps[place] == steps[place + 1] else "unsorted_steps"
-        row = self._first + place + 1
+    def _refuse_step(self, before: float, step: float, row: int, are_times: bool) -> None:
+        name = "duplicate_steps" if step == before else "unsorted_steps"
+        found = f"has step {step:g} after {before:g}"
+        if are_times:
+            found = f"is {before - step:g} seconds before the row above it"
         raise LogError(
             name,
-            f"Steps must rise within an episode where next states are taken from the next row, but row {row} has step "
-            f"{steps[place + 1]:g} after {steps[place]:g}.",
+            f"Steps must rise within an episode where next states are taken from the next row, but {PLACE} {found}.",
             rows=[row],
             columns=[cast(str, self._log.columns.step)],
+            table=self._log.table,
         )
 
     def _refuse_returns(self, rows: Rows) -> None:
@@ -282,9 +319,10 @@ class _Stitcher:
             raise LogError(
                 "split_episode",
                 f"The rows of an episode must follow each other where next states are taken from the next row, but "
-                f"episode {cast(Array, rows.episodes)[returned[0]]} starts again at row {row}.",
+                f"episode {cast(Array, rows.episodes)[returned[0]]} starts again at {PLACE}.",
                 rows=[row],
                 columns=[cast(str, self._log.columns.episode)],
+                table=self._log.table,
             )
 
     def _made(

@@ -5,17 +5,24 @@ The reader raises a fault that stops learning as a LogError; the check collects 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from kbrl.data.places import Place, places_of
+
 SHOWN_ROWS = 5  # the first rows at fault that a record names
+PLACE = "<place of the first row>"  # stands for it in a message until the table says where that is
 
 _CELLS = "Drop or repair these rows."
 _TOO_LARGE = "Drop or repair these rows, or change the units."
 _SORT = (
     "Sort the log by episode and step, and drop repeated rows. If each file numbers its episodes anew, do not sort: "
     "give each episode an identifier of its own."
+)
+_GAPS = (
+    "State another stride, or --stride any if the step only orders the rows; or allow it by --allow-gaps, in Python "
+    "columns={'allow_gaps': True}."
 )
 _CUT = "If each file has episodes of its own, give each episode an identifier of its own; if the log was cut, nothing."
 
@@ -51,20 +58,22 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "duplicate_steps": (True, _SORT),
     "unsorted_steps": (True, _SORT),
     "split_episode": (True, _SORT),
+    "wrong_stride": (True, "State it as --stride 1, as --stride '1 day' for datetimes, or as --stride any."),
+    "too_many_gaps": (True, _GAPS),
     "missing_steps": (False, "Nothing, if few: a row before a gap is left out where it has no next state of its own."),
     "both_flags": (False, "Set truncated to false on real ends: a row with both flags is taken as an end."),
     "rows_after_end": (False, "Give each episode its own identifier, or set terminated on its last row only."),
     "time_limit_as_end": (False, "If a time limit cut them, set truncated instead of terminated on their last rows."),
     "next_state_mismatch": (False, "Check the order of the rows and the columns of the next state."),
     "unfinished_episodes": (False, "Set terminated or truncated on the last row of each episode."),
-    "tiny_episodes": (False, "Check the episode identifiers; a row alone is of use only with a next state of its own."),
+    "tiny_episodes": (False, "Check the identifiers: a row alone is of use only as an end or with a next state."),
     "episode_across_files": (False, _CUT),
     "constant_variable": (False, "Leave these columns out of the state: they tell no state from another."),
     "unequal_scales": (False, "Keep the scaling by standard deviations, or change the units."),
     "rare_action": (False, "Collect more of these actions, or merge them with others: their values will be guesses."),
     "untried_action": (False, "Collect some of these actions, or take them off the list: they will have no value."),
     "single_action": (False, "Check the column of actions: with one action there is nothing to decide."),
-    "constant_reward": (False, "Check the column of rewards: where all are equal, nothing is better than the rest."),
+    "constant_reward": (False, "Check the column of rewards: all decisions are worth the same."),
     "reward_outliers": (False, "Check the units and the typing of these rewards; a few of them outweigh all others."),
     "no_flags": (False, "Add a column terminated: without it, no row is taken as an end."),
     "done_only": (False, "Add a column truncated: without it, time limits are taken as ends."),
@@ -74,14 +83,20 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
 class LogError(ValueError):
     """A log cannot be learnt from; ``fault`` says why in the words of the check."""
 
-    def __init__(self, name: str, message: str, *, rows: Sequence[int] = (), columns: Sequence[str] = ()) -> None:
-        self.fault = make_fault(name, message, rows=rows, columns=columns)
-        super().__init__(f"{message} {self.fault.advice}")
+    def __init__(
+        self, name: str, message: str, *, rows: Sequence[int] = (), columns: Sequence[str] = (), table: Any = None
+    ) -> None:
+        (self.fault,) = located([make_fault(name, message, rows=rows, columns=columns)], table)
+        super().__init__(f"{self.fault.message} {self.fault.advice}")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong with a log; rows are counted from 0 over the whole log, without headers."""
+    """One thing that is wrong with a log.
+
+    ``rows`` are for programs: counted from 0 over the whole log, without headers.  ``places`` are the same rows for
+    people: the line of a text file, of which line 1 is the header, or else the number of the row, counted from 1.
+    """
 
     name: str
     count: int
@@ -91,10 +106,12 @@ class Fault:
     stops_learning: bool
     message: str
     advice: str
+    places: tuple[Place, ...] = ()  # of these rows
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as what JSON can hold."""
-        return asdict(self) | {"rows": list(self.rows), "columns": list(self.columns)}
+        listed = {"rows": list(self.rows), "columns": list(self.columns), "places": list(map(str, self.places))}
+        return asdict(self) | listed
 
 
 def make_fault(
@@ -106,9 +123,23 @@ def make_fault(
     rows: Sequence[int] = (),
     columns: Sequence[str] = (),
     stops: bool | None = None,
+    advice: str | None = None,
 ) -> Fault:
-    """Return the record of a fault of the catalogue; ``stops`` is given where it depends on the log."""
-    stops_learning, advice = CATALOGUE[name]
+    """Return the record of a fault of the catalogue; ``stops`` and ``advice`` may depend on the log."""
+    stops_learning, usual_advice = CATALOGUE[name]
     stops_learning = stops_learning if stops is None else stops
     first = tuple(int(row) for row in rows[:SHOWN_ROWS])
-    return Fault(name, int(count), unit, first, tuple(columns), stops_learning, message, advice)
+    return Fault(name, int(count), unit, first, tuple(columns), stops_learning, message, advice or usual_advice)
+
+
+def located(faults: Iterable[Fault], table: Any) -> list[Fault]:
+    """Return the faults with the places of their rows in a table; it is looked through once for all of them."""
+    faults = list(faults)
+    unknown = sorted({row for fault in faults if not fault.places for row in fault.rows})
+    places = dict(zip(unknown, places_of(table, unknown)))
+    return [fault if fault.places else _at(fault, [places[row] for row in fault.rows]) for fault in faults]
+
+
+def _at(fault: Fault, places: list[Place]) -> Fault:
+    message = fault.message.replace(PLACE, str(places[0]), 1) if places else fault.message
+    return replace(fault, message=message, places=tuple(places))

@@ -14,7 +14,7 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Integers
 from kbrl.data.action_labels import find_label
 from kbrl.data.columns import Columns
-from kbrl.data.faults import SHOWN_ROWS, Fault, LogError, make_fault
+from kbrl.data.faults import PLACE, SHOWN_ROWS, Fault, LogError, make_fault
 from kbrl.data.labels import ActionSet, label_array
 from kbrl.data.rows import Rows, is_usable
 
@@ -57,7 +57,7 @@ class CellMeasure:
     def faults(self) -> Iterator[Fault]:
         """Yield a fault for each column and kind of cell."""
         for (name, column), (tally, sample) in self._found.items():
-            message = f"{column!r}: {tally.count} cells, the first is row {tally.rows[0]}: {sample}."
+            message = f"{column!r}: {tally.count} cells, the first is {PLACE}: {sample}."
             yield make_fault(name, message, count=tally.count, rows=tally.rows, columns=[column])
         if self._both.count:
             message = f"{self._both.count} rows are both terminated and truncated."
@@ -112,6 +112,9 @@ class VariableMeasure:
         return [f"{'+'.join(self._names)}[{k}]" for k in range(n_dims)]
 
 
+_WHY_EQUAL = {False: "no row ends an episode", True: "every row ends its episode"}
+
+
 class RewardMeasure:
     """The sizes of the rewards, by powers of two; those at ends are left out, where a prize or penalty is usual."""
 
@@ -121,12 +124,13 @@ class RewardMeasure:
         self._column = columns.reward
         self._sizes = np.zeros(2200, dtype=np.int64)
         self._rows: dict[int, list[int]] = {}
-        self._low, self._high, self._n_rows = np.inf, -np.inf, 0
+        self._low, self._high, self._n_rows, self._n_ends = np.inf, -np.inf, 0, 0
 
     def add(self, rows: Rows) -> None:
         """Take more rows into account."""
         usable = is_usable(rows.rewards)
         self._n_rows += len(rows)
+        self._n_ends += int(rows.terminated.sum())
         self._low = min(self._low, rows.rewards[usable].min(initial=np.inf))
         self._high = max(self._high, rows.rewards[usable].max(initial=-np.inf))
         places = np.flatnonzero(usable & (rows.rewards != 0) & ~rows.terminated)
@@ -139,8 +143,9 @@ class RewardMeasure:
 
     def faults(self) -> Iterator[Fault]:
         """Yield what is strange about the rewards."""
-        if self._low == self._high and self._n_rows > 1:
-            message = f"All rewards are {self._low:g}."
+        if self._low == self._high and self._n_rows > 1 and not self._length_matters:
+            why = f", and {_WHY_EQUAL[self._n_ends > 0]}" if self._low else ""
+            message = f"All rewards are {self._low:g}{why}."
             yield make_fault("constant_reward", message, count=self._n_rows, columns=[self._column])
         total = int(self._sizes.sum())
         usual = int(np.searchsorted(np.cumsum(self._sizes), (total + 1) // 2))
@@ -149,9 +154,14 @@ class RewardMeasure:
             far = sorted(row for size, first in self._rows.items() if size > usual + OUTLIER_DOUBLINGS for row in first)
             message = (
                 f"{count} rewards before an end are at least {2**OUTLIER_DOUBLINGS} times as large as the usual one, "
-                f"which is about {2.0 ** (usual - self._ZERO):.2g}; the first is row {far[0]}."
+                f"which is about {2.0 ** (usual - self._ZERO):.2g}; the first is {PLACE}."
             )
             yield make_fault("reward_outliers", message, count=count, rows=far, columns=[self._column])
+
+    @property
+    def _length_matters(self) -> bool:
+        """Whether some rows end their episode and others do not: a constant reward other than 0 then counts steps."""
+        return self._low != 0 and 0 < self._n_ends < self._n_rows
 
 
 class ActionMeasure:

@@ -20,10 +20,10 @@ from kbrl.arrays import Array
 from kbrl.data.action_labels import unite_labels
 from kbrl.data.cells import Labels, Numbers
 from kbrl.data.columns import Columns, resolve
-from kbrl.data.episodes import CHUNK_ROWS, EpisodeMemory, Mapped, Scan, scan
+from kbrl.data.episodes import CHUNK_ROWS, EpisodeMemory, Mapped, Scan, light_kinds, scan
 from kbrl.data.faults import LogError
 from kbrl.data.readers import Table, batch_length, find_files, open_table
-from kbrl.data.rows import ends, kinds_of
+from kbrl.data.rows import ends
 from kbrl.data.transitions import Transitions
 
 _LEAST_ROWS, _MOST_PARTS = 2**20, 4096  # rows of a piece of a Parquet file, and how many pieces all files make
@@ -113,9 +113,7 @@ def find_columns(opened: Any, columns: Mapped) -> Columns | None:
 
 def light_columns(columns: Columns) -> list[str]:
     """Return the names of the columns that a look reads."""
-    flags = (columns.terminated, columns.truncated, columns.done)
-    names = [columns.action, *(() if columns.next_state else (columns.episode, columns.step, *flags))]
-    return [name for name in names if name is not None]
+    return list(light_kinds(columns))
 
 
 def look_at(opened: Any, columns: Columns | None, n_parts: int) -> Look:
@@ -148,6 +146,7 @@ def agree(looks: Sequence[Look], names: Sequence[str], actions: Sequence[Any] | 
     scans = [look.scan for look in looks if look.scan is not None]
     if scans:
         whole = sum(scans[1:], scans[0])
+        whole.tell()
         return Facts(whole.labels(actions), n_rows, whole)
     labels = unite_labels([look.labels for look in looks if look.labels is not None])
     return Facts(labels if actions is None else np.array(actions), n_rows, None)
@@ -182,7 +181,7 @@ def _grouped(sizes: Sequence[int], enough: int) -> list[tuple[int, ...]]:
 
 def _edge(table: Table, columns: Columns, n_episodes: int) -> Edge | None:
     """Return the edge of a table, None if it has no rows; at most so many episodes beside the first and the last."""
-    kinds = {name: kind for name, kind in kinds_of(columns).items() if name in light_columns(columns)}
+    kinds = light_kinds(columns)
     border: list[Hashable] = []
     episodes: set[Hashable] = set()
     steps, is_ended, n_rows = (0.0, 0.0), False, 0

@@ -7,16 +7,17 @@ exactly if the reader refuses the log for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kbrl.checks import whole
 from kbrl.data.columns import Columns, resolve
 from kbrl.data.episodes import CHUNK_ROWS, Mapped
-from kbrl.data.faults import CATALOGUE, Fault, LogError, make_fault
+from kbrl.data.faults import CATALOGUE, Fault, LogError, located, make_fault
 from kbrl.data.measures import ActionMeasure, CellMeasure, RewardMeasure, VariableMeasure
 from kbrl.data.readers import Table, open_table
 from kbrl.data.rows import read_rows
+from kbrl.data.sequence import LeftOut
 from kbrl.data.succession import SuccessionMeasure
 
 
@@ -31,6 +32,7 @@ class Report:
     actions: dict[Any, int]  # how often each was taken
     columns: Columns | None
     unused: tuple[str, ...]  # columns that are not read
+    left_out: LeftOut = field(default_factory=LeftOut)  # rows that no transition is made of, by reason
 
     @property
     def stops_learning(self) -> bool:
@@ -44,6 +46,7 @@ class Report:
             "n_rows": self.n_rows,
             "n_episodes": self.n_episodes,
             "n_transitions": self.n_transitions,
+            "left_out": asdict(self.left_out),
             "actions": [{"label": label, "count": count} for label, count in self.actions.items()],
             "columns": None if self.columns is None else self.columns.to_dict(),
             "unused": list(self.unused),
@@ -81,10 +84,13 @@ class _Check:
         faults += self._of_the_whole(faults)
         places = list(CATALOGUE)
         unique = {(fault.name, fault.columns): fault for fault in faults}.values()
-        ordered = sorted(unique, key=lambda fault: (not fault.stops_learning, places.index(fault.name)))
+        ordered = sorted(
+            located(unique, self._table), key=lambda fault: (not fault.stops_learning, places.index(fault.name))
+        )
         counts = self._succession.n_episodes, self._succession.n_transitions
         unused = tuple(name for name in self._table.names if name not in self._columns.used())
-        return Report(tuple(ordered), self._n_rows, *counts, self._actions.counts, self._columns, unused)
+        left_out = self._succession.left_out
+        return Report(tuple(ordered), self._n_rows, *counts, self._actions.counts, self._columns, unused, left_out)
 
     def _read(self, chunk_rows: int) -> Iterator[Fault]:
         """Let all rows go by; a fault after which nothing can be read ends the pass."""

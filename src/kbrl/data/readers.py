@@ -10,14 +10,15 @@ import glob
 import importlib.util
 import os
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from kbrl.data.cells import Batch, Kind, Numbers, RaggedError, join_columns
 from kbrl.data.columns import listing
-from kbrl.data.faults import LogError
+from kbrl.data.faults import PLACE, LogError
+from kbrl.data.places import Place, places_of
 
 
 class Table(Protocol):
@@ -67,6 +68,22 @@ class FilesTable:
                 n_rows_before, path_before = n_rows_before + batch_length(batch), path
                 yield batch
 
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the places of rows that the last pass came to, in their files."""
+        starts = [Border(0, self._first_file(), self._first_file()), *self.borders]
+        homes = [starts[bisect_right(starts, row, key=lambda border: border.row) - 1] for row in rows]
+        found: dict[int, Place] = {}
+        for start in starts:
+            there = [row for row, home in zip(rows, homes) if home is start]
+            table = self._tables[self._paths.index(start.after)]
+            places = places_of(table, [row - start.row for row in there]) if there else []
+            found |= {row: place._replace(file=str(start.after)) for row, place in zip(there, places)}
+        return [found[row] for row in rows]
+
+    def _first_file(self) -> Path:
+        """Return the first file with rows."""
+        return self.borders[0].before if self.borders else self._paths[0]
+
 
 def open_table(source: Any) -> Table:
     """Open a path, a folder, a glob, several of them, a frame, a mapping or rollouts; only the header is read yet."""
@@ -99,11 +116,11 @@ def _of_what(source: Any) -> str:
     return f" of {type(source[0]).__name__}" if source else " without entries"
 
 
-def regrouped(batches: Iterator[Batch], n_rows: int) -> Iterator[Batch]:
-    """Yield the same rows, exactly ``n_rows`` at a time, and the rest at the end."""
+def regrouped(table: Table, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+    """Yield the rows of a table, exactly ``n_rows`` at a time, and the rest at the end."""
     held: list[Batch] = []
     n_held = 0
-    for batch in _checked(batches):
+    for batch in _checked(table, kinds, n_rows):
         held.append(batch)
         n_held += batch_length(batch)
         if n_held < n_rows:
@@ -123,18 +140,24 @@ def batch_length(batch: Batch) -> int:
     return len(next(iter(batch.values())))
 
 
-def _checked(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Pass batches on that have rows, and give lists of varying length the number of their row."""
-    n_seen, widths = 0, dict[str, tuple[int, ...]]()
+def _checked(table: Table, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+    """Yield batches that have rows, and give lists of varying length the number of their row."""
+    n_seen, widths, are_times = 0, dict[str, tuple[int, ...]](), dict[str, bool]()
     try:
-        for batch in batches:
+        for batch in table.batches(kinds, n_rows):
             if batch_length(batch) == 0:
                 continue
             for name, column in batch.items():
-                if isinstance(column, Numbers) and column.values.shape[1:] != widths.setdefault(
-                    name, column.values.shape[1:]
-                ):
+                if not isinstance(column, Numbers):
+                    continue
+                if column.values.shape[1:] != widths.setdefault(name, column.values.shape[1:]):
                     raise RaggedError(name, 0, sum(column.values.shape[1:]), sum(widths[name]))
+                if column.is_time != are_times.setdefault(name, column.is_time):
+                    raise LogError(
+                        "not_a_number",
+                        f"Steps in {name!r} must be all numbers or all datetimes, but there are both.",
+                        columns=[name],
+                    )
             yield batch
             n_seen += batch_length(batch)
     except RaggedError as error:
@@ -142,10 +165,11 @@ def _checked(batches: Iterator[Batch]) -> Iterator[Batch]:
         usual = sum(widths.get(error.name, (error.usual,)))
         raise LogError(
             "ragged_state",
-            f"Lists in {error.name!r} must be of one length, {usual} as in the first row, but row {row} has "
+            f"Lists in {error.name!r} must be of one length, {usual} as in the first row, but {PLACE} has "
             f"{error.length} entries.",
             rows=[row],
             columns=[error.name],
+            table=table,
         ) from None
 
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from kbrl.arrays import Array
 from kbrl.data.cells import Batch, Kind, as_array, from_array
-from kbrl.data.faults import LogError
+from kbrl.data.faults import PLACE, LogError
 from kbrl.data.frames import FrameTable
 from kbrl.data.minari import episode_columns, flattened
+from kbrl.data.places import Place
 
 STEP = ("observation", "action", "reward", "next_observation", "terminated", "truncated")
 _EPISODE = ("observations", "actions", "rewards", "terminations", "truncations")
@@ -47,7 +48,7 @@ class EpisodesTable:
     def _columns(self, place: int) -> dict[str, Array]:
         episode = self._episodes[place]
         fields = {name: _field(episode, name) for name in _EPISODE if _field(episode, name) is not None}
-        arrays = {name: flattened(_as_array(values, name, place, "episode")) for name, values in fields.items()}
+        arrays = {name: flattened(_as_array(values, name, f"episode {place}")) for name, values in fields.items()}
         return episode_columns(place, arrays)
 
 
@@ -86,7 +87,7 @@ def _check_steps(steps: Sequence[Any], first: int) -> None:
         held = f"{len(step)} entries" if isinstance(step, (tuple, list)) else f"a {type(step).__name__}"
         raise LogError(
             "uneven_columns",
-            f"A step must be ({', '.join(STEP)}), but row {first + wrong} is {held}.",
+            f"A step must be ({', '.join(STEP)}), but {PLACE} is {held}.",
             rows=[first + wrong],
         )
 
@@ -94,44 +95,44 @@ def _check_steps(steps: Sequence[Any], first: int) -> None:
 def _column(steps: Sequence[Any], name: str, first: int) -> Array:
     values = [step[STEP.index(name)] for step in steps]
     if not name.endswith("observation"):
-        return _as_array(values, name, first, "row")
+        return _as_array(values, name, Place("row", first + 1))
     shapes = [_shape(value, name, first + k) for k, value in enumerate(values)]
     odd_one = next((k for k, shape in enumerate(shapes) if shape != shapes[0]), None)
     if odd_one is not None:
         row = first + odd_one
         raise LogError(
             "ragged_state",
-            f"All of {name} must have one shape, {shapes[0]} as in row {first}, but row {row} has {shapes[odd_one]}.",
+            f"All of {name} must have one shape, {shapes[0]} as before, but {PLACE} has {shapes[odd_one]}.",
             rows=[row],
             columns=[name],
         )
-    return flattened(_as_array(values, name, first, "row"))
+    return flattened(_as_array(values, name, Place("row", first + 1)))
 
 
 def _shape(value: Any, name: str, row: int) -> tuple[int, ...]:
-    _refuse_parts(value, name, row, "row")
+    _refuse_parts(value, name, Place("row", row + 1))
     return np.shape(value)
 
 
-def _as_array(values: Any, name: str, place: int, unit: str) -> Array:
+def _as_array(values: Any, name: str, place: Place | str) -> Array:
     """Return an array; a list of words and numbers is not turned into words, so that its faults can be seen."""
-    _refuse_parts(values, name, place, unit)
+    _refuse_parts(values, name, place)
     try:
         array = as_array(values)
     except ValueError as error:
-        raise LogError("ragged_state", f"{name} of {unit} {place} cannot be made an array: {error}.") from None
+        raise LogError("ragged_state", f"{name} of {place} cannot be made an array: {error}.") from None
     if isinstance(values, (list, tuple)) and array.dtype.kind in "SU" and len({type(value) for value in values}) > 1:
         array = np.empty(len(values), dtype=object)
         array[:] = values
     return array
 
 
-def _refuse_parts(values: Any, name: str, place: int, unit: str) -> None:
+def _refuse_parts(values: Any, name: str, place: Place | str) -> None:
     if isinstance(values, Mapping) or (isinstance(values, tuple) and any(isinstance(v, np.ndarray) for v in values)):
         kind = "a dict" if isinstance(values, Mapping) else "a tuple of arrays"
         raise LogError(
             "wrong_width",
-            f"{name} must be numbers, but that of {unit} {place} is {kind}. Wrap the environment in "
+            f"{name} must be numbers, but that of {place} is {kind}. Wrap the environment in "
             f"gymnasium.wrappers.FlattenObservation, or put its parts into one array.",
             columns=[name],
         )

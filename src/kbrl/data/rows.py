@@ -6,7 +6,7 @@ counts as an end unless another column says that the row was cut.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from kbrl.data.columns import Columns
 from kbrl.data.faults import LogError
 from kbrl.data.labels import as_type
 from kbrl.data.readers import Border, Table, batch_length, borders_in, regrouped
+from kbrl.data.sequence import stride_size
 
 LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
 
@@ -34,19 +35,27 @@ class Problem:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Some consecutive rows of a log."""
+class Order:
+    """What tells which of some consecutive rows follow each other."""
 
-    first: int  # the number of the first row in the log
-    states: Floats  # (n, d)
-    actions: Labels
-    rewards: Floats  # (n,)
-    next_states: Floats | None  # (n, d)
     terminated: Booleans  # (n,)
     truncated: Booleans  # (n,)
     both_flags: Booleans  # (n,)
     episodes: Array | None  # (n,); None where nothing tells episodes apart
     steps: Floats | None  # (n,)
+    are_times: bool  # the steps, in seconds
+    stride: float | None  # between the steps of rows that follow each other; None where any will do
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Order):
+    """Some consecutive rows of a log."""
+
+    first: int  # the number of the first row in the log, from 0
+    states: Floats  # (n, d)
+    actions: Labels
+    rewards: Floats  # (n,)
+    next_states: Floats | None  # (n, d)
     problems: tuple[Problem, ...]
     borders: tuple[Border, ...] = ()  # of files, before one of these rows
 
@@ -67,9 +76,9 @@ def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = N
         (columns.episode, columns.step, columns.terminated, columns.truncated, columns.done)
     ):
         raise LogError("no_order", "The log has no next states, and nothing tells where its episodes end.")
-    numbering = _Numbering()
+    numbering = Numbering()
     first = 0
-    for batch in regrouped(table.batches(kinds_of(columns), n_rows), n_rows):
+    for batch in regrouped(table, kinds_of(columns), n_rows):
         rows = _rows_of(batch, columns, first, numbering, episode_type)
         yield replace(rows, borders=borders_in(table, first, len(rows)))
         first += len(rows)
@@ -84,12 +93,23 @@ def kinds_of(columns: Columns) -> dict[str, Kind]:
     kinds: dict[str, Kind] = {}
     for name in columns.used():
         kinds[name] = "labels" if name in labels else "flags" if name in flags else "numbers"
+    if columns.step is not None:
+        kinds[columns.step] = "steps"
     return kinds
 
 
-def _rows_of(batch: Batch, columns: Columns, first: int, numbering: _Numbering, episode_type: Any) -> Rows:
-    n_rows = batch_length(batch)
-    terminated, truncated, both = ends(batch, columns, n_rows)
+def order_of(batch: Batch, columns: Columns, numbering: Numbering, episode_type: Any) -> Order:
+    """Return what orders the rows of a batch; episodes without an identifier are numbered."""
+    terminated, truncated, both = ends(batch, columns, batch_length(batch))
+    steps, episodes = _column(batch, columns.step), _episodes(batch, columns, episode_type)
+    if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step)):
+        episodes = numbering.number(terminated | truncated, steps)
+    are_times = columns.step is not None and cast(Numbers, batch[columns.step]).is_time
+    stride = stride_size(columns.stride, columns.step, is_time=are_times)
+    return Order(terminated, truncated, both, episodes, steps, are_times, stride)
+
+
+def _rows_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any) -> Rows:
     states = stacked(batch, columns.state)
     next_states = stacked(batch, columns.next_state) if columns.next_state else None
     if next_states is not None and next_states.shape != states.shape:
@@ -99,13 +119,17 @@ def _rows_of(batch: Batch, columns: Columns, first: int, numbering: _Numbering, 
             f"{next_states.shape[1]}.",
             columns=columns.next_state,
         )
-    rewards, steps = _column(batch, columns.reward), _column(batch, columns.step)
-    episodes = _episodes(batch, columns, episode_type)
-    if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step)):
-        episodes = numbering.number(terminated | truncated, steps)
-    actions = cast(Labels, batch[columns.action])
-    rows = Rows(first, states, actions, cast(Floats, rewards), next_states, terminated, truncated, both, episodes,
-                steps, ())  # fmt: skip
+    rewards, actions = cast(Floats, _column(batch, columns.reward)), cast(Labels, batch[columns.action])
+    order = order_of(batch, columns, numbering, episode_type)
+    rows = Rows(
+        **vars(order),
+        first=first,
+        states=states,
+        actions=actions,
+        rewards=rewards,
+        next_states=next_states,
+        problems=(),
+    )
     return replace(rows, problems=tuple(_problems(rows, batch, columns)))
 
 
@@ -153,13 +177,14 @@ def _flag(batch: Batch, name: str | None, n_rows: int) -> Booleans:
     return np.zeros(n_rows, dtype=bool) if name is None else cast(Numbers, batch[name]).values == 1
 
 
-class _Numbering:
+class Numbering:
     """Numbers episodes that have no identifier: a new one starts after an end or where the steps go back."""
 
     def __init__(self) -> None:
         self._number, self._was_end, self._step = 0, False, -np.inf
 
     def number(self, ends: Booleans, steps: Floats | None) -> Integers:
+        """Return the numbers of the episodes of more rows."""
         starts = np.append(self._was_end, ends[:-1])
         if steps is not None:
             starts = starts | (steps < np.append(self._step, steps[:-1]))
@@ -181,10 +206,11 @@ def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
     for flag in (columns.terminated, columns.truncated, columns.done):
         if flag is not None:
             cells = cast(Numbers, batch[flag])
-            yield from _found("bad_flag", flag, np.isnan(cells.values), cells.sample or "nothing")
+            yield from _found("bad_flag", flag, np.isnan(cells.values), cells.quote)
     for label, fault in ((columns.action, "missing_action"), (columns.episode, "missing_episode")):
         if label is not None:
-            yield from _found(fault, label, np.asarray(cast(Labels, batch[label]).codes < 0), "nothing")
+            missing = np.asarray(cast(Labels, batch[label]).codes < 0)
+            yield from _found(fault, label, missing, lambda row: "nothing")
 
 
 def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
@@ -194,11 +220,13 @@ def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Itera
     missing = np.isnan(values).any(axis=1) & ~odd & ~spared
     too_large = np.abs(values) > LARGEST_NUMBER
     infinite = np.asarray(too_large.any(axis=1))
-    yield from _found("not_a_number", name, odd, repr(cells.sample))
-    yield from _found(f"missing_{role}", name, missing, "nan")
-    if role != "step" and infinite.any():
+    yield from _found("not_a_number", name, odd, cells.quote)
+    yield from _found(f"missing_{role}", name, missing, lambda row: "nan")
+    if role != "step":
         rule = f"numbers must be finite and at most {LARGEST_NUMBER:g} in size"
-        yield Problem(f"infinite_{role}", name, infinite, f"{values[too_large][0]:g} ({rule})")
+        yield from _found(
+            f"infinite_{role}", name, infinite, lambda row: f"{values[row][too_large[row]][0]:g} ({rule})"
+        )
 
 
 def is_usable(numbers: Floats) -> Booleans:
@@ -206,6 +234,6 @@ def is_usable(numbers: Floats) -> Booleans:
     return np.asarray(np.abs(numbers) <= LARGEST_NUMBER)
 
 
-def _found(fault: str, column: str, bad: Booleans, sample: str) -> Iterator[Problem]:
+def _found(fault: str, column: str, bad: Booleans, quote: Callable[[int], str]) -> Iterator[Problem]:
     if bad.any():
-        yield Problem(fault, column, bad, sample)
+        yield Problem(fault, column, bad, quote(int(np.argmax(bad))))

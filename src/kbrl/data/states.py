@@ -1,6 +1,6 @@
 """States alone, for questions to a model: a table of them needs no actions, rewards or episodes.
 
-They are streamed as logs are, and what is wrong with a cell is refused with the number of its row.
+They are streamed as logs are, and what is wrong with a cell is refused with its place.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def read_states(
     def chunks() -> Iterator[Floats]:
         kinds: dict[str, Kind] = dict.fromkeys(names, "numbers")
         first = 0
-        for batch in regrouped(table.batches(kinds, chunk_rows), chunk_rows):
+        for batch in regrouped(table, kinds, chunk_rows):
             states = stacked(batch, names)
             spared = np.zeros(len(states), dtype=bool)
             found = (bad_numbers(cast(Numbers, batch[name]), name, "state", spared) for name in names)
-            refuse_problems([problem for some in found for problem in some], first, len(states))
+            refuse_problems([problem for some in found for problem in some], first, table)
             yield states
             first += len(states)
         if first == 0:

@@ -6,99 +6,74 @@ Rows are compared with the row before them, also across the borders of chunks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.columns import Columns
-from kbrl.data.episodes import EpisodeMemory
-from kbrl.data.faults import Fault, make_fault
+from kbrl.data.episodes import EpisodeMemory, refuse_gaps
+from kbrl.data.faults import PLACE, Fault, LogError, make_fault
 from kbrl.data.measures import Tally
 from kbrl.data.readers import Border
 from kbrl.data.rows import Rows, is_usable
+from kbrl.data.sequence import LastRow, LeftOut, LeftOutCounter, Pairs, Rises, compare_rows
 
-_MOST_STRIDES = 1000  # different differences between steps that are told apart
 _FEWEST_EPISODES = 3  # of one length, before a time limit is suspected
 
 
 class SuccessionMeasure:
-    """Compares each row with the one before it, and counts episodes."""
+    """Compares each row with the one before it, and counts episodes and the rows that are left out."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._last: dict[str, Array] | None = None
+        self._last = LastRow()
         self._tallies = {name: Tally() for name in _MESSAGES}
-        self._strides: dict[float, tuple[Tally, Tally]] = {}  # all of them, and those that are no ends
-        self._are_whole = True
+        self._gaps, self._rises = Tally(), Rises()
+        self._left_out = LeftOutCounter()
         self._memory = EpisodeMemory()
         self._lengths = EpisodeLengths()
         self._joined_files = JoinedFiles()
-        self._n_made = 0
+        self._n_rows = 0
 
     def add(self, rows: Rows) -> None:
         """Take more rows into account."""
-        self._n_made += self._n_certain(rows)
+        self._n_rows += len(rows)
+        if rows.next_states is not None:
+            self._left_out.add_cuts(rows.without_next & ~rows.terminated)
         if rows.episodes is None:
             return
-        fields = _fields(rows)
-        first = rows.first
-        if self._last is not None:
-            fields = {name: np.concatenate([self._last[name], field]) for name, field in fields.items()}
-            first -= 1
-        same = np.asarray(fields["episodes"][1:] == fields["episodes"][:-1])
-        self._compare(fields, same, first)
+        if rows.next_states is None:
+            self._left_out.add(rows.terminated, rows.episodes, rows.steps, rows.stride)
+        first = rows.first - (self._last.fields is not None)
+        fields = self._last.before(_fields(rows))
+        pairs = compare_rows(fields["episodes"], fields.get("steps"), rows.stride)
+        self._compare(fields, pairs, first)
+        if rows.steps is not None:
+            self._rises.add(rows.episodes, rows.steps, rows.first, is_time=rows.are_times)
         if not self._columns.next_state:
-            self._joined_files.add(rows.borders, same & ~fields["terminated"][:-1], fields.get("steps"), first)
-        self._lengths.add(same, fields, first)
+            self._joined_files.add(rows.borders, pairs, fields["terminated"], first)
+        self._lengths.add(pairs.same, fields, first)
         if self._columns.episode is not None:
             returned = np.zeros(len(rows), dtype=bool)
             returned[self._memory.returns(rows.episodes)] = True
             self._tallies["split_episode"].add(returned, rows.first)
-        self._last = {name: field[-1:] for name, field in fields.items()}
 
-    def _n_certain(self, rows: Rows) -> int:
-        if rows.next_states is None:
-            return int(rows.terminated.sum())  # the others depend on the row after them
-        return int((~rows.without_next | rows.terminated).sum())
-
-    def _compare(self, fields: dict[str, Array], same: Booleans, first: int) -> None:
+    def _compare(self, fields: dict[str, Array], pairs: Pairs, first: int) -> None:
         is_end = fields["terminated"][:-1]
-        stopped = same & (is_end | fields["truncated"][:-1])
+        stopped = pairs.same & (is_end | fields["truncated"][:-1])
         self._tallies["rows_after_end"].add(stopped, first + 1)
-        goes_on = same & ~is_end
         if "next_states" in fields:
             differs = _differ(fields["next_states"][:-1], fields["states"][1:])
-            forward = np.diff(fields["steps"]) if "steps" in fields else np.ones(len(same))
-            stride = min(self._strides, default=1.0)
-            self._tallies["next_state_mismatch"].add(goes_on & ~stopped & differs & (forward <= max(stride, 1)), first)
-        else:
-            self._n_made += int(goes_on.sum())
-        if "steps" in fields:
-            self._compare_steps(fields["steps"], same, goes_on, first)
-
-    def _compare_steps(self, steps: Floats, same: Booleans, goes_on: Booleans, first: int) -> None:
-        self._are_whole &= bool((np.floor(steps) == steps).all())
-        forward = np.diff(steps)
-        self._tallies["duplicate_steps"].add(same & (forward == 0), first + 1)
-        self._tallies["unsorted_steps"].add(same & (forward < 0), first + 1)
-        for stride in np.unique(forward[same & (forward > 0)]).tolist():
-            if stride in self._strides or len(self._strides) < _MOST_STRIDES:
-                both = self._strides.setdefault(stride, (Tally(), Tally()))
-                both[0].add(same & (forward == stride), first)
-                both[1].add(goes_on & (forward == stride), first)
-
-    def _gaps(self) -> tuple[Tally, int]:
-        """Return the rows before a gap, and how many of them would have been transitions."""
-        gaps, n_lost = Tally(), 0
-        least = min(self._strides, default=0.0)
-        for stride, (every, going_on) in self._strides.items() if self._are_whole else ():
-            if stride > least:
-                gaps.count += every.count
-                gaps.rows += every.rows
-                n_lost += going_on.count
-        gaps.rows.sort()
-        return gaps, n_lost
+            is_near = np.ones(len(is_end), dtype=bool)
+            if pairs.rises is not None and self._columns.stride is None:  # where none are stated, gaps are guessed
+                is_near = pairs.rises <= max(1.0, self._rises.least if np.isfinite(self._rises.least) else 1.0)
+            self._tallies["next_state_mismatch"].add(pairs.follows & ~stopped & differs & is_near, first)
+        if pairs.rises is not None:
+            self._tallies["duplicate_steps"].add(pairs.same & (pairs.rises == 0), first + 1)
+            self._tallies["unsorted_steps"].add(pairs.same & (pairs.rises < 0), first + 1)
+            self._gaps.add(pairs.same & ~pairs.follows & (pairs.rises > 0), first)
 
     @property
     def n_episodes(self) -> int:
@@ -108,67 +83,94 @@ class SuccessionMeasure:
     @property
     def n_transitions(self) -> int:
         """The number of transitions that the reader makes of the rows."""
-        return self._n_made - (0 if self._columns.next_state else self._gaps()[1])
+        return self._n_rows - self.left_out.total
+
+    @property
+    def left_out(self) -> LeftOut:
+        """The rows that it makes none of."""
+        return self._left_out.found
 
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong with the order of the rows."""
-        self._tallies["missing_steps"] = self._gaps()[0]
         has_flags = any((self._columns.terminated, self._columns.truncated, self._columns.done))
-        self._lengths.finish(self._last, self._tallies, has_flags=has_flags)
+        self._lengths.finish(self._last.fields, self._tallies, has_flags=has_flags)
         for name, tally in self._tallies.items():
             if tally.count:
                 stops = False if name in _ORDER and self._columns.next_state else None
                 unit = "episodes" if name in ("tiny_episodes", "unfinished_episodes") else "rows"
-                message = _MESSAGES[name].format(count=tally.count, row=tally.rows[0])
+                message = _MESSAGES[name].format(count=tally.count, place=PLACE)
                 yield make_fault(name, message, count=tally.count, unit=unit, rows=tally.rows, stops=stops)
+        yield from self._missing_steps()
         yield from self._lengths.faults()
-        if self._columns.step is None or not self._are_whole:  # else rows are joined only where the steps go on
-            yield from self._joined_files.faults()
+        yield from self._joined_files.faults(self._rises.usual)
+
+    def _missing_steps(self) -> Iterator[Fault]:
+        """Yield rows after which steps are missing: by the stride that is stated, or as it seems where none is."""
+        own = bool(self._columns.next_state)
+        if self._columns.stride is None:
+            if self._rises.usual is not None and self._rises.n_larger:
+                said, advice = self._rises.say()
+                joined = "" if own else " The row after each of them is taken as the next."
+                yield make_fault(
+                    "missing_steps",
+                    f"{said}; the first is {PLACE}.{joined}",
+                    count=self._rises.n_larger,
+                    rows=self._rises.rows,
+                    advice=_OWN if own else advice,
+                )
+        elif self._gaps.count:
+            message = (
+                f"After {self._gaps.count} rows the step does not rise by the stride, {self._columns.stride}; the "
+                f"first is {PLACE}."
+            )
+            yield make_fault("missing_steps", message, count=self._gaps.count, rows=self._gaps.rows)
+            try:
+                refuse_gaps(self.left_out, self._n_rows, self._columns)
+            except LogError as error:
+                yield replace(error.fault, count=self.left_out.gaps)
 
 
+_OWN = "Nothing: these rows have next states of their own."
 _ORDER = ("duplicate_steps", "unsorted_steps", "split_episode")
 _MESSAGES = {
-    "duplicate_steps": "{count} rows repeat the step of the row before them; the first is row {row}.",
-    "unsorted_steps": "{count} rows have an earlier step than the row before them; the first is row {row}.",
-    "missing_steps": "After {count} rows steps are missing; the first is row {row}.",
-    "split_episode": "{count} times an episode starts again that had been left; the first is row {row}.",
-    "rows_after_end": "{count} rows follow an end within the same episode; the first is row {row}.",
-    "next_state_mismatch": "The next state of {count} rows is not the state of the row after; the first is row {row}.",
-    "unfinished_episodes": "{count} episodes stop without terminated or truncated; the first at row {row}.",
-    "tiny_episodes": "{count} episodes have a single row; the first is row {row}.",
+    "duplicate_steps": "{count} rows repeat the step of the row before them; the first is {place}.",
+    "unsorted_steps": "{count} rows have an earlier step than the row before them; the first is {place}.",
+    "split_episode": "{count} times an episode starts again that had been left; the first is {place}.",
+    "rows_after_end": "{count} rows follow an end within the same episode; the first is {place}.",
+    "next_state_mismatch": "The next state of {count} rows is not the state of the row after; the first is {place}.",
+    "unfinished_episodes": "{count} episodes stop without terminated or truncated; the first at {place}.",
+    "tiny_episodes": "{count} episodes have a single row, which is no end; the first is {place}.",
 }
 
 
 class JoinedFiles:
-    """Counts the borders of files across which rows are joined, and no step shows that the episode goes on."""
+    """Finds the borders of files across which rows are joined, and no step shows that the episode goes on."""
 
     def __init__(self) -> None:
-        self._tally = Tally()
-        self._first: Border | None = None
+        self._joined: list[tuple[Border, float]] = []  # and by how much the step rises there
 
-    def add(self, borders: Sequence[Border], goes_on: Booleans, steps: Floats | None, first: int) -> None:
+    def add(self, borders: Sequence[Border], pairs: Pairs, terminated: Booleans, first: int) -> None:
         """Take the borders between rows into account, of which the first has the number ``first``."""
         for border in borders:
             place = border.row - first - 1
-            is_shown = steps is not None and (steps[place + 1] - steps[place]) == 1
-            if goes_on[place] and not is_shown:
-                self._tally.add_rows(np.array([border.row]))
-                self._first = self._first or border
+            if pairs.follows[place] and not terminated[place]:
+                self._joined.append((border, np.nan if pairs.rises is None else float(pairs.rises[place])))
 
-    def faults(self) -> Iterator[Fault]:
-        """Yield the borders as one fault, with the names of the two files at the first."""
-        if self._first is None:
+    def faults(self, usual: float | None) -> Iterator[Fault]:
+        """Yield the borders as one fault, with the names of the two files at the first; ``usual`` is a rise."""
+        unsure = [border for border, rise in self._joined if rise not in (1.0, usual)]
+        if not unsure:
             return
-        count, rows = self._tally.count, self._tally.rows
         message = (
-            f"At {count} borders of files the last row of one file takes its next state from the first row of the "
-            f"other; the first is between {self._first.before} and {self._first.after}, at row {rows[0]}."
+            f"At {len(unsure)} borders of files the last row of one file takes its next state from the first row of "
+            f"the other; the first is between {unsure[0].before} and {unsure[0].after}, at {PLACE}."
         )
-        yield make_fault("episode_across_files", message, count=count, unit="borders", rows=rows)
+        rows = [border.row for border in unsure]
+        yield make_fault("episode_across_files", message, count=len(unsure), unit="borders", rows=rows)
 
 
 class EpisodeLengths:
-    """Counts episodes: all of them, the longest, those of one row and those that just stop."""
+    """Counts episodes: all of them, the longest, those of one row that is no end, and those that just stop."""
 
     def __init__(self) -> None:
         self.n_episodes = 0
@@ -193,7 +195,7 @@ class EpisodeLengths:
         self._long.add_rows(last_rows[is_long])
         self._long_ended.add_rows(last_rows[is_long & terminated])
         self._loose.add_rows(last_rows[~terminated & ~truncated])
-        self._tiny.add_rows(last_rows[lengths == 1])
+        self._tiny.add_rows(last_rows[(lengths == 1) & ~terminated])  # an end needs no row after it
         self._start = int(last_rows[-1]) + 1
         self.n_episodes += len(last_rows)
 

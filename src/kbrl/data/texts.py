@@ -8,13 +8,14 @@ Blanks around the name of a column do not belong to it, nor those around its lab
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from kbrl.data.cells import Batch, Kind, from_texts, stripped
 from kbrl.data.faults import LogError
+from kbrl.data.places import Place
 
 _BLOCK = 1 << 20  # bytes that Arrow splits at a time
 
@@ -39,6 +40,10 @@ class CsvTable:
                 cells = list(zip(*piece))
                 batch = {name: from_texts(cells[places[name]], kind) for name, kind in kinds.items()}
                 yield {name: stripped(column) if name in padded else column for name, column in batch.items()}
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the lines of some rows."""
+        return _lines(self.path, self.delimiter, rows)
 
     def _rows(self, reader: Any) -> Iterator[list[str]]:
         try:
@@ -80,6 +85,10 @@ class ArrowCsvTable:
                     block = stored.slice(start, n_rows)
                     batch = {name: texts_from_arrow(block.column(written[name]), kinds[name]) for name in kinds}
                     yield {name: stripped(column) if name in padded else column for name, column in batch.items()}
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the lines of some rows."""
+        return _lines(self.path, self.delimiter, rows)
 
     def _blocks(self, columns: list[str]) -> Iterator[Any]:
         import pyarrow as pa
@@ -125,6 +134,23 @@ def _header(path: Path) -> tuple[str, tuple[str, ...]]:
     if not has_rows:
         raise LogError("empty_log", f"{path} has a header, but no row below it.")
     return delimiter, names
+
+
+def _lines(path: Path, delimiter: str, rows: Sequence[int]) -> list[Place]:
+    """Return the line at which each of some rows starts: a quoted cell may hold several, an empty one is no row."""
+    wanted, found = set(rows), dict[int, int]()
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, delimiter=delimiter)
+            row, n_lines = -1, 0  # the header is the row before the first
+            while len(found) < len(wanted):
+                cells = next(reader)
+                if cells and row in wanted:
+                    found[row] = n_lines + 1
+                row, n_lines = row + bool(cells), reader.line_num
+    except (StopIteration, UnicodeDecodeError, csv.Error):  # the file has changed, or Arrow is less strict
+        pass
+    return [Place("line", found[row], str(path)) if row in found else Place("row", row + 1, str(path)) for row in rows]
 
 
 def _without_blanks(written: tuple[str, ...]) -> tuple[str, ...]:

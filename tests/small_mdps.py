@@ -1,6 +1,7 @@
 """Finite MDPs for tests: made by hand or drawn at random, dense or sparse, and what is optimal in them."""
 
 import atexit
+from fractions import Fraction
 from functools import cache
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -121,3 +122,41 @@ def howard_values(mdp):
             return values
         policy = np.where(better, q.argmax(axis=0), policy)
     raise AssertionError("the judge itself did not converge")
+
+
+def exact_values(mdp):
+    """Policy iteration in rational numbers: the solution of the MDP as it is stored, without any rounding."""
+    probabilities, states = dense_probabilities(mdp), range(mdp.n_states)
+    choices = [[a for a in range(mdp.n_actions) if mdp.available[a, i]] for i in states]
+    policy = [own[0] if own else None for own in choices]
+    while True:
+        values = _solved([_equation(mdp, probabilities, i, policy[i]) for i in states])
+        better = list(policy)
+        for i in states:
+            q = {a: -_equation(mdp, probabilities, i, a, values) for a in choices[i]}
+            if q and max(q.values()) > q[policy[i]]:
+                better[i] = max(q, key=q.get)
+        if better == policy:
+            return values
+        policy = better
+
+
+def _equation(mdp, probabilities, i, action, values=None):
+    """Return the row [I - discount P | r] of a state under an action, or what is left of it at given values."""
+    row = [Fraction(int(i == j)) for j in range(mdp.n_states)] + [Fraction(0)]
+    if action is not None:
+        row = [x - Fraction(mdp.discount) * Fraction(float(p)) for x, p in zip(row, [*probabilities[action, i], 0.0])]
+        row[-1] = Fraction(float(mdp.rewards[action, i]))
+    return row if values is None else sum(x * v for x, v in zip(row, values)) - row[-1]
+
+
+def _solved(rows):
+    """Solve a linear system, given as rows [A | b], by elimination."""
+    for i in range(len(rows)):
+        pivot = next(k for k in range(i, len(rows)) if rows[k][i] != 0)
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [x / rows[i][i] for x in rows[i]]
+        for k in range(len(rows)):
+            if k != i and rows[k][i] != 0:
+                rows[k] = [x - rows[k][i] * y for x, y in zip(rows[k], rows[i])]
+    return [row[-1] for row in rows]

@@ -21,11 +21,11 @@ from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_floats, check_finite, one_of, positive, refuse_rows, whole
 from kbrl.model.basis import one_blas_thread
 from kbrl.model.finite_mdp import FiniteMDP, as_mdp
+from kbrl.model.residuals import EPSILON, proved_residual, row_sums
 
-EPSILON = float(np.finfo(np.float64).eps)
 TIE = 8 * EPSILON  # an action is better only if it gains more than this, relative to the largest value
-FLOOR = 64 * EPSILON  # the rounding of a backup, relative to the largest value: no change is known more precisely
-LEAK = 1e-12  # a row of probabilities whose sum is this close to one sums to one
+FLOOR = 64 * EPSILON  # changes up to this, relative to the largest value, may be rounding alone
+STUCK = 10  # improvements without progress after which such changes are taken for rounding
 ROUNDS, SWEEPS = 3, 10  # of partial evaluation: 30 sweeps, with an extrapolation after every ten
 PATIENCE = 100  # improvements without progress after which extrapolation is suspended
 FEW_STATES = 500  # whose linear systems one thread solves
@@ -40,7 +40,8 @@ class Solution:
 
     ``values`` are the largest ``q`` of each state, and ``policy`` attains them up to a few rounding errors.
     ``residual`` is max |T values - values|, with T the Bellman operator: it proves that no value is off by more than
-    residual / (1 - discount), whatever ``converged`` says.
+    residual / (1 - discount), whatever ``converged`` says.  All rounding is part of the proof, and so are rows that sum
+    to a little more than one, which enlarge it: see ``model.residuals``.
     """
 
     values: Floats  # (n_states,); 0 where no action is available
@@ -48,7 +49,7 @@ class Solution:
     policy: Integers  # (n_states,), indices of actions; -1 where none is available
     iterations: int  # improvements of the policy
     residual: float
-    converged: bool  # the values are within the tolerance
+    converged: bool  # the residual proves that the values are within the tolerance
 
 
 def backup(mdp: FiniteMDP, values: Floats) -> Floats:
@@ -101,9 +102,9 @@ def solve(
     dense MDP of few states, else modified policy iteration.  ``values`` are where to start from.
 
     Where ``converged``, no value is off by more than ``tolerance`` times the largest that a value could be, which is
-    max |r| / (1 - discount); multiplying the rewards therefore changes nothing.  A tolerance that rounding puts out of
-    reach is replaced by 64 rounding errors over (1 - discount).  Without convergence after ``max_iterations``
-    improvements of the policy, the best estimate so far is returned, with ``converged`` False.
+    max |r| / (1 - discount); multiplying the rewards therefore changes nothing.  Else ``converged`` is False, and
+    ``residual`` says how far off they can be.  That is so after ``max_iterations`` improvements of the policy, or
+    sooner where rounding puts the tolerance out of reach: expect it below some 1e-15 / (1 - discount).
     """
     as_mdp(mdp)
     one_of(method, ("auto", *METHODS), "method")
@@ -112,7 +113,7 @@ def solve(
     scale = _largest_value(mdp)
     start = np.zeros(mdp.n_states) if values is None else _checked_values(mdp, values)
     start = np.clip(start, -scale, scale)  # which brings it closer: no value is beyond the scale
-    yardstick = _yardstick(mdp, max(tolerance, FLOOR / (1.0 - mdp.discount)) * scale)
+    yardstick = _yardstick(mdp, tolerance * scale)
     method = method_for(mdp) if method == "auto" else method
     # Threads gain nothing on small systems, and on a busy machine they wait for each other (20 times slower, measured).
     with one_blas_thread() if mdp.n_states <= FEW_STATES else nullcontext():
@@ -146,49 +147,80 @@ def sweep(mdp: FiniteMDP, values: Floats, times: int, *, tolerance: float = 1e-8
 class _Yardstick:
     """How far values can be from a fixed point, judged by what one more application of its operator changes.
 
-    With lo <= T v - v <= hi, the fixed point is between T v + ahead * lo and T v + ahead * hi (Puterman 1994,
-    prop. 6.6.5; MacQueen 1966), and we take the middle.  Where an episode can end, the value 0 of its end never
-    changes: this zero counts too, and nothing can be added to all states alike, so we take T v itself.
+    With lo <= T v - v <= hi and row sums s of P, T T v - T v is between discount * s * lo and discount * s * hi, each
+    for the worst s.  Adding y to all states lowers that by (1 - discount * s) y.  We add the y that leaves the smallest
+    change to be feared.  With s = 1 it is the middle of the bounds of MacQueen 1966 (Puterman 1994, prop. 6.6.5); where
+    an episode can end, s = 0 and y is next to nothing; rows that lack a little lie in between.
     """
 
-    ahead: float  # discount / (1 - discount)
-    ends: bool
+    discount: float
+    least_sum: float  # of a row of probabilities
+    largest_sum: float
     goal: float  # the error that is good enough
 
+    @property
+    def left(self) -> float:
+        """1 - discount, less where rows sum to more than one; errors are changes over this."""
+        return max(1.0 - self.discount * max(self.largest_sum, 1.0), EPSILON)
+
     def offset(self, change: Floats) -> float:
-        """Return what all changes are taken to have in common."""
-        return 0.0 if self.ends else 0.5 * float(change.min() + change.max())
+        """Return what is added to T v, in all states alike."""
+        return self._settled(change)[0]
 
     def error(self, change: Floats) -> float:
-        """Return the largest error that T v + ahead * offset can have."""
-        offset = self.offset(change)
-        return self.ahead * max(float(change.max()) - offset, offset - float(change.min()))
+        """Return the largest error that T v + offset can have, but for rounding."""
+        return self._settled(change)[1] / self.left
+
+    def common(self, change: Floats) -> float:
+        """Return what all changes have in common and keep, unless rows lack more than the discount takes."""
+        is_kept = 1.0 - self.discount * self.least_sum <= 2.0 * self.left
+        return 0.5 * float(change.min() + change.max()) if is_kept else 0.0
+
+    def _settled(self, change: Floats) -> tuple[float, float]:
+        """Return the offset, and the largest change that can come after it."""
+        lo, hi = float(change.min()), float(change.max())
+        least, largest = self.discount * self.least_sum, self.discount * self.largest_sum
+        lo, hi = lo * (largest if lo < 0 else least), hi * (largest if hi > 0 else least)
+        offset = (lo + hi) / max(2.0 - least - largest, EPSILON)
+        return offset, hi - offset * (1.0 - (largest if offset > 0 else least))
 
 
 def _yardstick(mdp: FiniteMDP, goal: float) -> _Yardstick:
-    kept = (mdp.stacked @ np.ones(mdp.n_states)).reshape(mdp.rewards.shape)
-    leaks = mdp.available & (np.abs(kept - 1.0) > LEAK)
-    ends = bool(leaks.any() or not mdp.available.any(axis=0).all())
-    return _Yardstick(mdp.discount / (1.0 - mdp.discount), ends, goal)
+    sums = row_sums(mdp)[mdp.available]
+    ends = not mdp.available.any(axis=0).all()  # the value of a state without actions never changes
+    return _Yardstick(mdp.discount, 0.0 if ends else sums.min(), sums.max(initial=0.0), goal)
 
 
 def _iterate(mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: _Yardstick, most: int) -> Solution:
-    """Improve the policy, evaluate it, and again, until the values are known to be good enough."""
-    policy = None
+    """Improve the policy, evaluate it, and again, until the values are proved to be good enough or nothing helps."""
+    policy, aim = None, yardstick.goal
+    least_error, stale = np.inf, 0
     for iteration in range(1, most + 1):
         q = backup(mdp, values)
         policy = greedy(q, policy)
         improved = _best(q)
         change = improved - values
         error = yardstick.error(change)
-        if error <= yardstick.goal or iteration == most:
-            break
+        least_error, stale = (error, 0) if error < 0.9 * least_error else (least_error, stale + 1)
+        is_rounding = error * yardstick.left <= FLOOR * np.abs(improved).max()
+        is_last = iteration == most or (is_rounding and stale >= STUCK)
+        improved += yardstick.offset(change)
+        if error <= aim or is_last:
+            solution = _finished(mdp, improved, policy, iteration, yardstick)
+            if solution.converged or is_last:
+                return solution
+            aim = 0.25 * error  # rounding took too much of it
         values = evaluate(improved, policy, error)
-    # One more backup, so that values, q and policy belong together.
-    q = np.ascontiguousarray(backup(mdp, improved + yardstick.ahead * yardstick.offset(change)))
+    raise AssertionError("the last iteration returns")
+
+
+def _finished(mdp: FiniteMDP, values: Floats, policy: Integers, iteration: int, yardstick: _Yardstick) -> Solution:
+    """Back up once more, so that values, q and policy belong together, and prove how good they are."""
+    q = np.ascontiguousarray(backup(mdp, values))
     values = _best(q)
-    residual = float(np.abs(_best(backup(mdp, values)) - values).max())
-    return Solution(values, q, greedy(q, policy), iteration, residual, error <= yardstick.goal)
+    residual = proved_residual(mdp, values, backup(mdp, values), yardstick.largest_sum)
+    is_good = residual / (1.0 - mdp.discount) <= yardstick.goal
+    return Solution(values, q, greedy(q, policy), iteration, residual, is_good)
 
 
 def _best(q: Floats) -> Floats:
@@ -236,13 +268,14 @@ class _PartialEvaluation:
         self._stale += 1
         if error < 0.9 * self._least_error:
             self._least_error, self._stale = error, 0
+        enough = min(0.5 * self._yardstick.goal, 0.125 * error)
         sweep, values = _sweeper(self._mdp, policy), improved
         for _ in range(ROUNDS):
             before = after = np.zeros_like(values)
             for _ in range(SWEEPS):
                 swept = sweep(values)
                 before, after, values = after, swept - values, swept
-                if self._yardstick.error(after) <= 0.5 * self._yardstick.goal:
+                if self._yardstick.error(after) <= enough:
                     return values
             if self._stale < PATIENCE:
                 further = self._extrapolate(values, before, after)
@@ -253,12 +286,13 @@ class _PartialEvaluation:
 
     def _extrapolate(self, values: Floats, before: Floats, after: Floats) -> Floats:
         """Go on along the last change as far as makes the next one smallest, in least squares."""
-        before = before - self._yardstick.offset(before)
-        after = after - self._yardstick.offset(after)
+        before = before - self._yardstick.common(before)
+        after = after - self._yardstick.common(after)
         size = float(np.abs(before).max()) or 1.0  # keeps the squares of huge and tiny rewards in range
         gap = (before - after) / size
+        furthest = self._mdp.discount / (1.0 - self._mdp.discount)
         step = float(after / size @ gap) / max(float(gap @ gap), EPSILON**2)
-        return values + min(max(step, 0.0), self._yardstick.ahead) * after
+        return values + min(max(step, 0.0), furthest) * after
 
 
 METHODS: dict[str, Callable[[FiniteMDP, _Yardstick], Evaluate]] = {

@@ -1,6 +1,7 @@
 """The survey of a log: exact, and the same however the rows are cut and ordered."""
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbrl import Transitions
-from kbrl.data.hashing import row_hashes
+from kbrl.data.hashing import HashCounts, row_hashes
 from kbrl.data.scaling import state_scale
 from kbrl.data.survey import Survey, hash_limit, survey
 from samples import logs, random_log
@@ -62,15 +63,91 @@ def test_of_many_rows_those_with_the_smallest_hashes_are_kept_in_their_order():
     np.testing.assert_array_equal(rows_of(survey(log.chunks(64), sample_rows=100).sample), rows_of(smallest))
 
 
-def test_a_row_that_is_common_has_its_share_of_the_sample_and_no_more():
-    rare = random_log(n=900)
-    common = rare[np.zeros(100, dtype=int)]
-    sample = survey([rare, common, common[:]], sample_rows=200).sample
-    is_common = (rows_of(sample) == rows_of(common[:1])).all(axis=1)
-    kept = survey([rare, common, common], sample_rows=200)._settled()
-    share = kept.multiplicities[(kept.rows[:, :2] == common.states[:1]).all(axis=1)].sum() / kept.multiplicities.sum()
-    assert len(sample) == 200
-    assert abs(is_common.mean() - share) <= 1 / 200
+def repeated(counts, seed=0, **options):
+    """Return a log in which the first row comes as often as the first count says, and so on, in this order."""
+    return random_log(n=len(counts), seed=seed, **options)[np.repeat(np.arange(len(counts)), counts)]
+
+
+def shares(log, counts, **options):
+    """Return the share of each of the different rows in a sample, in their order."""
+    different = {row.tobytes(): place for place, row in enumerate(rows_of(log)[np.cumsum(counts) - 1])}
+    sample = rows_of(survey(log.chunks(97), **options).sample)
+    places = [different[row.tobytes()] for row in sample]
+    return np.bincount(places, minlength=len(counts)) / len(sample)
+
+
+def test_a_row_that_is_half_of_the_log_is_half_of_every_sample():
+    counts = [1500] + [1] * 1500
+    for seed in range(50):
+        assert abs(shares(repeated(counts, seed), counts, sample_rows=100)[0] - 0.5) <= 1 / 100
+
+
+@pytest.mark.parametrize("sample_rows", [1, 7, 50])
+def test_on_average_over_logs_every_row_has_its_share_of_the_sample(sample_rows):
+    # Rows from 1 in 6 to 1 in 800, all of them common, and rare ones that come once.
+    classes = {500: 2, 100: 5, 20: 20, 4: 60, 1: 1000}
+    counts = np.repeat(list(classes), list(classes.values()))
+    found = np.array([shares(repeated(counts, seed), counts, sample_rows=sample_rows) for seed in range(250)])
+    for count in classes:
+        by_log = found[:, counts == count].sum(axis=1)
+        error = by_log.std() / np.sqrt(len(by_log))
+        assert abs(by_log.mean() - (counts == count).sum() * count / counts.sum()) <= 4 * error + 1e-12
+
+
+def test_rare_rows_that_repeat_have_nearly_their_share():
+    # Of 6000 rows those that come 4 times are no more than 1 in 1500, and one of them is 4 in about 260 of those kept.
+    classes = {2000: 1, 4: 250, 1: 3000}
+    counts = np.repeat(list(classes), list(classes.values()))
+    found = np.array([shares(repeated(counts, seed), counts, sample_rows=200) for seed in range(150)])
+    four = found[:, counts == 4].sum(axis=1)
+    assert abs(four.mean() - 1000 / 6000) <= 4 * four.std() / np.sqrt(150) + 4 / 260 * 1000 / 6000
+
+
+def test_no_more_different_rows_than_the_sample_has_places_have_exact_shares():
+    counts = np.array([700, 200, 50, 30, 10, 5, 3, 2])
+    found = shares(repeated(counts), counts, sample_rows=100)
+    assert (np.abs(found * 100 - counts / 10) < 1).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1), sample_rows=st.integers(1, 300))
+def test_a_skewed_log_has_one_sample_for_any_split_and_order(data, seed, sample_rows):
+    rng = np.random.default_rng(seed)
+    counts = np.ceil(rng.pareto(data.draw(st.sampled_from([0.5, 1.0, 3.0])), int(rng.integers(1, 800))) + 1e-9)
+    log = repeated(np.minimum(counts, 3000).astype(int), seed)
+    whole = bits(survey([log], sample_rows=sample_rows))
+    if data.draw(st.booleans(), label="shuffled, else in blocks of equal rows"):
+        log = log[rng.permutation(len(log))]
+    cuts = np.sort(rng.integers(0, len(log) + 1, data.draw(st.integers(0, 8))))
+    edges = [0, *cuts.tolist(), len(log)]
+    parts = [log[start:stop] for start, stop in pairwise(edges) if stop > start]
+    found = [survey(part.chunks(int(rng.integers(1, 2000))), sample_rows=sample_rows) for part in parts]
+    while len(found) > 1:
+        place = int(rng.integers(len(found) - 1))
+        found[place : place + 2] = [found[place] + pickle.loads(pickle.dumps(found[place + 1]))]
+    assert bits(found[0]) == whole
+
+
+def test_a_common_row_is_found_even_if_it_is_rare_in_all_parts_but_a_small_one():
+    rare, common = random_log(n=40_000), random_log(n=1, seed=1)[np.zeros(50, dtype=int)]
+    for parts in ([rare, common], [common, rare], [rare[:20_000], common, rare[20_000:]]):
+        found = sum((survey([part], sample_rows=1000) for part in parts[1:]), survey([parts[0]], sample_rows=1000))
+        places = (rows_of(found.sample) == rows_of(common[:1])).all(axis=1).sum()
+        assert 1 <= places <= 2  # 1000 * 50 / 40_050
+
+
+def test_counts_of_hashes_are_never_too_small_and_add_up():
+    rng = np.random.default_rng(0)
+    hashes = rng.integers(2**64, size=30_000, dtype=np.uint64)[rng.zipf(1.3, 200_000) % 30_000]
+    different, exact = np.unique(hashes, return_counts=True)
+    whole, first, second = HashCounts(), HashCounts(), HashCounts()
+    whole.add(hashes)
+    first.add(hashes[:70_000])
+    second.add(hashes[70_000:])
+    counts = whole.of(different)
+    assert (counts >= exact).all()
+    assert (counts <= exact + 200_000 / 2000).all()
+    np.testing.assert_array_equal((first + pickle.loads(pickle.dumps(second))).of(different), counts)
 
 
 def test_different_rows_with_one_hash_are_ordered_by_their_contents(monkeypatch):

@@ -1,10 +1,14 @@
 """Committees decide by vote or by mean, and know how much they disagree."""
 
+import pickle
+
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 from kbrl import KBSF, NotFittedError
 from kbrl.learners.committee import Committee
+from kbrl.learners.estimator import Learner
 from samples import random_log
 
 
@@ -31,13 +35,61 @@ def test_the_majority_decides(committee, log):
     assert (votes[np.arange(200), decided] == votes.max(axis=1)).all()
 
 
-def test_ties_are_broken_at_random(log):
+class Stubborn(Learner):
+    """Prefers one action, whatever the state."""
+
+    def __init__(self, action, n_actions):
+        self.action, self.n_actions = action, n_actions
+        self.scale_, self.action_labels_ = np.array([1.0, 2.0]), np.arange(n_actions)
+
+    def _q_function(self):
+        return lambda states: np.tile(np.arange(self.n_actions) == self.action, (len(states), 1)).astype(float)
+
+
+def stubborn(preferred, n_actions):
+    """Return a committee of members that each prefer one action."""
+    result = Committee(Stubborn(0, n_actions), len(preferred))
+    result._set([Stubborn(action, n_actions) for action in preferred])
+    return result
+
+
+@pytest.mark.parametrize(
+    ("preferred", "tied"), [((0, 1), (0, 1)), ((3, 1, 0, 3, 1, 0, 2), (0, 1, 3)), (range(5), range(5))]
+)
+def test_over_many_states_tied_actions_win_equally_often(preferred, tied):
+    states = (
+        np.random.default_rng(0).standard_normal((20_000, 2)).round(3)
+    )  # nothing that looks random in the last bits
+    answers = stubborn(preferred, 5).predict(states)
+    wins = np.bincount(answers, minlength=5)
+    assert set(np.flatnonzero(wins)) == set(tied)
+    assert chisquare(wins[list(tied)]).pvalue > 1e-3
+    # Nor does a win say anything about the next state on a grid.
+    grid = stubborn(preferred, 5).predict(np.column_stack([np.arange(10_000.0), np.zeros(10_000)]))
+    assert abs((grid[1:] == grid[:-1]).mean() - 1 / len(tied)) < 0.02
+
+
+def test_one_state_has_one_answer_however_it_is_asked_for(log):
     pair = Committee(KBSF(8, reps="random"), 2, random_state=0).fit(log)
-    votes = pair.votes(log.states)
-    tied = log.states[votes.max(axis=1) == 0.5]
-    assert len(tied) > 0
-    answers = np.stack([pair.predict(tied) for _ in range(30)])
-    assert (answers != answers[0]).any()
+    states = np.random.default_rng(1).random((2000, 2))
+    is_tied = pair.votes(states).max(axis=1) == 0.5
+    assert is_tied.mean() > 0.1
+    answers = pair.predict(states)
+    order = np.random.default_rng(2).permutation(2000)
+    np.testing.assert_array_equal(pair.predict(states), answers)
+    np.testing.assert_array_equal(pair.policy()(states), answers)
+    np.testing.assert_array_equal(pair.predict(states[order]), answers[order])
+    np.testing.assert_array_equal(pair.policy()(states[order][:7]), answers[order][:7])
+    for copy in (pickle.loads(pickle.dumps(pair)), Committee(KBSF(8, reps="random"), 2, random_state=0).fit(log)):
+        np.testing.assert_array_equal(copy.predict(states), answers)
+    for state, answer in zip(states[:100], answers):
+        assert pair.act(state) == pair.policy().act(state) == answer
+
+
+def test_minus_zero_is_zero_when_ties_are_broken():
+    committee, states = stubborn(range(5), 5), np.zeros((200, 2))
+    states[:, 0] = np.arange(200)
+    np.testing.assert_array_equal(committee.predict(states), committee.predict(np.where(states == 0, -0.0, states)))
 
 
 def test_the_mean_decides_if_asked_to(log):

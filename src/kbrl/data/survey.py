@@ -1,8 +1,8 @@
 """What one look through a log tells before learning starts: how many rows, their scale, and a sample of them.
 
-Surveys of parts add up, exactly: any split and any order of the rows gives the same survey, bit for bit.  The sample
-holds the rows whose contents have the smallest hashes, so that neither files nor order matter.  Rows that are the same
-count as one with a multiplicity, so that a row that is common cannot push out all others.
+Surveys of parts add up, exactly: any split and any order of the rows gives the same survey, bit for bit.  The sample is
+made of the different rows whose contents have the smallest hashes, with their exact multiplicities, and of all rows
+that are common, one in ``COMMON`` or more.  Each has its share of the places; the rare rows kept stand for all others.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import whole
-from kbrl.data.hashing import Hashes, row_hashes
+from kbrl.data.hashing import HashCounts, Hashes, row_hashes
 from kbrl.data.moments import Moments
 from kbrl.data.scaling import scale_of
 from kbrl.data.transitions import Transitions
 
 SAMPLE_ROWS = 100_000
 LARGEST_HASH = 2**64 - 1
+COMMON = 1000  # a row is common if it is at least one in so many
 _PIECE_ROWS = 2**16  # looked at together: memory does not depend on the size of a chunk
 
 
@@ -43,6 +44,8 @@ class Survey:
         self.moments = Moments(n_dims)
         self._kept = _Kept.none(2 * n_dims + 3)
         self._waiting: list[_Kept] = []  # rows that may belong to the sample, to be sorted in later
+        self._hash_counts = HashCounts()
+        self._frequent = _Kept.none(2 * n_dims + 3)  # among them all rows that are one in 2 COMMON so far
 
     @property
     def n_rows(self) -> int:
@@ -62,6 +65,7 @@ class Survey:
         self.counts += np.bincount(chunk.action_indices, minlength=len(self.counts))
         for piece in chunk.chunks(_PIECE_ROWS):
             hashes = row_hashes(_columns(piece))
+            self._look_for_frequent(piece, hashes)
             largest = self._kept.last_hash(self.sample_rows, self.largest_hash)
             self._wait(_Kept.of(piece, hashes, hashes <= np.uint64(largest)))
         return self
@@ -80,6 +84,8 @@ class Survey:
         result = Survey(self.action_labels, self.n_dims, **limits)
         result.moments, result.counts = self.moments + other.moments, self.counts + other.counts
         result._kept = _united([self._settled(), other._settled()], self.sample_rows)
+        result._hash_counts = self._hash_counts + other._hash_counts
+        result._keep_frequent([self._frequent, other._frequent])
         return result
 
     def scale(self, scaling: Any) -> Floats:
@@ -95,10 +101,15 @@ class Survey:
     def sample(self) -> Transitions:
         """All rows if there are no more than ``sample_rows``, else that many of them; in the order of their hashes.
 
+        Each row has its share of the places: exactly if no more than ``sample_rows`` rows are different, and if it is
+        common (but for what ``HashCounts`` says).  Rare rows have it on average over logs as long as each comes much
+        less often than ``sample_rows`` times.  Those that come more often have too little of it on average, and where
+        one of them is kept, too much.
+
         Episodes are not kept: rows of a sample do not follow each other.
         """
-        kept = self._settled()
-        rows = kept.rows[_shares(kept.multiplicities, self.sample_rows)]
+        rows, weights = self._weighted()
+        rows = rows[_shares(weights, self.sample_rows, _chance(self._settled().hashes))]
         if len(rows) == 0:
             raise ValueError("A sample needs at least one row, but no transition has been looked at.")
         states, next_states, rest = np.split(rows, [self.n_dims, 2 * self.n_dims], axis=1)
@@ -121,6 +132,36 @@ class Survey:
         if self._waiting:
             self._kept, self._waiting = _united([self._kept, *self._waiting], self.sample_rows), []
         return self._kept
+
+    def _look_for_frequent(self, piece: Transitions, hashes: Hashes) -> None:
+        """Count rows, and keep those that have become frequent.
+
+        A row that is frequent in the whole is frequent in what came before or else comes now, and a count is never too
+        small: so none is missed, however rows are ordered and surveys added.
+        """
+        is_new = self._hash_counts.add(hashes) * (2 * COMMON) >= self.n_rows
+        is_new[is_new] = ~self._frequent.has(hashes[is_new])
+        if is_new.any():
+            self._keep_frequent([self._frequent, _Kept.of(piece, hashes, is_new)])
+
+    def _keep_frequent(self, parts: list[_Kept]) -> None:
+        rows = _united(parts, sum(len(part.hashes) for part in parts))
+        self._frequent = rows.where(self._hash_counts.of(rows.hashes) * (2 * COMMON) >= self.n_rows)
+
+    def _weighted(self) -> tuple[Floats, Array]:
+        """Return different rows, in the order of their hashes, and how many rows of the log each stands for."""
+        kept = self._settled()
+        if kept.multiplicities.sum() == self.n_rows:
+            return kept.rows, kept.multiplicities
+        others = self._frequent.where(~kept.has(self._frequent.hashes))  # whose hashes are larger
+        counts = self._hash_counts.of(others.hashes)
+        is_common, others_are_common = (each * COMMON >= self.n_rows for each in (kept.multiplicities, counts))
+        rare = int(kept.multiplicities[~is_common].sum())
+        common = int(kept.multiplicities[is_common].sum() + counts[others_are_common].sum())
+        each = max(self.n_rows - common, rare) / max(rare, 1)  # rare rows that one of those kept stands for
+        weights = np.where(is_common, kept.multiplicities, each * kept.multiplicities)
+        rows = np.concatenate([kept.rows, others.rows[others_are_common]])
+        return rows, np.concatenate([weights, counts[others_are_common]])
 
     def _check_dims(self, n_dims: int) -> None:
         if n_dims != self.n_dims:
@@ -172,6 +213,17 @@ class _Kept:
         rows = np.column_stack(columns) + 0.0  # -0 is 0
         return _united([cls(hashes, rows, np.ones(len(rows), dtype=np.intp))], len(rows))
 
+    def where(self, picked: Booleans) -> _Kept:
+        """Return those of the rows."""
+        return _Kept(self.hashes[picked], self.rows[picked], self.multiplicities[picked])
+
+    def has(self, hashes: Hashes) -> Booleans:
+        """Say which of the hashes are among those of the rows."""
+        if len(self.hashes) == 0:
+            return np.zeros(len(hashes), dtype=bool)
+        places = np.searchsorted(self.hashes, hashes)
+        return self.hashes[np.minimum(places, len(self.hashes) - 1)] == hashes
+
     def last_hash(self, limit: int, largest: int) -> int:
         """Return the largest hash that a row may have to be kept."""
         return min(largest, int(self.hashes[-1])) if len(self.hashes) == limit else largest
@@ -200,10 +252,18 @@ def _united(parts: list[_Kept], limit: int) -> _Kept:
     return _Kept(hashes[picked], rows[picked], totals[:limit])
 
 
-def _shares(multiplicities: Integers, n_rows: int) -> Integers:
-    """Return the places of at most ``n_rows`` rows, each as often as it has a share in all."""
-    up_to = np.cumsum(multiplicities)
+def _chance(hashes: Hashes) -> float:
+    """Return a number between 0 and 1 as if drawn at random, made of the smallest hash."""
+    return float(row_hashes([hashes[:1]]).sum()) / 2**64
+
+
+def _shares(weights: Array, n_rows: int, chance: float) -> Integers:
+    """Return the places of at most ``n_rows`` rows, each as often as it has a share in all.
+
+    Places are equally far apart and the first is left to chance, so that on average every share is exact.
+    """
+    up_to = np.cumsum(weights)
     if len(up_to) == 0 or up_to[-1] <= n_rows:
-        return np.repeat(np.arange(len(multiplicities)), multiplicities)
-    slots = (np.arange(n_rows) * 2 + 1) * int(up_to[-1]) // (2 * n_rows)
-    return np.searchsorted(up_to, slots, side="right")
+        return np.repeat(np.arange(len(weights)), weights)
+    slots = (np.arange(n_rows) + chance) * (float(up_to[-1]) / n_rows)
+    return np.minimum(np.searchsorted(up_to, slots, side="right"), len(weights) - 1)

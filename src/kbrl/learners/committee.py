@@ -1,7 +1,8 @@
 """Committees: several learners that differ in their randomness, and decide together.
 
 The paper's members have representative states of their own, drawn at random, and vote; ties are broken at random.
-Their disagreement says how much an answer owes to chance.  Paper: section 4.3.3.
+Here chance is a hash of the state: over many states tied actions win equally often, but one state has one answer.
+The members' disagreement says how much an answer owes to chance.  Paper: section 4.3.3.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats
 from kbrl.checks import as_generator, one_of, whole
+from kbrl.data.hashing import row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import Learner, as_log, clone, is_on_dask, number_of_jobs
-from kbrl.model.basis import scaled
 
 VOTES = ("majority", "mean")
 
@@ -24,7 +25,8 @@ VOTES = ("majority", "mean")
 class Committee(Learner):
     """A committee of copies of a learner, each with a random_state of its own.
 
-    vote: "majority" takes the action that most members prefer; "mean" the one with the best mean value.
+    vote: "majority" takes the action that most members prefer, and of those with equally many votes the one that a hash
+    of the state favours; "mean" the one with the best mean value.
     n_jobs: members fitted side by side, None for one a core.
     """
 
@@ -72,10 +74,8 @@ class Committee(Learner):
         """Return the label of the action that the committee prefers in each state, (n_states,)."""
         if self.vote == "mean":
             return super().predict(states)
-        votes = self.votes(states)
-        ties = votes == votes.max(axis=1, keepdims=True)
-        best = np.argmax(ties * self._rng.random(votes.shape), axis=1)
-        return self.action_labels_[best]
+        decided = _decided(self.votes(states), self._scaled(states))
+        return self.action_labels_[decided.argmax(axis=1)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the action that the committee prefers in one state, (n_dims,)."""
@@ -100,14 +100,14 @@ class Committee(Learner):
         return np.stack([member.q_values(states) for member in self.members_])
 
     def _q_function(self) -> Callable[[Floats], Floats]:
-        """Return the mean values, or the shares of the votes, of the members as they are now."""
+        """Return the mean values, or the shares of the votes with ties broken, of the members as they are now."""
         self._check_fitted()
         policies, vote = [member.policy() for member in self.members_], self.vote
 
         def q(scaled_states: Floats) -> Floats:
-            states = scaled_states * self.scale_
-            all_q = np.stack([policy.q(scaled(states, policy.scale)) for policy in policies])
-            return _mean_and_spread(all_q)[0] if vote == "mean" else _votes(all_q)
+            # One scale for all: it depends on the log and the learner's settings, which they share.
+            all_q = np.stack([policy.q(scaled_states) for policy in policies])
+            return _mean_and_spread(all_q)[0] if vote == "mean" else _decided(_votes(all_q), scaled_states)
 
         return q
 
@@ -116,7 +116,6 @@ class Committee(Learner):
         whole(self.n_members, "n_members")
         rng = as_generator(self.random_state)
         seeds = [int(seed) for seed in rng.integers(2**31, size=self.n_members)]
-        self._rng = rng
         takes_seed = "random_state" in self.learner.get_params()
         return [clone(self.learner).set_params(**({"random_state": seed} if takes_seed else {})) for seed in seeds]
 
@@ -132,6 +131,22 @@ class Committee(Learner):
 def _votes(all_q: Floats) -> Floats:
     """Return the fraction of the members that prefer each action, (n_states, n_actions)."""
     return (all_q.argmax(axis=2)[:, :, None] == np.arange(all_q.shape[2])).mean(axis=0)
+
+
+def _decided(votes: Floats, states: Floats) -> Floats:
+    """Return the votes, with the least bit more for the action that a tie goes to.
+
+    It is the one whose hash together with the state is smallest: the same however, when and beside which others a state
+    is asked about.
+    """
+    tied = votes == votes.max(axis=1, keepdims=True)
+    rows, decided = np.flatnonzero(tied.sum(axis=1) > 1), votes.copy()
+    if len(rows):
+        columns, actions = [*states[rows].T], range(votes.shape[1])
+        hashes = np.stack([row_hashes([*columns, np.full(len(rows), action)]) for action in actions], axis=1)
+        winners = np.where(tied[rows], hashes, np.iinfo(np.uint64).max).argmin(axis=1)
+        decided[rows, winners] = np.nextafter(votes[rows, winners], np.inf)
+    return decided
 
 
 def _mean_and_spread(all_q: Floats) -> tuple[Floats, Floats]:

@@ -147,7 +147,7 @@ def say_if_not_converged(solution: Solution) -> None:
     if not solution.converged:
         warnings.warn(
             f"The model was not solved to its tolerance after {solution.iterations} iterations (residual "
-            f"{solution.residual:.2g}). Try solver='policy iteration', or a smaller discount.",
+            f"{solution.residual:.2g}). Try solver='policy iteration', a larger tolerance or a smaller discount.",
             KbrlWarning,
             stacklevel=4,
         )

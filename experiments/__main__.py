@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from experiments.claims import write_claims
+from experiments.claims import CLAIMS, counted, write_claims
 from experiments.drawing import save_figure
 from experiments.runner import figure_file, missing_jobs, run_figure
 from experiments.store import Store
@@ -45,8 +45,8 @@ def main(
     found = _draw_and_judge(folder)
     write_claims(folder / "CLAIMS.md", found)
     for claim, (at_scale, verdict) in found.items():
-        word = {True: "holds", False: "does not hold", None: "not run at this scale"}[verdict.holds]
-        click.echo(f"{claim:4} {word:22} {verdict.ours} ({verdict.n_runs} runs, {at_scale})")
+        click.echo(f"{claim:4} {verdict.finding.value:22} {verdict.ours} ({verdict.n_runs} runs, {at_scale})")
+    click.echo(f"{len(CLAIMS)} claims. {counted(found).capitalize()}.")
     click.echo(f"Figures and {folder / 'CLAIMS.md'} are written.")
     for failure in failures:
         click.echo(f"Failed: {failure}", err=True)
@@ -64,7 +64,7 @@ def _draw_and_judge(folder: Path) -> dict[str, tuple[str, Verdict]]:
             save_figure(figure_file(figure).draw(rows), folder, figure)
             for verdict in figure_file(figure).verdicts(rows):
                 # A smoke run shows that all works; it is too small to judge by.
-                found[verdict.claim] = (scale, replace(verdict, holds=None) if scale == "smoke" else verdict)
+                found[verdict.claim] = (scale, replace(verdict, judged=None) if scale == "smoke" else verdict)
     return found
 
 

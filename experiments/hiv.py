@@ -16,7 +16,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.drawing import STYLES, curve, new_figure
-from experiments.study import Job, Row, Settings, Verdict, distinct, generator, interval, select, timing
+from experiments.rule import All, Sampled, gap
+from experiments.study import (
+    Job,
+    Row,
+    Settings,
+    Verdict,
+    by_seed,
+    distinct,
+    generator,
+    interval,
+    not_run,
+    select,
+    timing,
+)
 from kbrl import KBSF, Committee, FittedQ, Transitions
 from kbrl.arrays import Array, Floats
 from kbrl.checks import KbrlWarning
@@ -36,6 +49,8 @@ WIDTH, MU, MU_BAR = 1.0, 2, 3  # tau = tau-bar, and the neighbours of both kerne
 EXCEEDING = 15  # members with which the paper exceeds FQIT
 MEMBERS = (1, 5, EXCEEDING, 30)
 MIN_SPLITS = (50, 100, 200)  # eta_min
+FASTER = {100: 15, 50: 20}  # so many times than FQIT with that eta_min
+ALIKE = 1.25  # returns are alike within this factor: the bound by which two medicines count as bioequivalent
 BEYOND = 10  # an eta_min that the paper did not try
 
 READINGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -223,13 +238,13 @@ def _across(axes: Axes, rows: list[Row], name: str) -> None:
 
 
 def verdicts(rows: list[Row]) -> list[Verdict]:
-    """Judge the claims HI1 to HI5 by means and by ratios of times."""
+    """Judge the claims HI1 to HI5 by returns and by times, both compared seed by seed."""
     fqit = {eta: select(rows, method="FQIT", eta=eta) for eta in MIN_SPLITS}
     single = select(rows, part="KBSF")
     committee = {n: select(rows, method="committee", members=n) for n in MEMBERS[1:]}
     times = select(rows, part="times", alone=True)
     if not all(fqit.values()) or not single or not times:
-        return [Verdict(f"HI{k}", "-", 0, None, "Needs FQIT and KBSF.") for k in range(1, 6)]
+        return [not_run(f"HI{k}", "Needs FQIT and KBSF.") for k in range(1, 6)]
     return [_hi1(rows, fqit), _hi2(rows, single, fqit[50]), _hi3(times), _hi4(rows, committee, fqit), _hi5(times)]
 
 
@@ -248,54 +263,73 @@ def _mean(rows: list[Row], name: str = "return") -> float:
     return interval(rows, name)[0]
 
 
+def _less(text: str, first: list[Row], second: list[Row], factor: float = 1.0, **limits: float) -> Sampled:
+    """Judge the return of the first less so many times that of the second."""
+    return Sampled(text, gap(by_seed(first, "return"), by_seed(second, "return"), factor), **limits)
+
+
 def _hi1(rows: list[Row], fqit: dict[int, list[Row]]) -> Verdict:
     ours = ", ".join(f"FQIT({eta}) {_said(fqit[eta])}" for eta in sorted(fqit, reverse=True))
     beyond = select(rows, method="FQIT", eta=BEYOND)
-    note = f"Holds if the means are in this order. Beyond the paper: FQIT({BEYOND}) {_said(beyond)}." if beyond else ""
-    holds = _mean(fqit[50]) > _mean(fqit[100]) > _mean(fqit[200])
-    return Verdict("HI1", ours, len(fqit[50]), holds, note)
+    note = f"Beyond the paper: FQIT({BEYOND}) {_said(beyond)}." if beyond else ""
+    pairs = ((100, 200), (50, 100))
+    parts = (_less(f"return of FQIT({low}) less FQIT({high})'s", fqit[low], fqit[high], low=0.0) for low, high in pairs)
+    return Verdict("HI1", ours, All(tuple(parts)), note)
 
 
 def _hi2(rows: list[Row], single: list[Row], best: list[Row]) -> Verdict:
-    few, many = (select(single, m=m) for m in (min(distinct(single, "m")), max(distinct(single, "m"))))
-    ours = ", ".join(f"KBSF({m}) {_said(select(single, m=m))}" for m in distinct(single, "m"))
-    gap = abs(_mean(few) - _mean(many))
-    halves = [interval(group, "return")[1] for group in (few, many)]
-    little = bool(gap <= sum(halves))
-    below = max(_mean(select(single, m=m)) for m in distinct(single, "m")) < _mean(best)
+    by_m = {m: select(single, m=m) for m in distinct(single, "m")}
+    ours = ", ".join(f"KBSF({m}) {_said(own)}" for m, own in by_m.items())
+    few, many = min(by_m), max(by_m)
+    about = f"return at m = {many} less"
+    parts = [
+        _less(f"{about} {1 / ALIKE:g} times that at {few}", by_m[many], by_m[few], 1 / ALIKE, low=0.0),
+        _less(f"{about} {ALIKE:g} times that at {few}", by_m[many], by_m[few], ALIKE, high=0.0),
+    ]
+    parts += [_less(f"return of KBSF({m}) less FQIT(50)'s", own, best, high=0.0) for m, own in by_m.items()]
     note = (
-        f"Little effect of m: {'yes' if little else 'no'}, the intervals of the smallest and the largest m "
-        f"{'overlap' if little else 'do not overlap'}. Below FQIT(50), {_said(best)}: {'yes' if below else 'no'}. "
-        f"Other readings, KBSF({MEMBERS_M}): {_tried(rows, 'reading', READINGS)}."
+        f"Little effect of m is a test of equivalence of the largest and the smallest m, within a factor of {ALIKE:g}, "
+        f"the bound that is usual for two medicines. FQIT(50): {_said(best)}. Other readings, KBSF({MEMBERS_M}): "
+        f"{_tried(rows, 'reading', READINGS)}."
     )
-    return Verdict("HI2", ours, len(few), little and below, note)
+    return Verdict("HI2", ours, All(tuple(parts)), note)
 
 
 def _hi3(times: list[Row]) -> Verdict:
-    kbsf = _mean(select(times, method="KBSF"), "seconds")
-    ratios = {eta: _mean(select(times, method="FQIT", eta=eta), "seconds") / kbsf for eta in (100, 50)}
+    kbsf = select(times, method="KBSF")
+    trees = {eta: select(times, method="FQIT", eta=eta) for eta in FASTER}
+    ratios = {eta: _mean(own, "seconds") / _mean(kbsf, "seconds") for eta, own in trees.items()}
     ours = f"{ratios[100]:.1f} times faster than FQIT(100), {ratios[50]:.1f} than FQIT(50)"
     note = "Seconds of ten fits, one method at a time on both cores; our FQIT refreshes frozen trees without refitting."
-    return Verdict("HI3", ours, len(select(times, method="KBSF")), ratios[100] >= 15 and ratios[50] >= 20, note)
+    parts = (_slower(f"FQIT({eta})", trees[eta], "KBSF", kbsf, times) for eta, times in FASTER.items())
+    return Verdict("HI3", ours, All(tuple(parts)), note)
+
+
+def _slower(name: str, slow: list[Row], other: str, fast: list[Row], times: float = 1.0) -> Sampled:
+    """Judge whether one takes more than so many times the seconds of another."""
+    less = gap(by_seed(slow, "seconds"), by_seed(fast, "seconds"), times)
+    return Sampled(f"the time in seconds of {name} less {times:g} times that of {other}", less, low=0.0)
 
 
 def _hi4(rows: list[Row], committee: dict[int, list[Row]], fqit: dict[int, list[Row]]) -> Verdict:
     ours = ", ".join(f"{n} members {_said(committee[n])}" for n in committee if committee[n])
-    best = max(fqit.values(), key=_mean)
-    mean, half, n_runs = interval(committee[EXCEEDING], "return")
-    five_mean, five_half, _ = interval(committee[5], "return")
-    matches = five_mean + five_half >= _mean(fqit[50])
+    best = max(fqit, key=lambda eta: _mean(fqit[eta]))
+    name = f"{1 / ALIKE:g} times FQIT(50)'s"
     note = (
-        f"FQIT(50): {_said(fqit[50])}. Holds if the interval of five members reaches FQIT(50)'s mean and that of "
-        f"fifteen lies above the mean of the best FQIT, {_said(best)}. Other readings of fifteen members: "
+        f"FQIT(50): {_said(fqit[50])}. Five members match it if they do not fall behind by more than a factor of "
+        f"{ALIKE:g}, as in HI2. Runs with the same seed are compared. Other readings of fifteen members: "
         f"{_tried(rows, 'committee reading', COMMITTEES)}."
     )
-    return Verdict("HI4", ours, n_runs, bool(matches and mean - half > _mean(best)), note)
+    parts = (
+        _less(f"return of 5 members less {name}", committee[5], fqit[50], 1 / ALIKE, low=0.0),
+        _less(f"return of {EXCEEDING} members less FQIT({best})'s", committee[EXCEEDING], fqit[best], low=0.0),
+    )
+    return Verdict("HI4", ours, All(parts), note)
 
 
 def _hi5(times: list[Row]) -> Verdict:
-    thirty = _mean(select(times, method="committee", members=30), "seconds")
-    trees = _mean(select(times, method="FQIT", eta=200), "seconds")
-    ours = f"30 members {thirty:.0f} s, FQIT(200) {trees:.0f} s: {trees / thirty:.2f} times as fast"
+    thirty, trees = select(times, method="committee", members=30), select(times, method="FQIT", eta=200)
+    own, other = _mean(thirty, "seconds"), _mean(trees, "seconds")
+    ours = f"30 members {own:.0f} s, FQIT(200) {other:.0f} s: {other / own:.2f} times as fast"
     note = f"Members have m = {MEMBERS_M}; the paper does not say theirs. Both on two cores, one at a time."
-    return Verdict("HI5", ours, len(select(times, method="KBSF")), bool(thirty < trees), note)
+    return Verdict("HI5", ours, _slower("FQIT(200)", trees, "30 members", thirty), note)

@@ -107,6 +107,7 @@ class Size:
     lspi_m: dict[int, tuple[int, ...]] = field(default_factory=lambda: ALL_M)
     tau_bars: tuple[float, ...] = TAU_BARS
     kbrl_n: tuple[int, ...] = (1000, 2000, 4000, 8000)
+    kbrl_runs: int = 3
     decisions: int = DECISIONS
     budget: int = 20_000_000  # of the exhaustive search for states that cannot be balanced
     readings: tuple[str, ...] = tuple(READINGS)
@@ -127,6 +128,7 @@ SIZES = {
         lspi_m={1: (10, 20), 2: (20, 40)},
         tau_bars=(0.1, 1.0),
         kbrl_n=(200, 400),
+        kbrl_runs=1,
         decisions=300,
         budget=2**10,
         readings=("box", "samples"),
@@ -152,7 +154,8 @@ def jobs(scale: str) -> list[Job]:
         for (n_poles, gravity), n_runs in runs.items():
             settings = {"part": part, "n_poles": n_poles, "gravity": gravity, "size": scale}
             found += [Job(settings, seed, alone=part == "LSPI") for seed in range(n_runs)]
-    return [*found, Job({"part": "KBRL", "n_poles": 2, "gravity": "up", "size": scale}, 0, alone=True)]
+    growth = {"part": "KBRL", "n_poles": 2, "gravity": "up", "size": scale}
+    return found + [Job(growth, seed, alone=True) for seed in range(size.kbrl_runs)]
 
 
 def measure(settings: Settings, seed: int) -> Iterator[Row]:

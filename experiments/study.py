@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from experiments.rule import Estimate, Finding, Part, estimate
 from kbrl.trials import confidence_interval
 
 if TYPE_CHECKING:
@@ -44,9 +45,23 @@ class Verdict:
 
     claim: str  # its id
     ours: str  # the figure that we measured, with its interval
-    n_runs: int
-    holds: bool | None  # None: not run at this scale
+    judged: Part | None  # what the one rule is applied to; None: not run at this scale
     note: str = ""  # deviations, readings that were tried
+
+    @property
+    def finding(self) -> Finding:
+        """What the rule says; nothing else can say it."""
+        return Finding.NOT_RUN if self.judged is None else self.judged.finding
+
+    @property
+    def n_runs(self) -> int:
+        """The runs of the judged figure that has fewest."""
+        return 0 if self.judged is None else self.judged.n_runs
+
+
+def not_run(claim: str, missing: str) -> Verdict:
+    """Return the verdict on a claim whose rows are not there."""
+    return Verdict(claim, "-", None, missing)
 
 
 class FigureFile(Protocol):
@@ -99,9 +114,29 @@ def interval(rows: Iterable[Row], name: str) -> tuple[float, float, int]:
     return (*confidence_interval(values), len(values))
 
 
+def measured(rows: Iterable[Row], name: str) -> Estimate:
+    """Return the mean of an entry over the runs, one row per run, with its 99 % interval."""
+    return estimate(row[name] for row in rows)
+
+
+def by_seed(rows: Iterable[Row], name: str) -> dict[int, float]:
+    """Return an entry of each run by its seed."""
+    found: dict[int, float] = {}
+    for row in rows:
+        if row["seed"] in found:
+            raise ValueError(f"{name} must have one row per seed, but seed {row['seed']} has several. Select fewer.")
+        found[row["seed"]] = row[name]
+    return found
+
+
 def shown(mean: float, half: float, digits: int = 2) -> str:
     """Return ``mean +- half`` as text; one run has no interval."""
     return f"{mean:.{digits}f} +- {half:.{digits}f}" if np.isfinite(half) else f"{mean:.{digits}f} (one run)"
+
+
+def with_interval(found: Estimate, digits: int = 2) -> str:
+    """Return an estimate as ``mean +- half``."""
+    return shown(found.mean, found.half, digits)
 
 
 def best_over(rows: list[Row], tuned: tuple[str, ...], name: str) -> list[Row]:

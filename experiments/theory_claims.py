@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from experiments.study import Row, Verdict, distinct, select
+from experiments.rule import All, Exact
+from experiments.study import Row, Verdict, distinct, not_run, select
 from experiments.theory import CROWDS, DENSER, GAMMA, NARROWER, T_V, TAU, norm_label
 from experiments.theory_models import NORMS, ROUNDING
 
@@ -31,7 +32,7 @@ def _within(claim: str, rows: list[Row], error: str, bound: str, what: str) -> V
         np.array([value for row in rows for value in row.get(name, ())]) for name in (error, bound, "trivial")
     )
     if not len(errors):
-        return Verdict(claim, "-", 0, None, f"Needs {what}.")
+        return not_run(claim, f"Needs {what}.")
     above, some = errors > bounds, errors > 0
     ratio = float(np.max(errors[some] / bounds[some], initial=0.0))
     ours = f"{int(above.sum())} of {len(errors)} above; largest error / bound {ratio:.3f}"
@@ -39,13 +40,13 @@ def _within(claim: str, rows: list[Row], error: str, bound: str, what: str) -> V
         f"{len(errors)} {what}; {100 * np.mean(bounds < trivial):.0f} % of the bounds are better than the trivial one. "
         f"{ROUNDING:g} of the largest value is taken off each error for rounding."
     )
-    return Verdict(claim, ours, len(errors), not above.any(), note)
+    return Verdict(claim, ours, Exact("no error is above its bound", not above.any(), len(errors)), note)
 
 
 def _th3(rows: list[Row]) -> Verdict:
     """Judge whether the least xi_v over tau-bar falls with every step towards the next states, and to nothing."""
     if not rows:
-        return Verdict("TH3", "-", 0, None, "Needs ever denser representative states.")
+        return not_run("TH3", "Needs ever denser representative states.")
     beside, grids = _least(rows, "beside"), _least(rows, "grid")
     falls = all(b < a or a == 0 for run in beside for a, b in pairwise(run))  # 0 where a log has no rewards
     first, last = max(run[0] for run in beside), max(run[-1] for run in beside)
@@ -54,10 +55,13 @@ def _th3(rows: list[Row]) -> Verdict:
     note = (
         f"The least xi_v over tau-bar in {NARROWER}, at discount {GAMMA:g} and tau {TAU:g}; the largest of the runs. "
         f"On grids of {', '.join(m)} representative states it falls from {max(run[0] for run in grids):.3g} to "
-        f"{max(run[-1] for run in grids):.3g}. Where tau-bar stays, it stops falling (see the picture). Holds if it "
-        f"falls at every step, to less than {NOTHING:g} of the first."
+        f"{max(run[-1] for run in grids):.3g}. Where tau-bar stays, it stops falling (see the picture)."
     )
-    return Verdict("TH3", ours, len(beside), falls and last < NOTHING * first, note)
+    parts = (
+        Exact("xi_v falls at every step", falls, len(beside)),
+        Exact(f"its last value is less than {NOTHING:g} of its first", last < NOTHING * first, len(beside)),
+    )
+    return Verdict("TH3", ours, All(parts), note)
 
 
 def _least(rows: list[Row], sequence: str) -> list[list[float]]:
@@ -68,14 +72,16 @@ def _least(rows: list[Row], sequence: str) -> list[list[float]]:
 
 def _th5(rows: list[Row]) -> Verdict:
     if not rows:
-        return Verdict("TH5", "-", 0, None, "Needs exact factorizations.")
-    texts, holds, n_models = [], True, 0
+        return not_run("TH5", "Needs exact factorizations.")
+    texts, parts = [], []
     for norm in NORMS:
         own = select(rows, norm=norm)
         ratios = np.array([ratio for row in select(own, models="random") for ratio in row["ratios"]])
         worst = max([row["ratios"][0] for row in select(own, models="crowd")], default=0.0)
         n_models, above = len(ratios), int((ratios > 1).sum())
-        holds &= above == 0 and worst <= 1
+        parts.append(
+            Exact(f"no error is above the bound in the {norm_label(norm)}", above == 0 and worst <= 1, n_models)
+        )
         texts.append(f"{norm_label(norm)}: {above} of {n_models} above, at most {ratios.max():.2f} times; {worst:.2f}")
     note = (
         "Random exact factorizations whose error is above the bound, the largest error / bound among them, and after "
@@ -83,4 +89,4 @@ def _th5(rows: list[Row]) -> Verdict:
         f"their average, and up to {max(CROWDS)} states lead to the third. The proof needs Bellman operators that "
         "contract and an averager that does not expand, and only the max norm has both: docs/decisions/09-bounds.md."
     )
-    return Verdict("TH5", ". ".join(texts), n_models, holds, note)
+    return Verdict("TH5", ". ".join(texts), All(tuple(parts)), note)

@@ -79,6 +79,7 @@ class Size:
     etas: tuple[int, ...] = ETAS
     n_iterations: int = N_ITERATIONS
     decisions: int = DECISIONS
+    memory_runs: int = 3
     budget: int = 2**20  # of the exhaustive search for states that cannot be balanced
 
 
@@ -125,7 +126,7 @@ def jobs(scale: str) -> list[Job]:
         settings = _settings("iKBSF", *run[:3], scale) | {"reading": reading}
         found += [Job(settings, seed) for seed in range(run[3])]
     found += [Job(_settings("ceiling", "down", 0, 0, scale), 0)]
-    found += [Job(_settings("memory", gravity, n_batch, n_batches, scale), 0)]
+    found += [Job(_settings("memory", gravity, n_batch, n_batches, scale), seed) for seed in range(size.memory_runs)]
     timed_kbsf = _settings("time of iKBSF", gravity, n_batch, n_batches, scale) | {"reading": "ours"}
     timed_fqit = _settings("time of FQIT", gravity, n_batch, 1, scale) | {"eta": size.etas[1]}
     return found + [Job(timed, seed, alone=True) for timed in (timed_kbsf, timed_fqit) for seed in range(n_timed)]

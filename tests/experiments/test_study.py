@@ -13,9 +13,10 @@ import pytest
 import experiments.__main__ as command
 from experiments.claims import CLAIMS, write_claims
 from experiments.drawing import curve, new_figure, paper_value, save_figure
+from experiments.rule import Exact
 from experiments.runner import work
 from experiments.store import Store
-from experiments.study import Job, Verdict, best_over, distinct, interval, select, shown
+from experiments.study import Job, Verdict, best_over, distinct, interval, not_run, select, shown
 
 ROOT = Path(command.__file__).parents[1]
 JOBS = [Job({"m": m}, seed) for m in (10, 20) for seed in (0, 1)]
@@ -64,16 +65,18 @@ def test_the_best_combination_is_the_one_with_the_best_mean():
 
 
 def test_every_claim_has_a_line_whether_or_not_it_was_run(tmp_path):
-    write_claims(tmp_path / "CLAIMS.md", {"PW1": ("smoke", Verdict("PW1", "3.7 | 3.8", 2, False, "Tried a, b, c."))})
+    write_claims(
+        tmp_path / "CLAIMS.md", {"PW1": ("smoke", Verdict("PW1", "3.7 | 3.8", Exact("x", False, 2), "Tried a, b, c."))}
+    )
     text = (tmp_path / "CLAIMS.md").read_text()
     lines = {line.split(" | ")[0][2:]: line for line in text.splitlines() if line.startswith("| ")}
     assert set(CLAIMS) <= set(lines)
     assert "**does not hold**" in lines["PW1"]
     assert "3.7 \\| 3.8" in lines["PW1"]
     assert "not run at this scale" in lines["TH5"]
-    assert "**PW1.** Tried a, b, c." in text
+    assert "**PW1.** Judged: x (exact): does not hold. Tried a, b, c." in text
     with pytest.raises(ValueError, match="XX9"):
-        write_claims(tmp_path / "CLAIMS.md", {"XX9": ("smoke", Verdict("XX9", "", 0, None))})
+        write_claims(tmp_path / "CLAIMS.md", {"XX9": ("smoke", not_run("XX9", ""))})
 
 
 def test_every_claim_names_a_figure_that_there_is():

@@ -20,11 +20,11 @@ def bounded(part, errors, bounds):
 @pytest.mark.parametrize("claim, part", [("TH1", "random"), ("TH1", "puddle"), ("TH2", "puddle"), ("TH4", "on-line")])
 def test_one_error_above_its_bound_is_enough(claim, part):
     good, bad = bounded(part, [1.0, 0.0], [2.0, 0.0]), bounded(part, [1.0, 3.0], [2.0, 2.0])
-    assert verdict(good, claim).holds is True
+    assert verdict(good, claim).finding.value == "holds"
     assert verdict(good, claim).ours == "0 of 2 above; largest error / bound 0.500"
-    assert verdict(bad, claim).holds is False
+    assert verdict(bad, claim).finding.value == "does not hold"
     assert verdict(bad, claim).ours == "1 of 2 above; largest error / bound 1.500"
-    assert verdict([], claim).holds is None
+    assert verdict([], claim).finding.value == "not run at this scale"
 
 
 def sequence(bounds):
@@ -35,9 +35,9 @@ def sequence(bounds):
 
 def test_the_bound_goes_to_nothing_if_it_falls_at_every_step_and_far_enough():
     falling = [10.0**-k for k in range(len(DENSER))]
-    assert verdict(sequence(falling), "TH3").holds is True
-    assert verdict(sequence([1.0, 2.0, *falling[2:]]), "TH3").holds is False
-    assert verdict(sequence([1.0 - 0.01 * k for k in range(len(DENSER))]), "TH3").holds is False
+    assert verdict(sequence(falling), "TH3").finding.value == "holds"
+    assert verdict(sequence([1.0, 2.0, *falling[2:]]), "TH3").finding.value == "does not hold"
+    assert verdict(sequence([1.0 - 0.01 * k for k in range(len(DENSER))]), "TH3").finding.value == "does not hold"
 
 
 def test_the_worked_example_breaks_proposition_5_by_as_much_as_by_hand():
@@ -59,9 +59,9 @@ def norms(one, two, largest):
 
 
 def test_proposition_5_holds_only_if_it_does_in_all_three_norms():
-    assert verdict(norms(0.9, 0.9, 0.9), "TH5").holds is True
-    assert verdict(norms(3.0, 0.9, 0.5), "TH5").holds is False
-    assert verdict(norms(0.9, 1.1, 0.5), "TH5").holds is False
+    assert verdict(norms(0.9, 0.9, 0.9), "TH5").finding.value == "holds"
+    assert verdict(norms(3.0, 0.9, 0.5), "TH5").finding.value == "does not hold"
+    assert verdict(norms(0.9, 1.1, 0.5), "TH5").finding.value == "does not hold"
 
 
 def test_an_error_within_rounding_is_none():
@@ -73,6 +73,7 @@ def test_the_same_seed_gives_the_same_figures_and_they_can_be_drawn(tmp_path):
     first, again = (list(measure({"size": "smoke"}, 0)) for _ in range(2))
     assert first == again
     rows = [row | {"seed": 0} for row in first]
-    assert [verdict(rows, claim).holds for claim in ("TH1", "TH2", "TH3", "TH4", "TH5")] == [True] * 4 + [False]
+    found = [verdict(rows, claim).finding.value for claim in ("TH1", "TH2", "TH3", "TH4", "TH5")]
+    assert found == ["holds"] * 4 + ["does not hold"]
     save_figure(draw(rows), tmp_path, "picture")
     assert (tmp_path / "picture.png").stat().st_size > 10_000

@@ -20,7 +20,7 @@ from experiments.triple_pole import (
 )
 from kbrl.tasks import PoleBalancing
 
-RUNS = {0: -0.05, 1: 0.0, 2: 0.05}
+RUNS = {0: -0.01, 1: 0.0, 2: 0.01}  # their 99 % interval reaches 9.925 * 0.01 / sqrt(3) = 0.0573 to either side
 
 
 def ikbsf(last, *, part="iKBSF", n_batch=N_BATCH, reading="ours", seconds=1.0, m=None):
@@ -49,7 +49,7 @@ def fqit(eta, first, last=None, *, part="FQIT", n_batch=FEWER, seconds=1.0):
     for batch, mean in ((1, first), (N_BATCHES, last)):
         if mean is not None:
             own = row | {"batch": batch, "n": batch * n_batch, "cells": mean}
-            rows += [own | {"seed": seed, "rate": mean} for seed in RUNS]
+            rows += [own | {"seed": seed, "rate": mean + shift} for seed, shift in RUNS.items()]
     return rows
 
 
@@ -57,68 +57,95 @@ def verdict(rows, claim):
     return next(found for found in verdicts(rows) if found.claim == claim)
 
 
-@pytest.mark.parametrize("last, holds", [(0.8, True), (0.76, True), (0.7, False)])
-def test_ikbsf_succeeds_as_the_paper_says_if_it_ends_at_about_four_fifths(last, holds):
+@pytest.mark.parametrize(
+    "last, expected", [(0.82, "holds"), (0.8, "undecided"), (0.7, "undecided"), (0.65, "does not hold")]
+)
+def test_ikbsf_succeeds_as_the_paper_says_if_it_ends_at_about_four_fifths(last, expected):
     rows = ikbsf(last) + ikbsf(0.3, n_batch=FEWER) + ikbsf(0.1, n_batch=FEWER, reading="acting")
     rows += [{"part": "ceiling", "gravity": "down", "low": 0.109, "high": 0.25}]
     found = verdict(rows, "TP1")
-    assert found.holds is holds
+    assert found.finding.value == expected
     assert found.ours.startswith(f"{last:.2f} +- ")
     assert f"{READINGS['acting'].text} 0.10" in found.note
     assert "no policy can exceed 0.250" in found.note
 
 
-@pytest.mark.parametrize("batch, fine, holds", [(0.5, 0.5, True), (0.6, 0.5, False), (0.5, 0.6, False)])
-def test_one_batch_is_too_little_if_batch_kbsf_and_every_fqit_stay_below_the_limit(batch, fine, holds):
+@pytest.mark.parametrize(
+    "batch, fine, expected",
+    [
+        (0.45, 0.45, "holds"),
+        (0.65, 0.45, "does not hold"),
+        (0.45, 0.65, "does not hold"),
+        (0.52, 0.45, "undecided"),
+        (0.52, 0.65, "does not hold"),
+    ],
+)
+def test_one_batch_is_too_little_if_batch_kbsf_and_every_fqit_stay_below_the_limit(batch, fine, expected):
     rows = batch_kbsf(batch) + fqit(ETAS[0], 0.1) + fqit(ETAS[1], 0.2) + fqit(ETAS[2], fine)
-    assert verdict(rows, "TP2").holds is holds
-    assert verdict(rows[:-3], "TP2").holds is None  # no FQIT(100)
+    assert verdict(rows, "TP2").finding.value == expected
+    assert verdict(rows[:-3], "TP2").finding.value == "not run at this scale"  # no FQIT(100)
 
 
-@pytest.mark.parametrize("seconds, holds", [(5.0, True), (20.0, False)])
-def test_ikbsf_with_ten_batches_is_compared_in_time_with_fqit_with_one(seconds, holds):
+@pytest.mark.parametrize("seconds, expected", [(5.0, "holds"), (20.0, "does not hold"), (10.0, "undecided")])
+def test_ikbsf_with_ten_batches_is_compared_in_time_with_fqit_with_one(seconds, expected):
     rows = ikbsf(0.5, part="time of iKBSF", seconds=seconds)
     rows += fqit(ETAS[1], 0.1, part="time of FQIT", n_batch=N_BATCH, seconds=100.0)
     found = verdict(rows, "TP3")
-    assert found.holds is holds
+    assert found.finding.value == expected
+    assert verdict([row for row in rows if row["seed"] == 0], "TP3").finding.value == "undecided"  # one run
     assert f"ratio {seconds / 10:.2f}" in found.ours
 
 
-@pytest.mark.parametrize("update, holds", [(8.0, True), (40.0, False)])
-def test_the_memory_of_model_and_update_counts(update, holds):
-    row = {"part": "memory", "n_batch": N_BATCH, "m": 300, "model_mb": 1.0, "transition_bytes": 153.0, "seed": 0}
-    rows = [row | {"n_slice": N_BATCH, "update_mb": 440.0}, row | {"n_slice": SLICE, "update_mb": update}]
+@pytest.mark.parametrize(
+    "whole, sliced, expected, other",
+    [
+        (8.0, 5.0, "holds", "holds"),
+        (440.0, 8.0, "does not hold", "holds"),
+        (440.0, 40.0, "does not hold", "does not hold"),
+        (29.0, 8.0, "undecided", "holds"),  # with the model, 30 MB: on the limit
+    ],
+)
+def test_the_memory_of_model_and_update_is_judged_at_the_papers_t_m_and_told_for_slices(whole, sliced, expected, other):
+    row = {"part": "memory", "n_batch": N_BATCH, "m": 300, "model_mb": 1.0, "transition_bytes": 153.0}
+    rows = [
+        row | {"n_slice": n_slice, "update_mb": update, "seed": seed}
+        for n_slice, update in ((N_BATCH, whole), (SLICE, sliced))
+        for seed in RUNS
+    ]
     found = verdict(rows, "TP4")
-    assert found.holds is holds
+    assert found.finding.value == expected
     assert "1.5 GB" in found.ours  # 10^7 transitions of 153 bytes
+    assert f"by {SLICE} is {1 + sliced:g} +- 0 (3 runs), must be below 30: {other};" in found.note
+    assert verdict([row for row in rows if row["seed"] == 0], "TP4").finding.value == "undecided"  # one run
 
 
 @pytest.mark.parametrize(
-    "coarse, fine, holds",
+    "coarse, fine, expected",
     [
-        ((0.3, 0.2), (0.2, 0.4), True),
-        ((0.3, 0.4), (0.2, 0.4), False),
-        ((0.3, 0.2), (0.2, 0.9), False),
-        ((0.0, 0.0), (0.2, 0.4), None),
+        ((0.3, 0.2), (0.2, 0.4), "holds"),
+        ((0.3, 0.4), (0.2, 0.4), "does not hold"),
+        ((0.3, 0.2), (0.2, 0.9), "does not hold"),
+        ((0.0, 0.0), (0.2, 0.4), "undecided"),  # it balances nothing after one batch: can it get worse?
     ],
 )
-def test_ten_batches_harm_the_coarse_and_help_the_fine_trees_or_not(coarse, fine, holds):
+def test_ten_batches_harm_the_coarse_and_help_the_fine_trees_or_not(coarse, fine, expected):
     rows = ikbsf(0.6, n_batch=FEWER) + fqit(ETAS[0], *coarse) + fqit(ETAS[1], *fine)
-    assert verdict(rows, "TP5").holds is holds
+    assert verdict(rows, "TP5").finding.value == expected
 
 
-@pytest.mark.parametrize("late, holds", [(1, True), (30, False)])
-def test_growth_levels_off_if_the_last_batches_bring_little(late, holds):
+@pytest.mark.parametrize("late, expected", [(1, "holds"), (30, "does not hold"), (10, "undecided")])
+def test_growth_levels_off_if_the_last_batches_bring_little(late, expected):
     sizes = [270, 300, 320, 325, 330, 332, 334, 334 + late, 334 + 2 * late, 334 + 3 * late]
     found = verdict(ikbsf(0.5, m=sizes) + batch_kbsf(0.1), "TP6")
-    assert found.holds is holds
+    assert found.finding.value == expected
     assert found.ours == f"+120 in the first three batches, +{3 * late} in the last three"
 
 
 def test_without_rows_of_the_papers_sizes_nothing_is_said():
     rows = ikbsf(0.8, n_batch=2000) + fqit(ETAS[1], 0.1, n_batch=2000)
     claims = ("TP1", "TP2", "TP3", "TP4", "TP5", "TP6")
-    assert {found.claim: found.holds for found in verdicts(rows)} == dict.fromkeys(claims)
+    found = {found.claim: found.finding.value for found in verdicts(rows)}
+    assert found == dict.fromkeys(claims, "not run at this scale")
 
 
 def test_what_is_timed_runs_alone():

@@ -1,0 +1,242 @@
+"""The one rule: an interval decides, and nothing else does."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ttest_1samp, ttest_ind
+
+import experiments.__main__ as command
+from experiments.claims import CLAIMS, counted, write_claims
+from experiments.rule import LEVEL, RULE, All, Estimate, Exact, Finding, OneOf, Sampled, estimate, gap, leaves
+from experiments.study import Verdict, by_seed
+
+HOLDS, FAILS, UNDECIDED = Finding.HOLDS, Finding.FAILS, Finding.UNDECIDED
+ROWS = Path(command.__file__).parents[1] / "results" / "rows"
+# Claims about what is counted, not sampled; all others have intervals.
+EXACT = {"IN1", "TH1", "TH2", "TH3", "TH4", "TH5"}
+
+
+def at(low, high):
+    """An estimate whose interval has these ends."""
+    return Estimate((low + high) / 2, (high - low) / 2, 5)
+
+
+@pytest.mark.parametrize(
+    "interval, finding",
+    [
+        ((0.9, 1.0), HOLDS),
+        ((0.5, 0.7), FAILS),
+        ((0.7, 0.9), UNDECIDED),
+        ((0.8, 0.9), UNDECIDED),
+        ((0.7, 0.8), UNDECIDED),
+    ],
+)
+def test_a_figure_is_above_a_limit_only_if_its_whole_interval_is(interval, finding):
+    assert Sampled("x", at(*interval), low=0.8).finding is finding
+    mirrored = at(-interval[1], -interval[0])
+    assert Sampled("x", mirrored, high=-0.8).finding is finding
+
+
+@pytest.mark.parametrize(
+    "interval, finding",
+    [
+        ((-0.1, 0.1), HOLDS),  # inside the margin
+        ((0.3, 0.5), FAILS),  # outside, on either side
+        ((-0.5, -0.3), FAILS),
+        ((0.1, 0.3), UNDECIDED),  # across one end
+        ((-0.3, 0.3), UNDECIDED),  # across both
+    ],
+)
+def test_equivalence_asks_for_an_interval_inside_the_margin(interval, finding):
+    assert Sampled("x", at(*interval), -0.2, 0.2).finding is finding
+
+
+def test_equivalence_is_two_one_sided_tests_at_half_a_per_cent_each():
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(300):
+        values = rng.normal(0.0, 1.0, 8)
+        above = ttest_1samp(values, -1.0, alternative="greater").pvalue < 0.005
+        below = ttest_1samp(values, 1.0, alternative="less").pvalue < 0.005
+        found.append(above and below)
+        assert (Sampled("x", estimate(values), -1.0, 1.0).finding is HOLDS) == found[-1]
+    assert 0 < sum(found) < 300
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), max_size=6),
+    st.floats(-1e6, 1e6),
+    st.floats(0, 1e6),
+    st.sampled_from(["<", ">", "="]),
+)
+def test_nothing_is_decided_where_an_interval_contains_the_limit(values, limit, width, kind):
+    found = estimate(values)
+    low, high = {"<": (-np.inf, limit), ">": (limit, np.inf), "=": (limit - width, limit + width)}[kind]
+    finding = Sampled("x", found, low, high).finding
+    ends = [end for end in (low, high) if np.isfinite(end)]
+    if len(values) < 2 or any(found.low <= end <= found.high for end in ends):
+        assert finding is UNDECIDED
+    else:
+        assert finding is (HOLDS if low < found.mean < high else FAILS)
+
+
+def test_one_run_decides_nothing_and_says_so():
+    part = Sampled("the rate", estimate([1.0]), low=0.5)
+    assert part.finding is UNDECIDED
+    assert str(part) == "the rate is 1 (one run, no interval), must be above 0.5: undecided"
+    assert Sampled("the rate", estimate([]), low=0.5).finding is UNDECIDED
+
+
+def test_what_is_counted_needs_no_interval():
+    assert [Exact("no error", is_true, 1).finding for is_true in (True, False)] == [HOLDS, FAILS]
+    assert str(Exact("no error", True, 1)) == "no error (exact): holds"
+
+
+YES, NO, OPEN = Exact("yes", True, 3), Exact("no", False, 3), Sampled("open", estimate([1.0]), low=0.0)
+
+
+@pytest.mark.parametrize(
+    "parts, of_all, of_one",
+    [
+        ((YES, YES), HOLDS, HOLDS),
+        ((YES, NO), FAILS, HOLDS),
+        ((NO, NO), FAILS, FAILS),
+        ((YES, OPEN), UNDECIDED, HOLDS),
+        ((NO, OPEN), FAILS, UNDECIDED),
+        ((OPEN, OPEN), UNDECIDED, UNDECIDED),
+    ],
+)
+def test_parts_are_joined_as_in_the_logic_of_three_values(parts, of_all, of_one):
+    for order in (parts, parts[::-1]):
+        assert All(order).finding is of_all
+        assert OneOf(order).finding is of_one
+    assert All(parts).n_runs == min(part.n_runs for part in parts)
+
+
+def test_a_claim_without_parts_cannot_be_judged():
+    with pytest.raises(ValueError, match="at least one part"):
+        _ = All(()).finding
+
+
+def test_runs_with_the_same_seeds_are_compared_in_pairs():
+    """Differences 1, 2, 3: mean 2, standard error 1 / sqrt(3), and the table's t for 2 degrees is 9.925."""
+    found = gap({0: 11.0, 1: 102.0, 2: 1003.0}, {0: 10.0, 1: 100.0, 2: 1000.0})
+    assert (found.mean, found.n_runs) == (2.0, 3)
+    assert found.half == pytest.approx(9.925 / np.sqrt(3), rel=1e-3)
+
+
+def test_runs_with_other_seeds_all_count_and_scipy_finds_the_same_interval():
+    rng = np.random.default_rng(1)
+    first, second = rng.normal(1, 2, 12), rng.normal(0, 1, 8)
+    found = gap(dict(enumerate(first)), dict(enumerate(second)), factor=1.5)
+    judge = ttest_ind(first, 1.5 * second, equal_var=False).confidence_interval(LEVEL)
+    assert (found.low, found.high) == pytest.approx((judge.low, judge.high))
+    assert found.n_runs == 8
+
+
+@pytest.mark.parametrize("first, second", [({0: 1.0}, {0: 2.0}), ({0: 1.0, 1: 1.0}, {0: 2.0}), ({0: 1.0, 1: 1.0}, {})])
+def test_one_run_of_a_pair_gives_no_interval(first, second):
+    assert gap(first, second).half == np.inf
+    assert Sampled("x", gap(first, second), high=0.0).finding is UNDECIDED
+
+
+def test_runs_without_any_spread_have_an_interval_without_width():
+    found = gap({0: 1.0, 1: 1.0, 2: 1.0}, {0: 3.0, 1: 3.0})
+    assert (found.mean, found.half) == (-2.0, 0.0)
+
+
+def test_two_rows_of_one_seed_are_not_two_runs():
+    with pytest.raises(ValueError, match="one row per seed, but seed 3 has several"):
+        by_seed([{"seed": 3, "x": 1.0}, {"seed": 3, "x": 2.0}], "x")
+
+
+def test_a_ratio_of_means_is_above_a_number_exactly_if_the_gap_is_above_nothing():
+    kbsf, sarsa = {0: 100.0, 1: 104.0, 2: 96.0}, {0: 40.0, 1: 41.0, 2: 39.0}
+    assert gap(kbsf, sarsa, 2.0).mean == pytest.approx(100 - 2 * 40)
+    assert gap(kbsf, sarsa, 2.5).mean == pytest.approx(0.0)
+
+
+# The stored rows, and the table -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    found = {}
+    for figure in command.FIGURES:
+        text = (ROWS / f"{figure}.laptop.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in text]
+        found |= {verdict.claim: verdict for verdict in command.figure_file(figure).verdicts(rows)}
+    return found
+
+
+def test_every_claim_is_judged_by_the_rule_and_by_nothing_else(verdicts):
+    assert set(verdicts) == set(CLAIMS)
+    for claim, verdict in verdicts.items():
+        own = leaves(verdict.judged)
+        assert {type(leaf) for leaf in own} == ({Exact} if claim in EXACT else {Sampled}), claim
+        assert verdict.finding is verdict.judged.finding
+    with pytest.raises(AttributeError):
+        verdicts["PO1"].finding = HOLDS
+
+
+def test_no_claim_of_the_stored_study_holds_against_its_own_intervals(verdicts):
+    """The same logic once more, from the ends of the intervals alone."""
+    for claim, verdict in verdicts.items():
+        straddling = [
+            leaf
+            for leaf in leaves(verdict.judged)
+            if isinstance(leaf, Sampled)
+            and (
+                leaf.n_runs < 2
+                or leaf.found.low <= leaf.low <= leaf.found.high
+                or leaf.found.low <= leaf.high <= leaf.found.high
+            )
+        ]
+        assert all(leaf.finding is UNDECIDED for leaf in straddling), claim
+        if straddling and not _has_one_of(verdict.judged):
+            assert verdict.finding is not HOLDS, claim
+
+
+def _has_one_of(part):
+    return isinstance(part, OneOf) or (isinstance(part, All) and any(map(_has_one_of, part.parts)))
+
+
+def test_the_table_on_file_is_the_one_that_its_rows_give(verdicts, tmp_path):
+    path = tmp_path / "CLAIMS.md"
+    write_claims(path, {claim: ("laptop", verdict) for claim, verdict in verdicts.items()})
+    assert path.read_text() == (ROWS.parent / "CLAIMS.md").read_text()
+
+
+def test_the_page_about_the_study_tells_the_same_verdicts(verdicts):
+    text = (ROWS.parents[1] / "docs" / "study.md").read_text()
+    ids = {finding: [] for finding in Finding}
+    table = text.split("| figure | holds | does not hold | undecided |")[1].split("\n\n")[0]
+    for line in table.strip().splitlines()[1:]:
+        for finding, cell in zip((HOLDS, FAILS, UNDECIDED), line.split("|")[2:5]):
+            for first, last in re.findall(r"([A-Z]{2}\d)(?: to [A-Z]{2}(\d))?", cell):
+                ids[finding] += [f"{first[:2]}{k}" for k in range(int(first[2]), int(last or first[2]) + 1)]
+    assert {claim: finding for finding, own in ids.items() for claim in own} == {
+        claim: verdict.finding for claim, verdict in verdicts.items()
+    }
+    n_hold, n_fail, n_open = (len(ids[finding]) for finding in (HOLDS, FAILS, UNDECIDED))
+    assert f"Of {len(CLAIMS)} claims {n_hold} hold, {n_fail} do not, and {n_open} are undecided." in text
+
+
+def test_the_table_states_the_rule_and_counts_the_verdicts(tmp_path):
+    found = {
+        "PW1": ("laptop", Verdict("PW1", "a", Sampled("the gap", estimate([0.0, 0.1, 0.2]), -9.0, 9.0))),
+        "PW2": ("laptop", Verdict("PW2", "b", Sampled("the gain", estimate([1.0]), low=0.0))),
+        "TH5": ("laptop", Verdict("TH5", "c", NO)),
+    }
+    write_claims(tmp_path / "CLAIMS.md", found)
+    text = (tmp_path / "CLAIMS.md").read_text()
+    assert RULE in text
+    assert f"{len(CLAIMS)} claims. Holds: 1, does not hold: 1, undecided: 1, not run at this scale: 32." in text
+    assert counted(found).capitalize() in text
+    assert "| **undecided** |" in text
+    assert "**PW2.** Judged: the gain is 1 (one run, no interval), must be above 0: undecided." in text

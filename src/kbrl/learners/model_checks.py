@@ -57,6 +57,7 @@ def check_contents(contents: Contents) -> None:
     positive(facts["planning"]["tolerance"], "tolerance")
     _check_arrays(facts, arrays)
     _check_columns(facts["columns"], len(arrays["scale"]))
+    _check_cells(arrays, facts["counts"])
     _check_solution(facts["solution"], arrays, _check_statistics(arrays, sum(facts["counts"])))
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
 
@@ -140,6 +141,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
             shapes["transition_sum.row_starts"] = ("i", (n_actions, n_reps + 1))
         else:
             shapes["transition_sum"] = ("f", (*pairs, n_reps))
+    if "cases" in arrays or "farthest" in arrays:
+        shapes |= {"cases": ("i", pairs), "farthest": ("f", pairs)}
     if "samples.states" in arrays:
         n = len(arrays["samples.states"])
         shapes |= {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}
@@ -191,6 +194,14 @@ def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
     _require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
     _require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")
     return weight > 0
+
+
+def _check_cells(arrays: dict[str, Array], counts: list[int]) -> None:
+    if "cases" in arrays:
+        cases, farthest = arrays["cases"], arrays["farthest"]
+        _require((cases >= 0).all() and (cases <= max(counts)).all(), "cases must lie between 0 and the counts")
+        _require(cases.sum(axis=1).tolist() == counts, "cases do not add up to the counts")
+        _require((farthest >= 0).all() and (farthest[cases == 0] == 0).all(), "farthest speaks of cells without cases")
 
 
 def _transition_sums(arrays: dict[str, Array]) -> tuple[Array, Array]:

@@ -26,6 +26,7 @@ from kbrl.learners.kbsf import KBSF
 from kbrl.learners.model_checks import check_contents
 from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model.basis import Basis
+from kbrl.model.cells import Cells
 from kbrl.model.kernels import Kernel
 from kbrl.model.neighborhoods import Neighborhoods
 from kbrl.model.statistics import KernelSums, Statistics
@@ -34,6 +35,7 @@ from kbrl.planning import Solution
 FORMAT, VERSION = "kbrl model", 1
 Columns = Sequence[str] | Mapping[str, Any]
 
+_CELLS = ("cases", "farthest")  # absent where cases were not counted, as by files without them
 _SUMS = ("nearest", "weight", "reward_sum")
 _NEIGHBORS = ("distances", "rewards", "next_states", "terminals", "multiplicities")
 _SAMPLES = ("states", "action_indices", "rewards", "next_states", "terminals")
@@ -106,6 +108,8 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
     arrays |= {"growth": reduced.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
     if np.ndim(reduced.basis.rep_kernel.width):
         arrays["rep_widths"] = np.asarray(reduced.basis.rep_kernel.width)
+    if reduced.statistics.cells.is_known:
+        arrays |= {name: getattr(reduced.statistics.cells, name) for name in _CELLS}
     arrays |= given_arrays | _statistics_arrays(reduced.statistics) | _samples_arrays(model._kept)
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
     return Contents(facts, arrays | integers)
@@ -231,6 +235,7 @@ def _reduced_model(facts: dict[str, Any], arrays: dict[str, Array]) -> ReducedMo
     reduced = ReducedModel(basis, given["neighborhoods"], **facts["planning"])
     reduced.statistics.counts = np.array(facts["counts"], dtype=np.intp)
     _fill(reduced.statistics, arrays)
+    _fill_cells(reduced.statistics.cells, arrays)
     reduced._sizes = [(n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()]
     policy = arrays["policy"].astype(np.intp)
     reduced._solution = Solution(arrays["values"], arrays["q"], policy, **facts["solution"])
@@ -249,6 +254,12 @@ def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
     statistics.transition_sum = (
         _sparse_blocks(statistics, arrays) if dense is None else [block.copy() for block in dense]
     )
+
+
+def _fill_cells(cells: Cells, arrays: dict[str, Array]) -> None:
+    cells.is_known = all(name in arrays for name in _CELLS)
+    for name in _CELLS if cells.is_known else ():
+        setattr(cells, name, arrays[name].copy())
 
 
 def _sparse_blocks(statistics: KernelSums, arrays: dict[str, Array]) -> list[sparse.csr_array]:

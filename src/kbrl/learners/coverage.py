@@ -1,8 +1,9 @@
-"""How well data cover a state: how far the nearest representative state is, and how many cases there are of each action.
+"""How well data cover a state: how far the nearest representative state is, and how many cases of each action are near.
 
-An answer far from everything seen is a guess, whatever its value.  The support of an action is a number of logged cases:
-those in the cells of the representative states that make up the answer, weighted as the answer weights them.  It falls
-to 0 outside of the data.  `kbrl.model.cells` counts; the kernel mass, the paper's w (Algorithm 2), is no number of cases.
+An answer far from everything seen is a guess, whatever its value.  The support of an action is a number of logged
+cases: those in the cells of the representative states that make up the answer, weighted as the answer weights them.  It
+falls to 0 outside of the data.  `kbrl.model.cells` counts.  The kernel mass, the paper's w (Algorithm 2), is no such
+number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """How many logged cases there are around each representative state: whole numbers that add up.
 
 A transition belongs to the cell of the representative state that is nearest to its state s_t, by Euclidean distance in
-scaled units, whatever the kernels; of several that are equally near but for rounding, to the first one.  Counts of cells, unlike sums of
-kernel values, are numbers of cases.  A growing model counts a transition in the cell that it had when it came.
+scaled units, whatever the kernels; of several that are equally near but for rounding, to the first one.  Counts of
+cells, unlike sums of kernel values, are numbers of cases.  A growing model counts a transition in the cell that it had
+when it came.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from kbrl.model.compiled import CLOSE
 class Cells:
     """For each action and representative state: the number of cases, and the largest distance of one.
 
-    After cases were taken away or moved, ``farthest`` is an upper bound.  ``is_known`` is False where earlier cases were
-    not counted, as in a model from a file of format 1.
+    After cases were taken away or moved, ``farthest`` is an upper bound.  ``is_known`` is False where earlier cases
+    were not counted, as in a model from a file of format 1.
     """
 
     def __init__(self, basis: Basis) -> None:
@@ -61,8 +62,8 @@ class Cells:
     def on(self, basis: Basis) -> Cells:
         """Return the same counts for a basis with further, or no further, representative states, which have none."""
         n_new = basis.n_reps - self.cases.shape[1]
-        cases, farthest = (np.pad(array, ((0, 0), (0, n_new))) for array in (self.cases, self.farthest))
-        return _of(cases, farthest, self.is_known)
+        further = ((0, 0), (0, n_new))
+        return _of(np.pad(self.cases, further), np.pad(self.farthest, further), self.is_known)
 
     def without(self, old_reps: Floats, kept: Booleans) -> Cells:
         """Return the counts for the ``kept`` representative states; cases of the others go to the nearest of these."""

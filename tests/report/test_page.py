@@ -178,7 +178,7 @@ def test_the_same_facts_make_the_same_page(ward):
         (random_log(1, n_dims=2, n_actions=1), {}),
         (random_log(200, n_dims=1, n_actions=9), {}),
         (random_log(200, n_dims=2, n_actions=2), {"sample_width": 1e-8, "rep_width": 1e-8}),
-        (random_log(150, n_dims=9, n_actions=50), {"sample_neighbors": 3, "rep_neighbors": 2}),
+        (random_log(150, n_dims=9, n_actions=50), {"sample_neighbors": 3, "rep_neighbors": 2, "min_cases": 1}),
         (random_log(200, n_dims=2, scale=1e100, levels=2), {"aggregation": "hard"}),
     ],
     ids=["one row", "one variable", "tiny widths", "many actions and variables", "huge numbers"],

@@ -179,6 +179,11 @@ def _print_explanation(found: Explanation, names: list[str]) -> None:
 def _heading(action: ActionExplanation) -> str:
     if not action.n_taken:
         return f"{action.action}: not available, as it was never tried."
+    if action.is_left_out:
+        times = "once" if action.n_taken == 1 else f"{action.n_taken} times"
+        return f"{action.action}: left out, as it was taken only {times} in all (see --min-cases of kbrl fit)."
+    if action.value == float("-inf"):
+        return f"{action.action}: not available, as nothing is known of it around this state."
     return f"{action.action}: value {action.value:.6g}, {_support(action.support)}"
 
 

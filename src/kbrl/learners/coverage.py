@@ -20,8 +20,6 @@ from kbrl.learners.kbsf import KBSF
 from kbrl.model.cells import fade
 from kbrl.model.kernels import blocks
 
-FEW_CASES = 5  # an action with fewer logged cases around a state has little support there
-
 _BLOCK_ENTRIES = 2**21  # of weights, so that memory does not grow with the number of states
 _SAFE = 1e-200  # above this, what underflowed cannot matter
 

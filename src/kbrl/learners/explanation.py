@@ -50,6 +50,7 @@ class ActionExplanation:
     support: float  # the number of logged cases of it around the state, see kbrl.learners.coverage; NaN: not known
     log_mass: float  # of its kernel sums, see kbrl.learners.coverage
     n_taken: int  # how often it was taken in all
+    is_left_out: bool  # it was taken too rarely to be available
     cases: tuple[Case, ...]
     n_cases: int  # that weigh anything, shown or not
     rest_weight: float  # of all cases that are not shown, together
@@ -222,6 +223,7 @@ def _explanation(model: KBSF, state: Any, source: str, tallies: list[_Tally]) ->
                 support=float(covered.support[0, action]),
                 log_mass=float(covered.log_mass[0, action]),
                 n_taken=int(model.statistics_.counts[action]),
+                is_left_out=labels[action] in model.left_out_,
                 cases=tuple(tally.heaviest),
                 n_cases=tally.n_cases,
                 rest_weight=tally.rest_weight,

@@ -7,6 +7,7 @@ Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; sec
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Floats, Integers
-from kbrl.checks import as_generator, as_rows, in_unit_interval, one_of, positive, whole
+from kbrl.checks import KbrlWarning, as_generator, as_rows, in_unit_interval, one_of, positive, whole
 from kbrl.data.hashing import canonical_rows
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
@@ -23,6 +24,7 @@ from kbrl.learners.estimator import Learner, as_log, is_on_dask, number_of_jobs
 from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model.basis import Basis, check_range, scaled
 from kbrl.model.bounds import Bound, bound_kbsf, bound_online
+from kbrl.model.cells import FEW_CASES
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, check_profile, check_width
 from kbrl.model.representatives import choose, distinct_rows
@@ -33,6 +35,7 @@ from kbrl.policy.q_functions import GreedyPolicy, RepQ, SampleQ
 TERMINALS = ("absorb", "continue")
 AGGREGATIONS = ("soft", "hard")
 Q_FUNCTIONS = ("reps", "samples")
+MANY_ROWS = 100  # in fewer, few cases of an action are no surprise
 
 
 class KBSF(Learner):
@@ -51,6 +54,8 @@ class KBSF(Learner):
     neighborhoods: whether ``sample_neighbors`` counts in all data ("exact") or in each chunk ("per_chunk").
     q_function: answers come from the representative states ("reps"), or from the samples ("samples": the paper's
         batch formula, which keeps all transitions).
+    min_cases: an action that was taken fewer times in all is not available, unless none was taken so often; None is 1,
+        the paper's method, and a warning where some actions were taken fewer than 5 times.
     n_jobs: number of threads, None for one a core; results do not depend on it.
     """
 
@@ -85,6 +90,7 @@ class KBSF(Learner):
         q_function: str = "reps",
         solver: str = "auto",
         tolerance: float = 1e-8,
+        min_cases: int | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_reps = n_reps
@@ -107,6 +113,7 @@ class KBSF(Learner):
         self.q_function = q_function
         self.solver = solver
         self.tolerance = tolerance
+        self.min_cases = min_cases
         self.n_jobs = n_jobs
 
     def fit(self, log: Any, *, client: Any = None, columns: Any = None) -> KBSF:
@@ -117,7 +124,9 @@ class KBSF(Learner):
         if is_on_dask(log, client):
             from kbrl.learners.distributed import fit_on_dask
 
-            return fit_on_dask(self, log, client=client, columns=columns)
+            fit_on_dask(self, log, client=client, columns=columns)
+            self._say_if_rare()
+            return self
         self._check_parameters()
         chunks = _chunks(log)
         with self._unharmed():
@@ -126,6 +135,7 @@ class KBSF(Learner):
             for chunk in chain([first], chunks):
                 self._add(as_log(chunk))
             self._model.solution  # noqa: B018
+        self._say_if_rare()
         return self
 
     def partial_fit(self, log: Transitions) -> KBSF:
@@ -158,6 +168,7 @@ class KBSF(Learner):
     def _check_same_settings(self, other: KBSF) -> None:
         names = ("discount", "terminals", "neighborhoods", "q_function")
         different = [name for name in names if self._used[name] != other._used[name]]
+        different += ["min_cases"] if self._model.min_cases != other._model.min_cases else []
         if different:
             listing = ", ".join(different)
             raise ValueError(f"Models add up only if they were fitted alike, but these differ in: {listing}.")
@@ -207,6 +218,14 @@ class KBSF(Learner):
         return self._fitted.n_samples
 
     @property
+    def left_out_(self) -> dict[Any, int]:
+        """The actions that were taken, but fewer than ``min_cases`` times, and how often: they have no value."""
+        counts, often = self._fitted.statistics.counts, self._fitted.often_taken
+        return {
+            label: n for label, n, kept in zip(self.action_labels_.tolist(), counts.tolist(), often) if n and not kept
+        }
+
+    @property
     def growth_(self) -> Integers:
         """The curve m(n): (number of transitions, number of representative states) after each chunk, (k, 2)."""
         return self._fitted.growth
@@ -248,6 +267,11 @@ class KBSF(Learner):
         basis = self._fitted.basis
         if basis.hard:
             raise ValueError("The bound is one on the distance to KBRL, which hard aggregation does not approximate.")
+        if self.left_out_:
+            raise ValueError(
+                f"The bound is one on the distance to KBRL, which has all actions, but this model leaves out "
+                f"{list(self.left_out_)} (min_cases={self._model.min_cases}). Fit with min_cases=1."
+            )
         log = self._prepared(log)
         log = log._replaced(states=scaled(log.states, basis.scale), next_states=scaled(log.next_states, basis.scale))
         return log, basis.reps, basis.sample_kernel, basis.rep_kernel, self._model.discount
@@ -277,6 +301,7 @@ class KBSF(Learner):
             worths = log.rewards + self._model.discount * np.where(log.terminals, 0.0, values)
             states = scaled(log.states, basis.scale)
             rows = log.by_action() if basis.sample_kernel.neighbors is None else canonical_rows(log)
+            rows = [found if kept else found[:0] for found, kept in zip(rows, self._model.often_taken)]
             self._samples = SampleQ.of(basis.sample_kernel, states, worths, rows)
         return self._samples
 
@@ -294,7 +319,7 @@ class KBSF(Learner):
         check_width(self.rep_width, "rep_width")
         one_of(self.solver, ("auto", *METHODS), "solver")
         positive(self.tolerance, "tolerance")
-        for name in ("sample_neighbors", "rep_neighbors", "max_reps"):
+        for name in ("sample_neighbors", "rep_neighbors", "max_reps", "min_cases"):
             if getattr(self, name) is not None:
                 whole(getattr(self, name), name)
         self._growth_distance()
@@ -326,7 +351,12 @@ class KBSF(Learner):
             hard=self.aggregation == "hard",
         )
         discount = float(self.discount)
-        self._model = ReducedModel(basis, self.neighborhoods, discount, solver=self.solver, tolerance=self.tolerance)
+        planning: dict[str, Any] = {
+            "solver": self.solver,
+            "tolerance": self.tolerance,
+            "min_cases": self.min_cases or 1,
+        }
+        self._model = ReducedModel(basis, self.neighborhoods, discount, **planning)
         self.scale_ = scale
         self.action_labels_ = log.action_labels
         self._kept = []
@@ -336,6 +366,29 @@ class KBSF(Learner):
         """Remember the parameters of this fit: those that are set later count from the next one on."""
         self._used = {name: getattr(self, name) for name in KBSF._parameter_names()}
         self._growth = self._growth_distance()
+
+    def _say_if_rare(self) -> None:
+        """Warn where the values of some actions rest on a few cases, unless ``min_cases`` says what to do with them."""
+        counts = dict(zip(self.action_labels_.tolist(), self._fitted.statistics.counts.tolist()))
+        if self.min_cases is not None and max(counts.values()) < self.min_cases:
+            warnings.warn(
+                f"No action was taken min_cases={self.min_cases} times, so all {len(counts)} are kept; the most "
+                f"frequent was taken {max(counts.values())} times. Put similar actions into a few classes.",
+                KbrlWarning,
+                stacklevel=3,
+            )
+        rare = [label for label, n in counts.items() if 0 < n < FEW_CASES]
+        if self.min_cases is not None or self.n_samples_ < MANY_ROWS or not rare:
+            return
+        shown = ", ".join(f"{label!r} ({counts[label]})" for label in rare[:5])
+        more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
+        warnings.warn(
+            f"Of {self.n_samples_} transitions, {len(rare)} of {len(counts)} actions have fewer than {FEW_CASES} "
+            f"cases, and may look good by luck: {shown}{more}. KBSF(min_cases={FEW_CASES}) leaves such actions out; "
+            f"min_cases=1 keeps them without this warning.",
+            KbrlWarning,
+            stacklevel=3,
+        )
 
     def _choose_reps(self, log: Transitions, scale: Floats) -> Floats:
         if not isinstance(self.reps, str):

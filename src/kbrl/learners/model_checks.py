@@ -14,9 +14,10 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Array, Booleans
-from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive
+from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
 from kbrl.data.sealed import Contents
 from kbrl.learners.kbsf import KBSF
+from kbrl.learners.reduced_model import often_taken
 from kbrl.model.statistics import NEIGHBORHOODS
 
 _NUMBER = (int, float)
@@ -37,7 +38,7 @@ _FACTS: dict[str, Any] = {
         "hard": (bool,),
         "neighborhoods": (str,),
     },
-    "planning": {"discount": _NUMBER, "solver": (str,), "tolerance": _NUMBER},
+    "planning": {"discount": _NUMBER, "solver": (str,), "tolerance": _NUMBER, "min_cases": (int,)},
     "counts": (list,),
     "solution": {"iterations": (int,), "residual": _NUMBER, "converged": (bool,)},
 }
@@ -58,7 +59,10 @@ def check_contents(contents: Contents) -> None:
     _check_arrays(facts, arrays)
     _check_columns(facts["columns"], len(arrays["scale"]))
     _check_cells(arrays, facts["counts"])
-    _check_solution(facts["solution"], arrays, _check_statistics(arrays, sum(facts["counts"])))
+    whole(facts["planning"]["min_cases"], "min_cases")
+    spoken_of = _check_statistics(arrays, sum(facts["counts"]))
+    often = often_taken(facts["counts"], facts["planning"]["min_cases"])
+    _check_solution(facts["solution"], arrays, spoken_of & often[:, None])
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
 
 

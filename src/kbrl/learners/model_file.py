@@ -79,11 +79,19 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
     """Return the model of a file and what else the file says."""
     contents = read_sealed(path, FORMAT, VERSION)
     try:
+        _fill_in_defaults(contents.facts)
         check_contents(contents)
         model = _model(contents)
     except (ValueError, TypeError, OverflowError) as error:
         refuse(path, f"it is sealed but makes no valid model: {str(error).rstrip('.')}", "Fit and save it again.")
     return SavedModel(model, contents.facts["columns"], contents.facts["library_version"])
+
+
+def _fill_in_defaults(facts: dict[str, Any]) -> None:
+    """Files that do not say how often an action must have been taken are of models that took any number."""
+    for name, default in (("settings", None), ("planning", 1)):
+        if isinstance(facts.get(name), dict):
+            facts[name].setdefault("min_cases", default)
 
 
 def _contents(model: KBSF, columns: Columns | None) -> Contents:
@@ -96,7 +104,7 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
         "action_labels": _labels_as_facts(model.action_labels_),
         "settings": settings,
         "basis": _basis_facts(reduced),
-        "planning": _plain_values(reduced, ("discount", "solver", "tolerance")),
+        "planning": _plain_values(reduced, ("discount", "solver", "tolerance", "min_cases")),
         "counts": reduced.statistics.counts.tolist(),
         "solution": {
             "iterations": int(solution.iterations),

@@ -16,6 +16,8 @@ from kbrl.model import compiled
 from kbrl.model.basis import Basis
 from kbrl.model.compiled import CLOSE
 
+FEW_CASES = 5  # an action with fewer cases, around a state or in all, has little support
+
 
 class Cells:
     """For each action and representative state: the number of cases, and the largest distance of one.

@@ -12,8 +12,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.learners.coverage import FEW_CASES, coverage
+from kbrl.learners.coverage import coverage
 from kbrl.learners.kbsf import KBSF
+from kbrl.model.cells import FEW_CASES
 from kbrl.policy.q_functions import check_some_action
 
 

@@ -37,6 +37,7 @@ MEANINGS = {
     "q_function": "whether answers come from representative states or from samples",
     "solver": "how the small model is solved",
     "tolerance": "how exactly it is solved",
+    "min_cases": "how often an action must have been taken in all to be recommended; none: once",
     "n_jobs": "number of threads; none: one a core",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbrl.learners.coverage import FEW_CASES
+from kbrl.model.cells import FEW_CASES
 from kbrl.report.blocks import (
     count_cell,
     left_out,

@@ -108,8 +108,8 @@ def _refuse_luck(model: KBSF) -> None:
         shown = ", ".join(str(label) for label in model.action_labels_[:3].tolist())
         raise ValueError(
             f"Of {model.n_samples_} transitions with {len(counts)} different actions ({shown}, ...), no action was "
-            f"taken more than {counts.max()} times, and at least one must be taken {least} times (min_cases). Put amounts "
-            f"such as doses into a few classes, each with a label."
+            f"taken more than {counts.max()} times, and at least one must be taken {least} times (min_cases). Put "
+            f"amounts such as doses into a few classes, each with a label."
         )
 
 

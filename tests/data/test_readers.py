@@ -170,7 +170,7 @@ def test_an_open_log_can_be_read_again_and_knows_its_rows(tmp_path):
 def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path, monkeypatch):
     path = store(COLUMNS, tmp_path, "parquet")
     monkeypatch.setattr(readers, "has_pyarrow", lambda: False)
-    with pytest.raises(ImportError, match=r"needs pyarrow. Install it by: pip install 'kbrl\[files\]'"):
+    with pytest.raises(ImportError, match=r"needs pyarrow. Install it by: pip install '\.\[files\]', in the folder"):
         load_log(path)
 
 

@@ -92,6 +92,9 @@ def test_the_command_says_which_actions_are_left_out_and_why(tmp_path, monkeypat
     )
     main(["predict", "model.kbrl", "ward.csv", "-q"])
     assert {line.split(",")[1] for line in capsys.readouterr().out.splitlines()[1:]} <= set(map(str, USUAL))
+    main(["report", "model.kbrl", "ward.csv", "-o", "ward.html", "-q"])
+    said = "Taken too rarely to tell luck from effect, fewer than 5 times: 0.37 (1 row)."
+    assert said in (tmp_path / "ward.html").read_text(encoding="utf-8")
     (tmp_path / "one.toml").write_text("min_cases = 1")
     main(["fit", "ward.csv", "-o", "lucky.kbrl", "-q", "--config", "one.toml"])
     assert "actions left out" not in capsys.readouterr().out

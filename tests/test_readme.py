@@ -42,6 +42,7 @@ def test_the_walk_through_goes_from_a_table_to_a_report(monkeypatch, tmp_path, c
         assert name == "kbrl"
         main(arguments)
     out = capsys.readouterr().out
-    assert "high dose: value" in out  # explain
+    assert "low dose: value" in out  # explain
+    assert "high dose: left out, as it was taken only 3 times in all" in out
     assert Path("ward.html").read_text().startswith("<!DOCTYPE html>")
     assert Path("more.kbrl").exists()

@@ -23,6 +23,11 @@ class KbrlWarning(UserWarning):
     """Something was done differently from what was asked, and the model is still valid."""
 
 
+def how_to_install(extra: str) -> str:
+    """Say how to get the packages of one of the project's extras; kbrl is installed from a clone of it."""
+    return f"Install it by: pip install '.[{extra}]', in the folder of the project (a clone of kbrl)."
+
+
 def as_rows(values: Any, name: str, *, n_dims: int | None = None) -> Floats:
     """Return finite numbers of shape (n, d), one state a row, or say what is wrong with them."""
     array = as_floats(values, name)

@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -57,7 +58,8 @@ def expected(model, states):
     for row in range(len(states)):
         facts = {"row": row, "action": model.action_labels_[best[row]], "value": q[row].max()}
         facts |= {f"q_{label}": q[row, k] for k, label in enumerate(model.action_labels_)}
-        yield facts | {"distance": covered.distances[row], "log_mass": covered.log_mass[row, best[row]]}
+        facts |= {"distance": covered.distances[row], "support": covered.support[row, best[row]]}
+        yield facts | {"log_mass": covered.log_mass[row, best[row]]}
 
 
 def test_every_row_gets_its_answer_as_text_as_json_and_in_files(in_folder, capsys):
@@ -210,6 +212,33 @@ def test_a_sparse_model_explains_itself_and_its_log_adds_the_rows(in_folder, cap
 
 
 @pytest.mark.filterwarnings("default")
+def test_support_is_told_as_a_number_of_logged_cases(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    states = [[0.0]] * 12 + [[1.0]] * 4
+    log = Transitions(states, ["a"] * 11 + ["b"] + ["a"] * 4, [1.0] * 16, states, action_labels=["a", "b"])
+    save_model(KBSF(reps=[[0.0], [1.0]], rep_width=1e-3).fit(log), "model.kbrl")
+    write_log(log, "log.csv", names=["x"])
+    told = {}
+    for x in ("0", "1", "90"):
+        main(["explain", "model.kbrl", "--state", x, "--log", "log.csv"])
+        told[x] = [line for line in capsys.readouterr().out.splitlines() if ": value" in line]
+    assert [line.partition(", ")[2] for line in sorted(told["0"], key=lambda line: line[3])] == [
+        "about 11 logged cases around this state",
+        "about 1 logged case around this state",
+    ]
+    assert sorted(line.partition(", ")[2] for line in told["1"]) == [
+        "about 4 logged cases around this state",
+        "no logged cases around this state",
+    ]
+    assert all(line.endswith("no logged cases around this state") for line in told["90"])
+
+
+def test_support_that_a_file_does_not_tell_is_said_to_be_unknown(capsys):
+    path = Path(__file__).parent.parent / "format_1" / "neighbors.kbrl"
+    main(["explain", str(path), "--state", "0.2,0.3"])
+    assert "support not known: this model's file does not say how many cases there were" in capsys.readouterr().out
+
+
 def test_another_log_is_warned_of_on_standard_error(in_folder, capsys):
     write_log(in_folder.log[:30], in_folder.path / "half.csv", names=NAMES)
     main(["explain", "dense.kbrl", "--state", "0.3,0.7", "--log", "half.csv"])

@@ -103,4 +103,4 @@ def test_every_setting_of_kbsf_is_an_option_with_the_same_default_unless_it_is_c
     offered = {parameter: default for parameter, _, default, _ in LEARNER_OPTIONS.values()}
     assert set(defaults) - set(offered) == {"n_jobs", "q_function"}  # --jobs; all transitions would have to be kept
     different = {name for name, default in offered.items() if default != defaults[name]}
-    assert different == {"n_reps", "sample_width", "rep_width", "random_state"}
+    assert different == {"n_reps", "sample_width", "rep_width", "random_state", "min_cases"}

@@ -110,7 +110,8 @@ def test_many_different_fractions_for_actions_are_doubted():
     "actions, more",
     [
         (np.repeat([0.5, 1.0, 2.5], 100), {}),  # doses
-        (np.arange(100) / 7, {}),
+        (np.arange(20) / 7, {}),
+        (np.repeat(np.arange(100), 5) / 7, {}),
         (np.arange(500.0), {}),  # whole numbers, written as others
         (np.arange(500), {}),
         ([f"{i / 7:.3f}" for i in range(500)], {}),

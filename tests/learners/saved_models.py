@@ -4,6 +4,7 @@ import numpy as np
 
 from kbrl import KBSF
 from kbrl.data.sealed import read_sealed, write_sealed
+from kbrl.learners.coverage import coverage
 from kbrl.learners.model_file import FORMAT, VERSION, save_model
 from samples import random_log
 
@@ -51,6 +52,7 @@ def assert_same_model(one, other):
     assert_same_bits(one.solution_.policy, other.solution_.policy)
     assert_same_bits(one.q_values(STATES), other.q_values(STATES))
     assert_same_bits(one.statistics_.log_mass(), other.statistics_.log_mass())
+    assert_same_bits(coverage(one, STATES).support, coverage(other, STATES).support)
     assert one.n_samples_ == other.n_samples_
     assert repr(one) == repr(other)
 

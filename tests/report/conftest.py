@@ -80,6 +80,10 @@ def recomputed(ward):
                 "advantage": (q.max(axis=1) - chosen)[rows].mean(),
             }
         )
+    cases = np.zeros(model.rep_q_.shape)  # logged states nearest to each representative state, by action
+    np.add.at(cases, (distances.argmin(axis=1), logged), 1)
+    support = (weights @ cases / weights.sum(axis=1, keepdims=True))[np.arange(len(q)), best]
     return SimpleNamespace(
-        table=table, kept=kept, q=q, logged=logged, best=best, advantages=q.max(axis=1) - chosen, states=states
-    )
+        table=table, kept=kept, q=q, logged=logged, best=best, advantages=q.max(axis=1) - chosen, states=states,
+        cases=cases, support=support,
+    )  # fmt: skip

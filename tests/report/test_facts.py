@@ -8,7 +8,7 @@ import pytest
 from kbrl import KBSF, Transitions
 from kbrl.learners.coverage import coverage
 from kbrl.report import subject as subjects
-from kbrl.report.answers import answers, least_share, reach
+from kbrl.report.answers import answers, reach
 from kbrl.report.facts import gather
 from kbrl.report.subject import open_subject
 from samples import random_log
@@ -43,14 +43,28 @@ def test_the_disagreements_are_those_of_a_recomputation(ward, recomputed):
         assert pair.mean_advantage == pytest.approx(recomputed.advantages[rows].mean())
 
 
-def test_the_examples_are_the_largest_advantages_one_an_episode_by_their_row_of_the_log(ward, recomputed):
-    episodes = [row[0] for row in recomputed.kept]
-    best = {name: max(a for a, e in zip(recomputed.advantages, episodes) if e == name) for name in set(episodes)}
-    expected = sorted(best.values(), reverse=True)[:10]
+def test_the_examples_are_the_largest_advantages_with_support_one_an_episode_by_their_row_of_the_log(ward, recomputed):
+    backed = (recomputed.support >= 5) & (recomputed.advantages > 0)
+    episodes = np.array([row[0] for row in recomputed.kept])
+    best = {name: recomputed.advantages[backed & (episodes == name)].max(initial=0) for name in set(episodes)}
+    expected = [advantage for advantage in sorted(best.values(), reverse=True)[:10] if advantage > 0]
+    assert len(expected) > 3
     np.testing.assert_allclose([example.advantage for example in ward.facts.examples], expected)
     for example in ward.facts.examples:
         row = ward.rows[example.row]
         assert (example.episode, *example.state) == (row[0], *row[2:5])
+        assert example.support == pytest.approx(recomputed.support[recomputed.kept.index(row)])
+
+
+def test_advice_with_little_support_is_counted_and_left_out_of_what_is_at_stake(ward, recomputed):
+    better, weak = recomputed.advantages > 0, recomputed.support < 5
+    assert ward.facts.n_better == (better & ~weak).sum() > 0
+    assert ward.facts.n_better_weak == (better & weak).sum() > 0
+    assert ward.facts.backed_gain == pytest.approx(recomputed.advantages[better & ~weak].sum())
+    assert ward.facts.total.n_weak == weak.sum()
+    for pair in ward.facts.disagreements:
+        rows = (recomputed.logged == pair.logged) & (recomputed.best == pair.recommended)
+        assert pair.n_weak == (rows & weak).sum()
 
 
 def test_rows_episodes_ends_and_spreads_are_those_of_the_log(ward, recomputed):
@@ -97,15 +111,22 @@ def test_an_action_that_the_model_never_saw_has_no_value_and_no_advantage():
     assert all(example.logged != 2 for example in facts.examples)
 
 
-def test_shares_in_similar_situations_are_kernel_masses_over_their_sum():
+def test_advice_is_weak_where_fewer_than_five_cases_of_it_are_around():
     log = random_log(300, n_actions=3, seed=2)
     model = fitted(log)
     found, covered = answers(model, log.states), coverage(model, log.states)
-    mass = np.exp(covered.log_mass)
-    np.testing.assert_allclose(found.shares, mass / mass.sum(axis=1, keepdims=True))
-    chosen = found.shares[np.arange(300), found.best]
-    np.testing.assert_array_equal(found.is_weak, chosen < 0.2 / 3)
-    assert least_share(model) == pytest.approx(0.2 / 3)
+    np.testing.assert_array_equal(found.support, covered.support)
+    np.testing.assert_array_equal(found.best_support, found.support[np.arange(300), found.best])
+    np.testing.assert_array_equal(found.is_weak, found.best_support < 5)
+    assert 0 < found.is_weak.sum() < 300
+
+
+def test_on_fourteen_rows_all_advice_has_little_support():
+    log = random_log(14, n_actions=3, seed=1)
+    facts = facts_of(log, fitted(log, n_reps=8))
+    assert facts.total.n_weak == facts.n_transitions == 14
+    assert facts.examples == ()
+    assert facts.n_better == 0
 
 
 def test_little_support_is_counted_where_an_action_is_rare():
@@ -136,11 +157,12 @@ def test_one_representative_state_has_no_neighbours_and_nothing_is_far_off():
     assert reach(fitted(log, 1)) == np.inf
 
 
-def test_representative_states_are_listed_by_their_mass(ward):
+def test_representative_states_are_listed_by_their_number_of_cases(ward, recomputed):
     model = ward.facts.model
-    mass = np.exp(model.statistics_.log_mass()).sum(axis=0)
-    assert [rep.place for rep in ward.facts.reps] == np.argsort(-mass)[:12].tolist()
+    cases = recomputed.cases.sum(axis=1).astype(int)
+    assert [rep.place for rep in ward.facts.reps] == np.argsort(-cases, kind="stable")[:12].tolist()
     for rep in ward.facts.reps:
+        assert rep.n_cases == cases[rep.place]
         assert rep.value == model.rep_values_[rep.place]
         assert rep.best == int(model.rep_q_[rep.place].argmax())
         assert rep.state == tuple(model.reps_[rep.place])

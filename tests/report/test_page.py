@@ -5,12 +5,13 @@ import itertools
 import re
 from html.parser import HTMLParser
 from importlib.resources import files
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from kbrl import KBSF
+from kbrl import KBSF, Transitions, load_model
 from kbrl.report import drawing, write_report
 from kbrl.report.colophon import MEANINGS
 from kbrl.report.page import NAVIGATION, render
@@ -177,7 +178,7 @@ def test_the_same_facts_make_the_same_page(ward):
         (random_log(1, n_dims=2, n_actions=1), {}),
         (random_log(200, n_dims=1, n_actions=9), {}),
         (random_log(200, n_dims=2, n_actions=2), {"sample_width": 1e-8, "rep_width": 1e-8}),
-        (random_log(150, n_dims=9, n_actions=50), {"sample_neighbors": 3, "rep_neighbors": 2}),
+        (random_log(150, n_dims=9, n_actions=50), {"sample_neighbors": 3, "rep_neighbors": 2, "min_cases": 1}),
         (random_log(200, n_dims=2, scale=1e100, levels=2), {"aggregation": "hard"}),
     ],
     ids=["one row", "one variable", "tiny widths", "many actions and variables", "huge numbers"],
@@ -188,3 +189,33 @@ def test_odd_logs_get_a_sound_page(log, options, tmp_path):
     tree = Tree((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert len(tree.all("section")) == len(NAVIGATION)
     assert not re.findall(r"\bnan\b|\binf\b", " ".join(text for _, _, text in tree.all("main")))
+
+
+def test_on_fourteen_rows_the_page_says_that_all_advice_has_little_support(tmp_path):
+    log = random_log(14, n_actions=3, seed=1)
+    model = KBSF(8, sample_width=0.5, rep_width=0.1, random_state=0).fit(log)
+    facts = write_report(model, log, tmp_path / "small.html")
+    text = (tmp_path / "small.html").read_text(encoding="utf-8")
+    assert "of the advice has little support (fewer than 5 cases)</dt><dd>100 %</dd>" in text
+    assert "fewer than 5 logged cases of it around that state. This is so for 100 % of the recommendations" in text
+    assert f"Left out: {facts.n_better_weak} rows in which the recommended action has little support" in text
+    assert "Rows with the largest advantage" not in text
+    assert "nowhere has another action enough support to say what it is worth" in text
+    assert "kernel mass" not in text.lower()
+
+
+def test_what_is_at_stake_says_how_many_rows_are_left_out_for_want_of_support(ward, tree):
+    assert "Rows with the largest advantage" in ward.text
+    left = f"Left out: {ward.facts.n_better_weak} rows in which the recommended action has little support, fewer than 5"
+    assert any(text.startswith(left) for _, _, text in tree.all("p"))
+
+
+def test_a_model_that_did_not_count_its_cases_gets_a_page_that_says_so(tmp_path):
+    model = load_model(Path(__file__).parent.parent / "format_1" / "sums.kbrl")
+    states = np.random.default_rng(0).random((30, model.n_features_in_))
+    log = Transitions(states, model.predict(states), np.arange(30.0), states, action_labels=model.action_labels_)
+    write_report(model, log, tmp_path / "old.html")
+    text = (tmp_path / "old.html").read_text(encoding="utf-8")
+    assert "of the advice has little support (fewer than 5 cases)</dt><dd>not known</dd>" in text
+    assert "For this model that is not known: its file does not say how many cases there were." in text
+    assert "Support is not known" in text

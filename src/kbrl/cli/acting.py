@@ -85,7 +85,9 @@ def _make_environment(name: str, options: dict[str, Any]) -> Any:
     try:
         import gymnasium
     except ImportError:
-        raise click.UsageError("--env needs Gymnasium. Install it by: pip install 'kbrl[gym]'.") from None
+        from kbrl.checks import how_to_install
+
+        raise click.UsageError(f"--env needs Gymnasium. {how_to_install('gym')}") from None
     import kbrl.tasks  # noqa: F401  (registers the tasks of kbrl)
 
     try:

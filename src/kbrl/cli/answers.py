@@ -52,7 +52,9 @@ def predict(
 
     The LOG needs no columns but those of the state.  Columns of the answer: row, action, value, q_LABEL for each
     action (-inf where it is not available), distance to the nearest representative state in units of the model's
-    scale, and log_mass, the log of the kernel mass of data behind the chosen action.  Only .npz is held in memory.
+    scale, support, about how many logged cases of the chosen action there are around the state (0 outside of the data;
+    nan in CSV where the model's file does not tell), and log_mass, the log of its kernel sums, which is no number of
+    cases.  Only .npz is held in memory.
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
@@ -145,6 +147,7 @@ def _answers(model: KBSF, states: Any, first: int) -> Piece:
         "value": q[rows, best],
         **values,
         "distance": covered.distances,
+        "support": covered.support[rows, best],
         "log_mass": covered.log_mass[rows, best],
     }
 
@@ -174,13 +177,24 @@ def _print_explanation(found: Explanation, names: list[str]) -> None:
 
 
 def _heading(action: ActionExplanation) -> str:
-    if not action.n_cases:
+    if not action.n_taken:
         return f"{action.action}: not available, as it was never tried."
-    return f"{action.action}: value {action.value:.6g}, kernel mass {_mass(action.log_mass)}"
+    if action.is_left_out:
+        times = "once" if action.n_taken == 1 else f"{action.n_taken} times"
+        return f"{action.action}: left out, as it was taken only {times} in all (see --min-cases of kbrl fit)."
+    if action.value == float("-inf"):
+        return f"{action.action}: not available, as nothing is known of it around this state."
+    return f"{action.action}: value {action.value:.6g}, {_support(action.support)}"
 
 
-def _mass(log_mass: float) -> str:
-    return f"exp({log_mass:.4g})" if abs(log_mass) > 20 else f"{2.718281828459045**log_mass:.4g}"
+def _support(support: float) -> str:
+    """Say how many logged cases there are around a state."""
+    if support != support:
+        return "support not known: this model's file does not say how many cases there were"
+    if support < 0.05:
+        return f"{'hardly any' if support else 'no'} logged cases around this state"
+    number = f"{support:,.0f}" if support >= 10 else f"{support:.1f}".removesuffix(".0")
+    return f"about {number} logged case{'' if number == '1' else 's'} around this state"
 
 
 def _whence(case: Case) -> tuple[str, ...]:

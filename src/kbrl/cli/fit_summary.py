@@ -75,6 +75,8 @@ def _facts(model: KBSF, path: Path, seconds: float) -> dict[str, Any]:
         "model": str(path),
         "transitions": model.n_samples_,
         "actions": [{"action": a, "count": n} for a, n in zip(model.action_labels_.tolist(), counts)],
+        "min_cases": model._fitted.min_cases,
+        "left_out": list(model.left_out_),
         "discount": model._fitted.discount,
         "reps": basis.n_reps,
         "sample_width": basis.sample_kernel.width,
@@ -91,8 +93,26 @@ def _model_lines(model: KBSF, facts: dict[str, Any]) -> dict[str, str]:
     percent = 100 * (1 - facts["discount"])
     return {
         "actions": shown,
+        **_left_out(model),
         "discount": f"{facts['discount']:g} (--discount): a reward one step later counts {percent:.3g} % less",
         "representative states": f"{facts['reps']:,}",
+    }
+
+
+def _left_out(model: KBSF) -> dict[str, str]:
+    """Say which actions are not recommended because they were hardly ever taken, and why; or why none is."""
+    least, counts = model._fitted.min_cases, model.statistics_.counts
+    taken = counts[counts > 0]
+    if len(taken) and (taken < least).all():
+        return {
+            "actions left out": f"none, though all were taken fewer than {least} times (--min-cases): mind the values"
+        }
+    rare = [f"{label} ({n:,})" for label, n in model.left_out_.items()]
+    if not rare:
+        return {}
+    shown = ", ".join(rare[:8]) + (f" and {len(rare) - 8} more" if len(rare) > 8 else "")
+    return {
+        "actions left out": f"{shown}: taken fewer than {least} times (--min-cases), too few to tell luck from effect"
     }
 
 

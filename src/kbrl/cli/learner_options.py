@@ -40,6 +40,7 @@ LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
     "grow-below": ("grow_below", FiniteRange(0, 1, min_open=True, max_open=True), None,
                    "The same, by the value of the kernel (0.01 in the paper)."),
     "max-reps": ("max_reps", _count, None, "Where growth and covers stop."),
+    "min-cases": ("min_cases", _count, 5, "Actions that were taken fewer times than this in all are left out."),
     "solver": ("solver", click.Choice(SOLVERS), "auto", "How the model is solved."),
     "sweeps": ("sweeps", _count, None, "Apply the Bellman operator so many times instead of solving the model."),
     "tolerance": ("tolerance", POSITIVE, 1e-8, "How exactly."),

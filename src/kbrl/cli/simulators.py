@@ -35,7 +35,9 @@ def demo(transitions: int, reps: int, runs: int, seed: int, output: Path, quiet:
     Example: kbrl demo --runs 3 -o pictures
     """
     from kbrl.demo import draw, run
+    from kbrl.report.drawing import need_matplotlib
 
+    need_matplotlib("The demonstration")  # before any work is done
     output.mkdir(parents=True, exist_ok=True)
     with progress(3 * runs, quiet) as step:
         scores, model = run(transitions, reps, runs, seed, step)
@@ -44,10 +46,7 @@ def demo(transitions: int, reps: int, runs: int, seed: int, output: Path, quiet:
         f"13 test states of the paper; the goal is worth 5, discounted by {model.discount} a move."
     )
     _print_scores(scores)
-    try:
-        draw(model, output / "puddle_world.png", seed)
-    except ImportError:
-        raise click.ClickException("The picture needs matplotlib. Install it by: pip install 'kbrl[plot]'.") from None
+    draw(model, output / "puddle_world.png", seed)
     click.echo(f"Picture: {output / 'puddle_world.png'}")
 
 

@@ -16,6 +16,8 @@ from kbrl.arrays import Array, Integers
 from kbrl.checks import KbrlWarning, check_finite, one_entry_a_row, refuse_masked, refuse_rows
 
 MANY_LABELS = 100  # more different fractions than this are hardly actions
+SOME_LABELS = 20  # nor are more than this, if most of them occur only a few times
+FEW_TIMES = 5
 LARGEST_WHOLE_FLOAT = 2**53  # beyond it, floats leave whole numbers out
 _INT64 = np.iinfo(np.int64)
 
@@ -92,8 +94,8 @@ def _without_floats(label_sets: list[Array]) -> list[Array]:
 def index_labels(actions: Array, action_labels: Sequence[Any] | Array | None) -> tuple[Array, Integers]:
     """Return the possible labels, (n_actions,), by default those that occur in order, and the place of each action."""
     if action_labels is None:
-        labels, indices = np.unique(actions, return_inverse=True)
-        _warn_of_fractions(labels)
+        labels, indices, counts = np.unique(actions, return_inverse=True, return_counts=True)
+        _warn_of_amounts(dict(zip(labels.tolist(), counts.tolist())))
         return labels, indices.astype(np.intp)
     labels = as_labels(action_labels, "action_labels")
     if len(np.unique(labels)) != len(labels):
@@ -107,13 +109,26 @@ def index_labels(actions: Array, action_labels: Sequence[Any] | Array | None) ->
     return labels, positions(labels, actions)
 
 
-def _warn_of_fractions(labels: Array) -> None:
-    """Warn where so many labels are fractions that they may be rewards, or measurements."""
-    if labels.dtype.kind == "f" and len(labels) > MANY_LABELS and (labels % 1 != 0).any():
-        fraction = float(labels[labels % 1 != 0][0])
+def said_of_amounts(counts: Mapping[Any, int]) -> str | None:
+    """Say what is strange about labels, given with how often each occurs, if they look like amounts; None if not.
+
+    Amounts are numbers with fractions among them: very many, or many that mostly occur a few times.
+    """
+    fractions = [label for label in counts if isinstance(label, float) and label % 1 != 0]
+    n_few = sum(n < FEW_TIMES for n in counts.values())
+    if not fractions or len(counts) <= (SOME_LABELS if 2 * n_few > len(counts) else MANY_LABELS):
+        return None
+    return (
+        f"{len(counts)} different labels, among them fractions such as {fractions[0]:g}, and each counts as an action "
+        f"of its own; {n_few} of them occur fewer than {FEW_TIMES} times"
+    )
+
+
+def _warn_of_amounts(counts: Mapping[Any, int]) -> None:
+    said = said_of_amounts(counts)
+    if said is not None:
         warnings.warn(
-            f"actions have {len(labels)} different labels, among them fractions such as {fraction:g}, and each counts "
-            f"as an action of its own. If these are rewards, mind the order: Transitions(states, actions, rewards, "
+            f"actions have {said}. If these are rewards, mind the order: Transitions(states, actions, rewards, "
             f"next_states). If they are amounts, put them into a few classes, or name them all in action_labels.",
             KbrlWarning,
             stacklevel=4,

@@ -21,7 +21,7 @@ from kbrl.data.action_labels import find_label
 from kbrl.data.cells import Batch, Kind, Labels, Numbers
 from kbrl.data.columns import Columns, resolve
 from kbrl.data.faults import PLACE, LogError
-from kbrl.data.labels import ActionSet, TextType, as_type, label_array
+from kbrl.data.labels import ActionSet, TextType, as_type, label_array, warn_of_amounts
 from kbrl.data.readers import Table, batch_length, open_table, regrouped
 from kbrl.data.rows import Numbering, Problem, Rows, ends, kinds_of, order_of, read_rows
 from kbrl.data.sequence import MOST_GAPS, LastRow, LeftOut, LeftOutCounter, Rises, compare_rows, too_many_gaps
@@ -161,7 +161,10 @@ class Scan:
 
     def labels(self, actions: Sequence[Any] | None) -> Array:
         """Return the actions: those taken, or ``actions``, the possible ones."""
-        return label_array(self.taken.settled(), actions, self.columns.action)
+        taken = self.taken.settled()
+        if actions is None:
+            warn_of_amounts(taken, self.columns.action)
+        return label_array(taken, actions, self.columns.action)
 
     def log(self, table: Table, actions: Sequence[Any] | None) -> Log:
         """Return the log of a table, opened."""

@@ -70,6 +70,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "episode_across_files": (False, _CUT),
     "constant_variable": (False, "Leave these columns out of the state: they tell no state from another."),
     "unequal_scales": (False, "Keep the scaling by standard deviations, or change the units."),
+    "many_actions": (False, "Put amounts such as doses into a few classes, each with a label of its own."),
     "rare_action": (False, "Collect more of these actions, or merge them with others: their values will be guesses."),
     "untried_action": (False, "Collect some of these actions, or take them off the list: they will have no value."),
     "single_action": (False, "Check the column of actions: with one action there is nothing to decide."),

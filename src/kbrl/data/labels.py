@@ -7,18 +7,21 @@ such as 007 that a number would change stays a word, and so do all labels if one
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+import warnings
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from kbrl.arrays import Array
+from kbrl.checks import KbrlWarning
 from kbrl.data.action_labels import (
     LARGEST_WHOLE_FLOAT,
     array_of_labels,
     find_label,
     fits_int64,
     is_whole,
+    said_of_amounts,
 )
-from kbrl.data.faults import LogError
+from kbrl.data.faults import CATALOGUE, LogError
 
 MOST_ACTIONS = 1000  # more labels than that are continuous actions
 _PATTERNS: dict[type, re.Pattern[str]] = {
@@ -126,6 +129,13 @@ class ActionSet:
             label = as_type(value, kind)
             counts[label] = counts.get(label, 0) + count
         return dict(sorted(counts.items()))
+
+
+def warn_of_amounts(taken: Mapping[Any, int], column: str) -> None:
+    """Warn where the labels of a column, given with how often each was taken, look like amounts."""
+    said = said_of_amounts(taken)
+    if said is not None:
+        warnings.warn(f"{column!r} has {said}. {CATALOGUE['many_actions'][1]}", KbrlWarning, stacklevel=5)
 
 
 def label_array(taken: Iterable[Any], actions: Iterable[Any] | None, column: str) -> Array:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Integers
-from kbrl.data.action_labels import find_label
+from kbrl.data.action_labels import find_label, said_of_amounts
 from kbrl.data.columns import Columns
 from kbrl.data.faults import PLACE, SHOWN_ROWS, Fault, LogError, make_fault
 from kbrl.data.labels import ActionSet, label_array
@@ -190,6 +190,10 @@ class ActionMeasure:
         places = {label: place for place, label in enumerate(labels)}
         tried = {find_label(label, places) for label in self.counts}
         untried = [label for label, place in places.items() if place not in tried]
+        said = said_of_amounts(self.counts) if self._possible is None else None
+        if said is not None:
+            message = f"{self._column!r} has {said}."
+            yield make_fault("many_actions", message, count=len(labels), unit="actions", columns=[self._column])
         if rare:
             yield self._fault("rare_action", rare, ", ".join(f"{a}: {self.counts[a]} rows" for a in rare[:8]))
         if untried:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array
+from kbrl.checks import how_to_install
 from kbrl.data.cells import Batch, Kind, from_array
 from kbrl.data.faults import LogError
 from kbrl.data.frames import FrameTable, check_lengths
@@ -182,7 +183,7 @@ def _arrow_arrays(column: Any, name: str) -> dict[str, Array]:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     if importlib.util.find_spec("h5py") is None:
-        raise ImportError(f"{path}: HDF5 needs h5py. Install it by: pip install 'kbrl[minari]'.")
+        raise ImportError(f"{path}: HDF5 needs h5py. {how_to_install('minari')}")
     import h5py
 
     try:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from kbrl.checks import how_to_install
 from kbrl.data.cells import Batch, Kind, Numbers, RaggedError, join_columns
 from kbrl.data.columns import listing
 from kbrl.data.faults import PLACE, LogError
@@ -249,7 +250,7 @@ def has_pyarrow() -> bool:
 
 def _need_pyarrow(what: str) -> None:
     if not has_pyarrow():
-        raise ImportError(f"{what} needs pyarrow. Install it by: pip install 'kbrl[files]'.")
+        raise ImportError(f"{what} needs pyarrow. {how_to_install('files')}")
 
 
 def _open_parquet(path: Path) -> Table:

@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from kbrl.arrays import Array
+from kbrl.checks import how_to_install
 from kbrl.data.files import written_beside
 from kbrl.data.readers import has_pyarrow
 
@@ -29,7 +30,7 @@ def check_suffix(path: str | os.PathLike[str], what: str) -> str:
         choices = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise ValueError(f"{what} is written as {choices}, but the path ends in {suffix!r}: {path}.")
     if suffix in (".parquet", ".arrow") and not has_pyarrow():
-        raise ImportError(f"{path}: writing {suffix} needs pyarrow. Install it by: pip install 'kbrl[files]'.")
+        raise ImportError(f"{path}: writing {suffix} needs pyarrow. {how_to_install('files')}")
     return suffix
 
 

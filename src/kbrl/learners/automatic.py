@@ -20,10 +20,10 @@ from kbrl.data.transitions import Transitions
 from kbrl.learners.budget import NumberOfReps, Sizes, choose_n_reps, measure
 from kbrl.learners.distributed import ClusterLog, fit_on_dask
 from kbrl.learners.estimator import clone
-from kbrl.learners.kbsf import KBSF
-from kbrl.learners.reduced_model import ReducedModel
+from kbrl.learners.kbsf import KBSF, MANY_ROWS
 from kbrl.learners.streamed import fit_log, sample_rows_for
 from kbrl.learners.tuning import WIDTHS, Each, Widths, choose_widths
+from kbrl.model.cells import FEW_CASES
 
 CHOSEN = ("n_reps", *WIDTHS)
 # Told the name of a part of the work and how many rows it has to do; returns what is told how many were done.
@@ -68,12 +68,15 @@ def fit_automatically(
 ) -> Automatic:
     """Choose those of n_reps, sample_width and rep_width that are in ``choose``, and fit a copy of the learner.
 
-    ``megabytes`` and ``seconds`` (for all of the work) limit the number of representative states.
+    ``megabytes`` and ``seconds`` (for all of the work) limit the number of representative states.  Where the learner
+    has no ``min_cases``, it is 5: an action that was taken fewer times is not recommended.
     """
     for name in choose:
         one_of(name, CHOSEN, "choose")
     clock, phase = _Clock(seconds), phase or _silent
     learner = clone(learner)
+    if learner.min_cases is None:
+        learner.set_params(min_cases=FEW_CASES)
     learner._check_parameters()
     chunks = chunk_rows or _rows_at_a_time(learner)
     source: ClusterLog | _Chunks = log if isinstance(log, ClusterLog) else _Chunks(log, chunks)
@@ -94,15 +97,25 @@ def fit_automatically(
     else:
         fit_log(learner, source, survey=seen, step=step)
     clock.lap("learning")
+    _refuse_luck(learner)
     return Automatic(learner, seen, n_episodes, number, widths, clock.laps)
+
+
+def _refuse_luck(model: KBSF) -> None:
+    """Refuse a model of many rows in which no action was taken often: the luckiest row would be the advice for all."""
+    counts, least = model.statistics_.counts, model._fitted.min_cases
+    if counts.max() < least and model.n_samples_ >= MANY_ROWS:
+        shown = ", ".join(str(label) for label in model.action_labels_[:3].tolist())
+        raise ValueError(
+            f"Of {model.n_samples_} transitions with {len(counts)} different actions ({shown}, ...), no action was "
+            f"taken more than {counts.max()} times, and at least one must be taken {least} times (min_cases). Put "
+            f"amounts such as doses into a few classes, each with a label."
+        )
 
 
 def unlearnt(model: KBSF) -> KBSF:
     """Return a model of no data with the same representative states, scale and settings: the two can be merged."""
-    reduced = model._fitted
-    planning = {"solver": reduced.solver, "tolerance": reduced.tolerance, "sweeps": reduced.sweeps}
-    empty = ReducedModel(reduced.basis, reduced._neighborhoods, reduced.discount, **planning)  # type: ignore[arg-type]
-    return model._with(empty, [])
+    return model._with(model._fitted.unlearnt(), [])
 
 
 def learn_more(model: KBSF, log: Log, *, chunk_rows: int | None = None, phase: Phase | None = None) -> KBSF:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kbrl.checks import whole
+from kbrl.checks import how_to_install, whole
 
 # Dask would have workers give back memory after each use of it, which made the build a quarter slower, and a profiler
 # look over their shoulder, which takes a thirtieth of the time.
@@ -99,4 +99,4 @@ def _need_dask() -> None:
     try:
         import distributed  # noqa: F401
     except ImportError:
-        raise ImportError("Many machines need Dask. Install it by: pip install 'kbrl[dask]'.") from None
+        raise ImportError(f"Many machines need Dask. {how_to_install('dask')}") from None

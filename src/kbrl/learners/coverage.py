@@ -1,8 +1,9 @@
-"""How well data cover a state: how far the nearest representative state is, and how much they say of each action.
+"""How well data cover a state: how far the nearest representative state is, and how many cases of each action are near.
 
-An answer far from everything seen is a guess, whatever its value.  The kernel mass of an action at a representative
-state is the sum of k(rep i, s_t) over the transitions of that action, the paper's w (Algorithm 2): near the number of
-transitions within a width or so, near zero where there are none.
+An answer far from everything seen is a guess, whatever its value.  The support of an action is a number of logged
+cases: those in the cells of the representative states that make up the answer, weighted as the answer weights them.  It
+falls to 0 outside of the data.  `kbrl.model.cells` counts.  The kernel mass, the paper's w (Algorithm 2), is no such
+number.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from scipy.special import logsumexp
 
 from kbrl.arrays import Floats, Integers
 from kbrl.learners.kbsf import KBSF
+from kbrl.model.cells import fade
 from kbrl.model.kernels import blocks
 
 _BLOCK_ENTRIES = 2**21  # of weights, so that memory does not grow with the number of states
@@ -27,11 +29,15 @@ class Coverage:
     """How well the data behind a model cover some states, one row a state.
 
     Distances are Euclidean, in units of the model's scale (a standard deviation of each variable, say), whatever the
-    widths.  ``log_mass`` is log sum_i kappa-bar(s, rep i) w[a, i], where w[a, i] is the kernel mass of the action's
-    transitions at representative state i (of those kept, where the kernel is truncated); -inf where nothing is known.
+    widths.  ``support`` is sum_i kappa-bar(s, rep i) cases[a, i], where cases[a, i] is the number of the action's
+    transitions whose state is nearest to representative state i; it is 0 at more than twice the distance from the
+    nearest representative state with cases that these have, and NaN where cases were not counted (files of format 1).
+    ``log_mass`` is log sum_i kappa-bar(s, rep i) w[a, i], where w[a, i] is the sum of k(rep i, s_t) over the action's
+    transitions (of those kept, where the kernel is truncated); -inf where nothing is known.
     """
 
     distances: Floats  # (n,): to the nearest representative state
+    support: Floats  # (n, n_actions): the number of logged cases of each action around the state
     log_mass: Floats  # (n, n_actions)
     nearest: Integers  # (n,): the place of that representative state in model.reps_
 
@@ -43,13 +49,21 @@ def coverage(model: KBSF, states: Any) -> Coverage:
     weights below exp(-707) of the largest are zero.
     """
     rows = model._scaled(states)
-    basis, log_mass = model._fitted.basis, model.statistics_.log_mass()
+    basis, statistics = model._fitted.basis, model.statistics_
+    log_mass, cells = statistics.log_mass(), statistics.cells
     distances, nearest = basis.rep_weights.tree.query(rows)
-    parts = [
-        _log_mean(basis.rep_weights.weights(rows[block]), log_mass)
-        for block in blocks(len(rows), max(1, _BLOCK_ENTRIES // basis.n_reps))
-    ]
-    return Coverage(np.asarray(distances, dtype=np.float64), np.concatenate(parts), nearest.astype(np.intp))
+    masses, cases = [], []
+    for block in blocks(len(rows), max(1, _BLOCK_ENTRIES // basis.n_reps)):
+        weights = basis.rep_weights.weights(rows[block])
+        masses.append(_log_mean(weights, log_mass))
+        cases.append(weights @ cells.cases.T.astype(np.float64))
+    inside = fade(basis.reps, cells, rows) if cells.is_known else np.full(len(rows), np.nan)
+    return Coverage(
+        distances=np.asarray(distances, dtype=np.float64),
+        support=np.concatenate(cases) * inside[:, None],
+        log_mass=np.concatenate(masses),
+        nearest=nearest.astype(np.intp),
+    )
 
 
 def _log_mean(weights: Any, log_mass: Floats) -> Floats:

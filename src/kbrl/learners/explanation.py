@@ -47,7 +47,10 @@ class ActionExplanation:
 
     action: Any
     value: float  # -inf where the action is not available
-    log_mass: float  # of the data behind it, see kbrl.learners.coverage
+    support: float  # the number of logged cases of it around the state, see kbrl.learners.coverage; NaN: not known
+    log_mass: float  # of its kernel sums, see kbrl.learners.coverage
+    n_taken: int  # how often it was taken in all
+    is_left_out: bool  # it was taken too rarely to be available
     cases: tuple[Case, ...]
     n_cases: int  # that weigh anything, shown or not
     rest_weight: float  # of all cases that are not shown, together
@@ -84,6 +87,8 @@ class Explanation:
         for found, given in zip(facts["actions"], self.actions):
             found |= {"shown_weight": given.shown_weight, "total_weight": given.total_weight}
             found |= {"explained": given.explained}
+            if not np.isfinite(given.support):
+                found["support"] = None
             if not np.isfinite(given.value):
                 found |= {"value": None, "log_mass": None, "explained": None}
         return facts
@@ -211,8 +216,20 @@ def _explanation(model: KBSF, state: Any, source: str, tallies: list[_Tally]) ->
     for action in np.argsort(-q, kind="stable").tolist():
         tally = tallies[action]
         rest_worth = tally.rest_sum / tally.rest_weight if tally.rest_weight > 0 else 0.0
-        facts = (labels[action], float(q[action]), float(covered.log_mass[0, action]), tuple(tally.heaviest))
-        found.append(ActionExplanation(*facts, tally.n_cases, tally.rest_weight, rest_worth))
+        found.append(
+            ActionExplanation(
+                action=labels[action],
+                value=float(q[action]),
+                support=float(covered.support[0, action]),
+                log_mass=float(covered.log_mass[0, action]),
+                n_taken=int(model.statistics_.counts[action]),
+                is_left_out=labels[action] in model.left_out_,
+                cases=tuple(tally.heaviest),
+                n_cases=tally.n_cases,
+                rest_weight=tally.rest_weight,
+                rest_worth=rest_worth,
+            )
+        )
     given = _numbers(np.asarray(state, dtype=np.float64))
     return Explanation(given, float(covered.distances[0]), source, tuple(found))
 

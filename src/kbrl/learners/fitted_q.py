@@ -2,7 +2,7 @@
 
 Each iteration regresses r + discount max_a Q(s', a) on (s, a); the first one, r.  From iteration ``freeze_after`` on
 the trees keep their cuts, and an iteration only renews the means in their leaves: the leaves that hold the states and
-next states are found once.  Needs scikit-learn: pip install 'kbrl[trees]'.
+next states are found once.  Needs scikit-learn, in the extra ``trees``.
 Paper: section 4.3.3 and appendix B.2 (FQIT).
 """
 

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from kbrl.arrays import Array, Floats
+from kbrl.checks import how_to_install
 from kbrl.data.scaling import state_scale
 
 # Where cuts are to be kept, a standard deviation of the targets counts as much as so many of each input.
@@ -79,7 +80,7 @@ def grow(inputs: Array, targets: Floats, *, for_keeps: bool, n_jobs: int, **sett
     try:
         from sklearn.ensemble import ExtraTreesRegressor
     except ImportError:
-        raise ImportError("Trees are grown with scikit-learn. Install it: pip install 'kbrl[trees]'") from None
+        raise ImportError(f"Trees are grown with scikit-learn. {how_to_install('trees')}") from None
     outputs = _with_inputs(targets, inputs) if for_keeps else targets
     n_jobs = n_jobs if len(inputs) >= _ROWS_A_THREAD else 1
     ensemble = ExtraTreesRegressor(n_jobs=n_jobs, **settings).fit(inputs, outputs)

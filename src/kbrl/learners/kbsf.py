@@ -7,6 +7,7 @@ Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; sec
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Floats, Integers
-from kbrl.checks import as_generator, as_rows, in_unit_interval, one_of, positive, whole
+from kbrl.checks import KbrlWarning, as_generator, as_rows, in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.estimator import Learner, as_log, is_on_dask, number_of_jobs
 from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model.basis import Basis, check_range, scaled
 from kbrl.model.bounds import Bound, bound_kbsf, bound_online, kbsf_matrices
+from kbrl.model.cells import FEW_CASES
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, check_norm, check_profile, check_width
 from kbrl.model.representatives import choose, distinct_rows
@@ -34,6 +36,7 @@ TERMINALS = ("absorb", "continue")
 AGGREGATIONS = ("soft", "hard")
 Q_FUNCTIONS = ("reps", "samples")
 SAME_MODEL = 1e-8  # two models that differ by less differ by rounding
+MANY_ROWS = 100  # in fewer, few cases of an action are no surprise
 
 
 class KBSF(Learner):
@@ -60,6 +63,8 @@ class KBSF(Learner):
     sweeps: apply the Bellman operator so many times to the last values (zeros at first) where an answer is asked for
         after new data, in place of solving the model with ``solver``: less work for each update when learning on-line.
         ``solution_.residual`` says how far from solved it is, and ``converged`` is True only where that is proved.
+    min_cases: an action that was taken fewer times in all is not available, unless none was taken so often; None is 1,
+        the paper's method, and a warning where some actions were taken fewer than 5 times.
     n_jobs: number of threads, None for one a core; results do not depend on it.
     """
 
@@ -96,6 +101,7 @@ class KBSF(Learner):
         solver: str = "auto",
         tolerance: float = 1e-8,
         sweeps: int | None = None,
+        min_cases: int | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_reps = n_reps
@@ -120,6 +126,7 @@ class KBSF(Learner):
         self.solver = solver
         self.tolerance = tolerance
         self.sweeps = sweeps
+        self.min_cases = min_cases
         self.n_jobs = n_jobs
 
     def fit(self, log: Any, *, client: Any = None, columns: Any = None) -> KBSF:
@@ -130,7 +137,9 @@ class KBSF(Learner):
         if is_on_dask(log, client):
             from kbrl.learners.distributed import fit_on_dask
 
-            return fit_on_dask(self, log, client=client, columns=columns)
+            fit_on_dask(self, log, client=client, columns=columns)
+            self._say_if_rare()
+            return self
         self._check_parameters()
         chunks = _chunks(log)
         with self._unharmed():
@@ -139,6 +148,7 @@ class KBSF(Learner):
             for chunk in chain([first], chunks):
                 self._add(as_log(chunk))
             self._model.solution  # noqa: B018
+        self._say_if_rare()
         return self
 
     def partial_fit(self, log: Transitions) -> KBSF:
@@ -171,6 +181,7 @@ class KBSF(Learner):
     def _check_same_settings(self, other: KBSF) -> None:
         names = ("discount", "terminals", "neighborhoods", "q_function")
         different = [name for name in names if self._used[name] != other._used[name]]
+        different += ["min_cases"] if self._model.min_cases != other._model.min_cases else []
         if different:
             listing = ", ".join(different)
             raise ValueError(f"Models add up only if they were fitted alike, but these differ in: {listing}.")
@@ -218,6 +229,14 @@ class KBSF(Learner):
     def n_samples_(self) -> int:
         """The number of transitions behind the model."""
         return self._fitted.n_samples
+
+    @property
+    def left_out_(self) -> dict[Any, int]:
+        """The actions that were taken, but fewer than ``min_cases`` times, and how often: they have no value."""
+        counts, often = self._fitted.statistics.counts, self._fitted.often_taken
+        return {
+            label: n for label, n, kept in zip(self.action_labels_.tolist(), counts.tolist(), often) if n and not kept
+        }
 
     @property
     def growth_(self) -> Integers:
@@ -298,6 +317,8 @@ class KBSF(Learner):
             reason = "its neighbours were counted in each chunk (neighborhoods='per_chunk'), KBRL's in all data"
         elif self._model._has_changed:
             reason = "its representative states came or went while it learnt, so that its sums are of several bases"
+        elif self.left_out_:
+            reason = f"it leaves out the actions {list(self.left_out_)} (min_cases={self._model.min_cases}), KBRL none"
         if reason:
             raise ValueError(
                 f"The paper's bounds are on the distance of Algorithm 1 from KBRL, and this model has none: {reason}. "
@@ -344,7 +365,8 @@ class KBSF(Learner):
             values = RepQ(basis.rep_weights, self.rep_q_)(scaled(log.next_states, basis.scale)).max(axis=1)
             worths = log.rewards + self._model.discount * np.where(log.terminals, 0.0, values)
             states = scaled(log.states, basis.scale)
-            self._samples = SampleQ.of(basis.sample_kernel, states, worths, log.by_action())
+            rows = [found if kept else found[:0] for found, kept in zip(log.by_action(), self._model.often_taken)]
+            self._samples = SampleQ.of(basis.sample_kernel, states, worths, rows)
         return self._samples
 
     def _check_parameters(self) -> None:
@@ -362,7 +384,7 @@ class KBSF(Learner):
         check_width(self.rep_width, "rep_width")
         one_of(self.solver, ("auto", *METHODS), "solver")
         positive(self.tolerance, "tolerance")
-        for name in ("sample_neighbors", "rep_neighbors", "max_reps", "sweeps"):
+        for name in ("sample_neighbors", "rep_neighbors", "max_reps", "sweeps", "min_cases"):
             if getattr(self, name) is not None:
                 whole(getattr(self, name), name)
         self._growth_distance()
@@ -394,9 +416,13 @@ class KBSF(Learner):
             hard=self.aggregation == "hard",
         )
         discount = float(self.discount)
-        self._model = ReducedModel(
-            basis, self.neighborhoods, discount, solver=self.solver, tolerance=self.tolerance, sweeps=self.sweeps
-        )
+        planning: dict[str, Any] = {
+            "solver": self.solver,
+            "tolerance": self.tolerance,
+            "sweeps": self.sweeps,
+            "min_cases": self.min_cases or 1,
+        }
+        self._model = ReducedModel(basis, self.neighborhoods, discount, **planning)
         self.scale_ = scale
         self.action_labels_ = log.action_labels
         self._kept = []
@@ -406,6 +432,29 @@ class KBSF(Learner):
         """Remember the parameters of this fit: those that are set later count from the next one on."""
         self._used = {name: getattr(self, name) for name in KBSF._parameter_names()}
         self._growth = self._growth_distance()
+
+    def _say_if_rare(self) -> None:
+        """Warn where the values of some actions rest on a few cases, unless ``min_cases`` says what to do with them."""
+        counts = dict(zip(self.action_labels_.tolist(), self._fitted.statistics.counts.tolist()))
+        if self.min_cases is not None and max(counts.values()) < self.min_cases:
+            warnings.warn(
+                f"No action was taken min_cases={self.min_cases} times, so all {len(counts)} are kept; the most "
+                f"frequent was taken {max(counts.values())} times. Put similar actions into a few classes.",
+                KbrlWarning,
+                stacklevel=3,
+            )
+        rare = [label for label, n in counts.items() if 0 < n < FEW_CASES]
+        if self.min_cases is not None or self.n_samples_ < MANY_ROWS or not rare:
+            return
+        shown = ", ".join(f"{label!r} ({counts[label]})" for label in rare[:5])
+        more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
+        warnings.warn(
+            f"Of {self.n_samples_} transitions, {len(rare)} of {len(counts)} actions have fewer than {FEW_CASES} "
+            f"cases, and may look good by luck: {shown}{more}. KBSF(min_cases={FEW_CASES}) leaves such actions out; "
+            f"min_cases=1 keeps them without this warning.",
+            KbrlWarning,
+            stacklevel=3,
+        )
 
     def _choose_reps(self, log: Transitions, scale: Floats) -> Floats:
         if not isinstance(self.reps, str):

@@ -17,6 +17,7 @@ from kbrl.arrays import Array, Booleans
 from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
 from kbrl.data.sealed import Contents
 from kbrl.learners.kbsf import KBSF
+from kbrl.learners.reduced_model import often_taken
 from kbrl.model.statistics import NEIGHBORHOODS
 
 _NUMBER = (int, float)
@@ -38,7 +39,13 @@ _FACTS: dict[str, Any] = {
         "hard": (bool,),
         "neighborhoods": (str,),
     },
-    "planning": {"discount": _NUMBER, "solver": (str,), "tolerance": _NUMBER, "sweeps": _COUNT},
+    "planning": {
+        "discount": _NUMBER,
+        "solver": (str,),
+        "tolerance": _NUMBER,
+        "sweeps": _COUNT,
+        "min_cases": (int,),
+    },
     "counts": (list,),
     "solution": {"iterations": (int,), "residual": _NUMBER, "converged": (bool,)},
 }
@@ -60,7 +67,11 @@ def check_contents(contents: Contents) -> None:
         whole(facts["planning"]["sweeps"], "sweeps")
     _check_arrays(facts, arrays)
     _check_columns(facts["columns"], len(arrays["scale"]))
-    _check_solution(facts["solution"], arrays, _check_statistics(arrays, sum(facts["counts"])))
+    _check_cells(arrays, facts["counts"])
+    whole(facts["planning"]["min_cases"], "min_cases")
+    spoken_of = _check_statistics(arrays, sum(facts["counts"]))
+    often = often_taken(facts["counts"], facts["planning"]["min_cases"])
+    _check_solution(facts["solution"], arrays, spoken_of & often[:, None])
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
 
 
@@ -145,6 +156,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
             shapes["transition_sum.row_starts"] = ("i", (n_actions, n_reps + 1))
         else:
             shapes["transition_sum"] = ("f", (*pairs, n_reps))
+    if "cases" in arrays or "farthest" in arrays:
+        shapes |= {"cases": ("i", pairs), "farthest": ("f", pairs)}
     if "samples.states" in arrays:
         n = len(arrays["samples.states"])
         shapes |= {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}
@@ -203,6 +216,14 @@ def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
     _require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
     _require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")
     return weight > 0
+
+
+def _check_cells(arrays: dict[str, Array], counts: list[int]) -> None:
+    if "cases" in arrays:
+        cases, farthest = arrays["cases"], arrays["farthest"]
+        _require((cases >= 0).all() and (cases <= max(counts)).all(), "cases must lie between 0 and the counts")
+        _require(cases.sum(axis=1).tolist() == counts, "cases do not add up to the counts")
+        _require((farthest >= 0).all() and (farthest[cases == 0] == 0).all(), "farthest speaks of cells without cases")
 
 
 def _transition_sums(arrays: dict[str, Array]) -> tuple[Array, Array]:

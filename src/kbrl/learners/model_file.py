@@ -26,6 +26,7 @@ from kbrl.learners.kbsf import KBSF
 from kbrl.learners.model_checks import check_contents
 from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model.basis import Basis
+from kbrl.model.cells import Cells
 from kbrl.model.kernels import PROFILES, Kernel
 from kbrl.model.neighborhoods import Neighborhoods
 from kbrl.model.statistics import KernelSums, Statistics
@@ -34,6 +35,7 @@ from kbrl.planning import Solution
 FORMAT, VERSION = "kbrl model", 1
 Columns = Sequence[str] | Mapping[str, Any]
 
+_CELLS = ("cases", "farthest")  # absent where cases were not counted, as by files without them
 _SUMS = ("nearest", "weight", "reward_sum")
 _NEIGHBORS = ("distances", "rewards", "next_states", "terminals", "multiplicities")
 _SAMPLES = ("states", "action_indices", "rewards", "next_states", "terminals")
@@ -78,11 +80,19 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
     contents = read_sealed(path, FORMAT, VERSION)
     _with_later_facts(contents.facts)
     try:
+        _fill_in_defaults(contents.facts)
         check_contents(contents)
         model = _model(contents)
     except (ValueError, TypeError, OverflowError) as error:
         refuse(path, f"it is sealed but makes no valid model: {str(error).rstrip('.')}", "Fit and save it again.")
     return SavedModel(model, contents.facts["columns"], contents.facts["library_version"])
+
+
+def _fill_in_defaults(facts: dict[str, Any]) -> None:
+    """Files that do not say how often an action must have been taken are of models that took any number."""
+    for name, default in (("settings", None), ("planning", 1)):
+        if isinstance(facts.get(name), dict):
+            facts[name].setdefault("min_cases", default)
 
 
 def _contents(model: KBSF, columns: Columns | None) -> Contents:
@@ -95,7 +105,7 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
         "action_labels": _labels_as_facts(model.action_labels_),
         "settings": settings,
         "basis": _basis_facts(reduced),
-        "planning": _plain_values(reduced, ("discount", "solver", "tolerance", "sweeps")),
+        "planning": _plain_values(reduced, ("discount", "solver", "tolerance", "sweeps", "min_cases")),
         "counts": reduced.statistics.counts.tolist(),
         "solution": {
             "iterations": int(solution.iterations),
@@ -107,6 +117,8 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
     arrays |= {"growth": reduced.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
     if np.ndim(reduced.basis.rep_kernel.width):
         arrays["rep_widths"] = np.asarray(reduced.basis.rep_kernel.width)
+    if reduced.statistics.cells.is_known:
+        arrays |= {name: getattr(reduced.statistics.cells, name) for name in _CELLS}
     arrays |= given_arrays | _statistics_arrays(reduced.statistics) | _samples_arrays(model._kept)
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
     return Contents(facts, arrays | integers)
@@ -251,6 +263,7 @@ def _reduced_model(facts: dict[str, Any], arrays: dict[str, Array]) -> ReducedMo
     reduced = ReducedModel(basis, given["neighborhoods"], **facts["planning"])
     reduced.statistics.counts = np.array(facts["counts"], dtype=np.intp)
     _fill(reduced.statistics, arrays)
+    _fill_cells(reduced.statistics.cells, arrays)
     reduced._sizes = [(n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()]
     policy = arrays["policy"].astype(np.intp)
     reduced._solution = Solution(arrays["values"], arrays["q"], policy, **facts["solution"])
@@ -270,6 +283,12 @@ def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
     statistics.transition_sum = (
         _sparse_blocks(statistics, arrays) if dense is None else [block.copy() for block in dense]
     )
+
+
+def _fill_cells(cells: Cells, arrays: dict[str, Array]) -> None:
+    cells.is_known = all(name in arrays for name in _CELLS)
+    for name in _CELLS if cells.is_known else ():
+        setattr(cells, name, arrays[name].copy())
 
 
 def _sparse_blocks(statistics: KernelSums, arrays: dict[str, Array]) -> list[sparse.csr_array]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Floats, Integers
+from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
 from kbrl.data.transitions import Transitions
 from kbrl.model.basis import Basis, scaled
@@ -34,6 +35,7 @@ class ReducedModel:
         solver: str = "auto",
         tolerance: float = 1e-8,
         sweeps: int | None = None,
+        min_cases: int = 1,
     ) -> None:
         self.basis = basis
         self.statistics: Statistics = new_statistics(basis, neighborhoods)
@@ -41,6 +43,7 @@ class ReducedModel:
         self.solver = solver
         self.tolerance = tolerance
         self.sweeps = sweeps
+        self.min_cases = min_cases  # an action that was taken fewer times in all is not available
         self._neighborhoods = neighborhoods
         self._sizes: list[tuple[int, int]] = []  # (number of transitions, number of representative states)
         self._mdp: FiniteMDP | None = None
@@ -60,10 +63,17 @@ class ReducedModel:
 
     @property
     def mdp(self) -> FiniteMDP:
-        """The reduced MDP of the data so far."""
+        """The reduced MDP of the data so far, without the actions that were hardly ever taken."""
         if self._mdp is None:
-            self._mdp = self.statistics.to_mdp(self.discount)
+            mdp = self.statistics.to_mdp(self.discount)
+            available = mdp.available & self.often_taken[:, None]
+            self._mdp = FiniteMDP._trusted(mdp.stacked, mdp.rewards, mdp.discount, available)
         return self._mdp
+
+    @property
+    def often_taken(self) -> Booleans:
+        """Which actions were taken often enough to be available, (n_actions,)."""
+        return often_taken(self.statistics.counts, self.min_cases)
 
     @property
     def solution(self) -> Solution:
@@ -131,15 +141,25 @@ class ReducedModel:
         taken = new_statistics(self.basis, self._neighborhoods).accumulate(log)
         return self._with(self.statistics - taken)  # type: ignore[operator]
 
+    def unlearnt(self) -> ReducedModel:
+        """Return a model of no data with the same basis and settings."""
+        settings = {name: getattr(self, name) for name in ("solver", "tolerance", "sweeps", "min_cases")}
+        return ReducedModel(self.basis, self._neighborhoods, self.discount, **settings)
+
     def _with(self, statistics: Statistics) -> ReducedModel:
-        planning = {"solver": self.solver, "tolerance": self.tolerance, "sweeps": self.sweeps}
-        result = ReducedModel(self.basis, self._neighborhoods, self.discount, **planning)  # type: ignore[arg-type]
+        result = self.unlearnt()
         result.statistics, result._start, result._has_changed = statistics, self._start, self._has_changed
         result._sizes = [(result.n_samples, result.basis.n_reps)]
         return result
 
     def _forget_answers(self) -> None:
         self._mdp = self._solution = None
+
+
+def often_taken(counts: Any, min_cases: int) -> Booleans:
+    """Say which actions were taken at least so many times, (n_actions,); where none was, all of them count."""
+    often: Booleans = np.asarray(counts) >= min_cases
+    return often if often.any() else np.ones_like(often)
 
 
 def say_if_not_converged(solution: Solution) -> None:

@@ -32,6 +32,12 @@ class Samples(NamedTuple):
     rewards: Floats  # (n,)
     next_states: Floats  # (n, n_dims)
     terminals: Booleans  # (n,)
+    logged: Floats | None = None  # (n, n_dims): the states as they were, where hard aggregation has replaced them
+
+    @property
+    def logged_states(self) -> Floats:
+        """The states as they were logged, (n, n_dims)."""
+        return self.states if self.logged is None else self.logged
 
     def part(self, rows: slice) -> Samples:
         """Return a range of the rows, without a copy."""
@@ -43,7 +49,8 @@ class Samples(NamedTuple):
             self.states.take(rows, axis=0),
             self.next_states.take(rows, axis=0),
         )  # faster than indexing
-        return Samples(states, self.rewards[rows], next_states, self.terminals[rows])
+        logged = None if self.logged is None else self.logged.take(rows, axis=0)
+        return Samples(states, self.rewards[rows], next_states, self.terminals[rows], logged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +102,10 @@ class Basis:
     def by_action(self, log: Transitions) -> list[Samples]:
         """Scale the states and part the transitions by action."""
         states, next_states = scaled(log.states, self.scale), scaled(log.next_states, self.scale)
+        logged = None
         if self.hard:
-            states = self.reps[self.rep_weights.nearest(states)]
-        everything = Samples(states, log.rewards, next_states, log.terminals)
+            logged, states = states, self.reps[self.rep_weights.nearest(states)]
+        everything = Samples(states, log.rewards, next_states, log.terminals, logged)
         return [everything.take(rows) for rows in log.by_action()]
 
     def check_same(self, other: Basis) -> None:

@@ -21,6 +21,7 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.hashing import canonical_order, row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.model.basis import Basis, Samples, for_each_action
+from kbrl.model.cells import Cells
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio, nearest_points
@@ -44,6 +45,7 @@ class Neighborhoods:
 
     def __init__(self, basis: Basis) -> None:
         self.basis = basis
+        self.cells = Cells(basis)
         self.n_neighbors: int = basis.sample_kernel.neighbors or 1
         shape = (basis.n_actions, basis.n_reps, self.n_neighbors)
         self.counts: Integers = np.zeros(basis.n_actions, dtype=np.intp)
@@ -66,6 +68,7 @@ class Neighborhoods:
         self.basis.check_same(other.basis)
         result = Neighborhoods(self.basis)
         result.counts = self.counts + other.counts
+        result.cells = self.cells + other.cells
         for name in _FIELDS:
             setattr(result, name, getattr(self, name).copy())
         found = [[getattr(other, name)[action] for name in _FIELDS] for action in range(self.basis.n_actions)]
@@ -83,6 +86,7 @@ class Neighborhoods:
         result = Neighborhoods(basis)
         result.counts = self.counts.copy()
         result._widen(self.n_places)
+        result.cells = self.cells.on(basis)
         for name in _FIELDS:
             getattr(result, name)[:, : self.basis.n_reps] = getattr(self, name)
         return result
@@ -91,6 +95,7 @@ class Neighborhoods:
         """Return the same for the ``kept`` representative states only."""
         result = Neighborhoods(basis)
         result.counts = self.counts.copy()
+        result.cells = self.cells.without(self.basis.reps, kept)
         for name in _FIELDS:
             setattr(result, name, np.ascontiguousarray(getattr(self, name)[:, kept]))
         return result
@@ -127,6 +132,7 @@ class Neighborhoods:
         def work(action: int) -> None:
             if len(parts[action].rewards):
                 found[action] = _nearest(parts[action], self.basis, self.n_neighbors)
+                self.cells.add(action, parts[action].logged_states, self.basis)
 
         for_each_action(work, self.basis.n_actions, self._n_jobs)
         self._keep(found)

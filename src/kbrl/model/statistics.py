@@ -21,6 +21,7 @@ from kbrl.checks import one_of
 from kbrl.data.transitions import Transitions
 from kbrl.model import compiled
 from kbrl.model.basis import Basis, Samples, for_each_action
+from kbrl.model.cells import Cells
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
@@ -56,6 +57,7 @@ class KernelSums:
     def __init__(self, basis: Basis) -> None:
         shape = (basis.n_actions, basis.n_reps)
         self.basis = basis
+        self.cells = Cells(basis)
         self.counts: Integers = np.zeros(basis.n_actions, dtype=np.intp)
         self.nearest: Floats = np.full(shape, np.inf)
         self.weight: Floats = np.zeros(shape)
@@ -78,6 +80,7 @@ class KernelSums:
         result = KernelSums(self.basis)
         result.nearest = np.minimum(self.nearest, other.nearest)
         result.counts = self.counts + other.counts
+        result.cells = self.cells + other.cells
         for part in (self, other):
             factor = _rescale_factor(part.nearest, result.nearest, self.basis)
             result.weight += factor * part.weight
@@ -103,6 +106,7 @@ class KernelSums:
             )
         result = KernelSums(self.basis)
         result.nearest, result.counts = self.nearest.copy(), self.counts - other.counts
+        result.cells = self.cells - other.cells
         factor = _rescale_factor(other.nearest, self.nearest, self.basis)
         rounding = _ROUNDING * np.sqrt(self.counts)[:, None] * self.weight
         result.noise = self.noise + factor * other.noise + np.where((other.counts > 0)[:, None], rounding, 0.0)
@@ -149,6 +153,7 @@ class KernelSums:
         result = KernelSums(basis)
         n_old = self.basis.n_reps
         result.counts = self.counts.copy()
+        result.cells = self.cells.on(basis)
         for name in _PER_PAIR:
             getattr(result, name)[:, :n_old] = getattr(self, name)
         for action, block in enumerate(self.transition_sum):
@@ -159,6 +164,7 @@ class KernelSums:
         """Return the sums for the ``kept`` representative states, which share what led to the others by similarity."""
         result = KernelSums(basis)
         result.counts = self.counts.copy()
+        result.cells = self.cells.without(self.basis.reps, kept)
         for name in _PER_PAIR:
             setattr(result, name, np.ascontiguousarray(getattr(self, name)[:, kept]))
         stays, goes = np.flatnonzero(kept), np.flatnonzero(~kept)
@@ -188,9 +194,17 @@ class KernelSums:
         def work(action: int) -> None:
             if len(parts[action].rewards):
                 add(action, parts[action])
+                if not self._counts_cells_by_the_way:
+                    self.cells.add(action, parts[action].logged_states, self.basis)
 
         for_each_action(work, self.basis.n_actions, n_jobs)
         self.counts += [len(part.rewards) for part in parts]
+
+    @property
+    def _counts_cells_by_the_way(self) -> bool:
+        """Whether the distances to all representative states are at hand when kernel values are computed."""
+        kernel = self.basis.samples_at_reps
+        return kernel.kernel.neighbors is None and kernel.shape is not None and not self.basis.hard
 
     def _add_dense(self, action: int, samples: Samples) -> None:
         n_rows, n_reps = min(len(samples.rewards), BLOCK_ROWS), self.basis.n_reps
@@ -216,6 +230,8 @@ class KernelSums:
         if kernel.shape is not None:
             compiled.scaled_distances(samples.states, kernel.columns, kernel.inverse_widths, z, nearest, kernel.shape)
             self._move_reference(action, nearest)
+            if self._counts_cells_by_the_way:
+                self.cells.add_measured(action, samples.states, self.basis, z)
             compiled.sample_values(z, nearest, samples.rewards, weight, reward_sum, kernel.shape)
             return
         z[:] = kernel.in_widths(samples.states)

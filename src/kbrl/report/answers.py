@@ -1,7 +1,7 @@
-"""What a model says of many states: values, the best action, and how well the data back it.
+"""What a model says of many states: values, the best action, and how many logged cases back it.
 
-The kernel masses of the actions at a state (Algorithm 2's w), divided by their sum, say how often each action was taken
-in similar situations.  Where the best action has hardly a share in them, its value is an extrapolation.
+The support of an action at a state is the number of its logged cases around the state (`kbrl.learners.coverage`).
+Where the best action has only a few, its value is an extrapolation.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial import cKDTree
-from scipy.special import logsumexp
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.learners.coverage import coverage
 from kbrl.learners.kbsf import KBSF
+from kbrl.model.cells import FEW_CASES
 from kbrl.policy.q_functions import check_some_action
-
-EVEN_SHARES = 0.2  # of an even share among the actions that were tried: less than that is little support
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,14 +26,13 @@ class Answers:
     best: Integers  # (n,)
     values: Floats  # (n,): of the best action
     distances: Floats  # (n,): to the nearest representative state, in units of the model's scale
-    log_mass: Floats  # (n, n_actions)
-    shares: Floats  # (n, n_actions): how often each action was taken in similar situations
-    is_weak: Booleans  # (n,): the best action has little support
+    support: Floats  # (n, n_actions): logged cases of each action around the state; NaN where they were not counted
+    is_weak: Booleans  # (n,): the best action has little support; False where it is not known
 
     @property
-    def best_share(self) -> Floats:
-        """The share of the best action in what was done in similar situations, (n,)."""
-        return np.take_along_axis(self.shares, self.best[:, None], axis=1)[:, 0]
+    def best_support(self) -> Floats:
+        """The support of the best action, (n,)."""
+        return np.take_along_axis(self.support, self.best[:, None], axis=1)[:, 0]
 
     def value_of(self, actions: Integers) -> Floats:
         """Return the value of one action in each state, (n,); -inf where nothing is known of it."""
@@ -48,23 +45,11 @@ def answers(model: KBSF, states: Floats) -> Answers:
     check_some_action(q)
     best = np.argmax(q, axis=1)
     covered = coverage(model, states)
-    shares = _shares(covered.log_mass)
-    share_of_best = np.take_along_axis(shares, best[:, None], axis=1)[:, 0]
-    is_weak = share_of_best < least_share(model)
-    return Answers(q, best, q.max(axis=1), covered.distances, covered.log_mass, shares, is_weak)
-
-
-def least_share(model: KBSF) -> float:
-    """Return the share below which an action has little support: a fifth of an even share."""
-    return EVEN_SHARES / max(1, int(np.count_nonzero(model.statistics_.counts)))
+    support_of_best = np.take_along_axis(covered.support, best[:, None], axis=1)[:, 0]
+    return Answers(q, best, q.max(axis=1), covered.distances, covered.support, support_of_best < FEW_CASES)
 
 
 def reach(model: KBSF) -> float:
     """Return the largest distance between neighbouring representative states; a state farther from all is far off."""
     reps = model.reps_ / model.scale_
     return float(cKDTree(reps).query(reps, k=2)[0][:, 1].max()) if len(reps) > 1 else np.inf
-
-
-def _shares(log_mass: Floats) -> Floats:
-    total = logsumexp(log_mass, axis=1, keepdims=True)
-    return np.exp(log_mass - np.where(np.isfinite(total), total, 0.0))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from kbrl.report.drawing import Picture
-from kbrl.report.facts import Facts
+from kbrl.report.facts import ActionFacts, Facts
 from kbrl.report.markup import Cell, Markup, element, figure, joined
-from kbrl.report.words import count, number, percent, plural
+from kbrl.report.words import cases, count, number, percent, plural
 
 MOST_ACTIONS = 40  # rows of a table
 MOST_COLUMNS = 7  # state variables in a table that has other columns as well
@@ -45,9 +45,19 @@ def count_cell(value: int) -> Cell:
     return Cell(count(value), value)
 
 
+def support_cell(value: float) -> Cell:
+    """Return a number of logged cases as a cell."""
+    return Cell(cases(value), value)
+
+
 def share_cell(part: float, whole: float = 1.0) -> Cell:
     """Return a share as a cell."""
     return Cell(percent(part, whole), part / whole if whole else None)
+
+
+def weak_share(facts: Facts, action: ActionFacts) -> str:
+    """Return the share of the recommendations of an action that have little support, or that it is not known."""
+    return percent(action.n_weak, action.n_recommended) if facts.knows_support else "not known"
 
 
 def shown_actions(facts: Facts) -> list[int]:

@@ -39,6 +39,7 @@ MEANINGS = {
     "solver": "how the small model is solved",
     "tolerance": "how exactly it is solved",
     "sweeps": "applications of the Bellman operator, if it is not solved to the end",
+    "min_cases": "how often an action must have been taken in all to be recommended; none: once",
     "n_jobs": "number of threads; none: one a core",
 }
 

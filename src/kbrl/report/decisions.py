@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbrl.model.cells import FEW_CASES
 from kbrl.report.blocks import (
     count_cell,
     left_out,
@@ -13,17 +14,18 @@ from kbrl.report.blocks import (
     share_cell,
     shown_actions,
     shown_variables,
+    support_cell,
 )
 from kbrl.report.drawing import Picture
 from kbrl.report.facts import ActionFacts, Facts
-from kbrl.report.markup import Markup, Row, element, listed, table
+from kbrl.report.markup import Cell, Markup, Row, element, listed, table
 from kbrl.report.words import MISSING, plural
 
 _HEAD = ["Action", "Logged rows", "Logged share", "Recommended rows", "Recommended share"]
 _HEAD += ["Agreement", "Little support", "Mean reward", "Mean value", "Mean advantage"]
 _NOTES = {
     "Agreement:": "of the rows in which the action was logged, those in which it is recommended, too.",
-    "Little support:": "of the rows in which it is recommended, those where it was hardly ever taken in similar ones.",
+    "Little support:": f"of the rows in which it is recommended, those with fewer than {FEW_CASES} logged cases of it.",
     "Mean reward:": "of the rows in which it was logged.",
     "Mean value:": "over the same rows, what the model expects of the action in the long run.",
     "Mean advantage:": "over the same rows, by how much the model expects more of what it recommends.",
@@ -57,18 +59,23 @@ def disagreements(facts: Facts) -> Markup:
             facts.labels[pair.recommended],
             count_cell(pair.count),
             share_cell(pair.count, facts.n_transitions),
+            share_cell(pair.n_weak, pair.count) if facts.knows_support else Cell("not known"),
             number_cell(pair.mean_advantage),
         )
         for pair in facts.disagreements
     ]
-    head = ("Logged", "Recommended", "Rows", "Share of all rows", "Mean advantage")
+    head = ("Logged", "Recommended", "Rows", "Share of all rows", "Little support", "Mean advantage")
     frequent = table("Most frequent disagreements with the log", head, rows, id_="disagreements-table")
     return section("disagreements", "Disagreements", frequent, *_examples(facts))
 
 
 def _examples(facts: Facts) -> list[Markup]:
-    if not facts.examples:
+    if not facts.examples and not facts.n_better_weak:
         return []
+    heading = element("h3", "Where most seems to be at stake")
+    left = paragraph(_without_support(facts), class_="quiet")
+    if not facts.examples:
+        return [heading, left]
     places = shown_variables(facts)
     rows: list[Row] = [
         (
@@ -78,7 +85,7 @@ def _examples(facts: Facts) -> list[Markup]:
             facts.labels[example.logged],
             facts.labels[example.recommended],
             number_cell(example.advantage),
-            share_cell(example.share),
+            support_cell(example.support),
         )
         for example in facts.examples
     ]
@@ -86,15 +93,26 @@ def _examples(facts: Facts) -> list[Markup]:
     head = ("Row", "Episode", *names, "Logged", "Recommended", "Advantage", "Support")
     note = (
         "Look at these first: is the recommendation plausible, or is something at work that no column tells? There is "
-        "at most one row an episode. Rows of the log are counted from 0. Support is the share of "
-        "the recommended action in what was done in similar situations."
+        "at most one row an episode. Rows of the log are counted from 0. Support is about how many logged cases "
+        "of the recommended action there are around the state."
     )
     return [
-        element("h3", "Where most seems to be at stake"),
+        heading,
         table("Rows with the largest advantage", head, rows, id_="examples"),
         left_out(facts),
         paragraph(note, class_="quiet"),
+        left,
     ]
+
+
+def _without_support(facts: Facts) -> str:
+    """Say how many rows are not listed, because what is recommended there has little support."""
+    if not facts.knows_support:
+        return "How much support this advice has is not known: the model's file does not say how many cases there were."
+    return (
+        f"Left out: {plural(facts.n_better_weak, 'row')} in which the recommended action has little support, fewer "
+        f"than {FEW_CASES} logged cases around the state."
+    )
 
 
 def _action_row(label: str, action: ActionFacts, facts: Facts) -> Row:
@@ -105,7 +123,7 @@ def _action_row(label: str, action: ActionFacts, facts: Facts) -> Row:
         count_cell(action.n_recommended),
         share_cell(action.n_recommended, facts.n_transitions),
         share_cell(action.n_agreed, action.n_logged),
-        share_cell(action.n_weak, action.n_recommended),
+        share_cell(action.n_weak, action.n_recommended) if facts.knows_support else Cell("not known"),
         number_cell(action.mean_reward),
         number_cell(action.mean_value),
         number_cell(action.mean_advantage),

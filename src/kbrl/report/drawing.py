@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from kbrl.checks import how_to_install
+
 INK, QUIET, LINE, ACCENT, PALE = "#1c2128", "#545d68", "#d5dae0", "#0b5394", "#86909c"
 VALUES = "viridis"
 COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#44bb99", "#ffaabb", "#bbcc33", "#99ddff")
@@ -60,14 +62,12 @@ class Picture:
     height: int
 
 
-def need_matplotlib() -> None:
+def need_matplotlib(what: str = "A report") -> None:
     """Say what is missing before any work is done."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise ImportError(
-            "A report needs matplotlib for its pictures. Install it by: pip install 'kbrl[plot]'"
-        ) from None
+        raise ImportError(f"{what} needs matplotlib for its pictures. {how_to_install('plot')}") from None
 
 
 @contextmanager

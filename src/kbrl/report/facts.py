@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logsumexp
 
-from kbrl.arrays import Floats
+from kbrl.arrays import Floats, Integers
 from kbrl.data.moments import Moments
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.report.answers import Answers, answers, least_share, reach
+from kbrl.report.answers import Answers, answers, reach
 from kbrl.report.maps import Map, influences, maps_of
 from kbrl.report.subject import Subject
 from kbrl.report.tally import Example, Tally
@@ -78,6 +77,7 @@ class Disagreement:
     logged: int  # places of actions
     recommended: int
     count: int
+    n_weak: int  # of these rows, those where the recommended action has little support
     mean_advantage: float | None
 
 
@@ -89,7 +89,7 @@ class Representative:
     state: tuple[float, ...]
     value: float
     best: int  # place of an action; -1 where none is available
-    log_mass: float  # of all actions together
+    n_cases: int  # logged cases in its cell, of all actions
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,15 +105,17 @@ class Facts:
     rewards: Spread
     actions: tuple[ActionFacts, ...]
     disagreements: tuple[Disagreement, ...]
-    examples: tuple[Example, ...]
+    examples: tuple[Example, ...]  # of advice with enough support
+    n_better: int  # rows in which another action is expected to be better, and has enough support
+    n_better_weak: int  # the same, with little support
+    backed_gain: float  # sum of what those with enough support are expected to be better
     n_far: int
     reach: float
-    least_share: float
     sample: Transitions
     sampled: Answers  # at the states of the sample
     maps: tuple[Map, ...]
-    reps: tuple[Representative, ...]  # those of largest mass
-    rep_log_mass: Floats  # (n_reps,): of all actions together
+    reps: tuple[Representative, ...]  # those with the most cases
+    rep_cases: Integers  # (n_reps,): logged cases in the cell of each, of all actions
 
     @property
     def model(self) -> KBSF:
@@ -124,6 +126,11 @@ class Facts:
     def labels(self) -> list[str]:
         """The actions as words."""
         return [str(label) for label in self.model.action_labels_.tolist()]
+
+    @property
+    def knows_support(self) -> bool:
+        """Whether the model counted its cases; those from files of format 1 did not."""
+        return self.model.statistics_.cells.is_known
 
     @cached_property
     def total(self) -> ActionFacts:
@@ -147,7 +154,7 @@ def gather(subject: Subject, step: Callable[[int], None] | None = None) -> Facts
     sample = tally.survey.sample
     sampled = answers(model, sample.states)
     influence = influences(sample.states, sampled.q)
-    log_mass = logsumexp(model.statistics_.log_mass(), axis=0)
+    rep_cases = model.statistics_.cells.cases.sum(axis=0)
     return Facts(
         subject=subject,
         n_transitions=tally.n_rows,
@@ -159,14 +166,16 @@ def gather(subject: Subject, step: Callable[[int], None] | None = None) -> Facts
         actions=tuple(_action(tally, place) for place in range(len(model.action_labels_))),
         disagreements=tuple(_disagreements(tally)),
         examples=tuple(tally.examples),
+        n_better=tally.n_better[0],
+        n_better_weak=tally.n_better[1],
+        backed_gain=tally.backed_gain,
         n_far=tally.n_far,
         reach=reach(model),
-        least_share=least_share(model),
         sample=sample,
         sampled=sampled,
         maps=tuple(maps_of(model, sample.states, sampled, np.nan_to_num(influence))),
-        reps=tuple(_representatives(model, log_mass)),
-        rep_log_mass=log_mass,
+        reps=tuple(_representatives(model, rep_cases)),
+        rep_cases=rep_cases,
     )
 
 
@@ -197,12 +206,13 @@ def _disagreements(tally: Tally) -> Iterable[Disagreement]:
         count, n_valued = int(counts[logged, recommended]), int(tally.n_valued[logged, recommended])
         if count:
             advantage = float(tally.advantage_sum[logged, recommended]) / n_valued if n_valued else None
-            yield Disagreement(int(logged), int(recommended), count, advantage)
+            n_weak = int(tally.weak_counts[logged, recommended])
+            yield Disagreement(int(logged), int(recommended), count, n_weak, advantage)
 
 
-def _representatives(model: KBSF, log_mass: Floats) -> Iterable[Representative]:
-    """Yield the representative states of largest mass."""
+def _representatives(model: KBSF, cases: Integers) -> Iterable[Representative]:
+    """Yield the representative states with the most cases."""
     solution = model.solution_
-    for place in np.argsort(-log_mass, kind="stable")[:N_REPS].tolist():
+    for place in np.argsort(-cases, kind="stable")[:N_REPS].tolist():
         state, value = tuple(model.reps_[place].tolist()), float(solution.values[place])
-        yield Representative(place, state, value, int(solution.policy[place]), float(log_mass[place]))
+        yield Representative(place, state, value, int(solution.policy[place]), int(cases[place]))

@@ -6,21 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kbrl.model.cells import FEW_CASES
 from kbrl.report.blocks import (
+    count_cell,
     left_out,
     number_cell,
     paragraph,
     pictures,
     sampled_note,
     section,
-    share_cell,
     shown_actions,
     shown_variables,
+    support_cell,
 )
 from kbrl.report.drawing import Picture
 from kbrl.report.facts import Facts
 from kbrl.report.markup import Cell, Markup, Row, table
-from kbrl.report.words import MISSING, brief, count, from_log, listing, percent, plural
+from kbrl.report.words import MISSING, brief, count, listing, percent, plural
 
 LEVELS = {"50 %": 0.5, "90 %": 0.9, "99 %": 0.99, "All": 1.0}
 
@@ -35,11 +37,23 @@ def coverage(facts: Facts, *drawn: Picture) -> Markup:
             f"({percent(facts.n_far, facts.n_transitions)})."
         )
     quantiles = np.quantile(facts.sampled.distances, list(LEVELS.values())).tolist()
-    head = ("Action", "5 % of the rows below", "Median", "5 % of the rows above", "Median share")
+    head = ("Action", "5 % of the rows below", "Median", "5 % of the rows above")
     note = (
-        "The kernel mass of an action adds up how similar the rows are in which it was taken: about the number of rows "
-        "like this one. Its share in the mass of all actions tells how often it was taken in similar situations."
+        f"The support of an action in a state is about how many logged cases of it there are around that state: those "
+        f"whose nearest representative state is one that the answer comes from. Fewer than {FEW_CASES} are little. "
+        f"Outside of the data it is 0."
     )
+    support: tuple[Markup, ...] = (
+        table(
+            "Support of each action at the logged states",
+            head,
+            [_support_row(facts, place) for place in shown_actions(facts)],
+            id_="supports",
+        ),
+        paragraph(note, class_="quiet"),
+    )
+    if not facts.knows_support:
+        support = (paragraph("Support is not known: the model's file does not say how many cases there were."),)
     return section(
         "coverage",
         "Coverage",
@@ -50,13 +64,7 @@ def coverage(facts: Facts, *drawn: Picture) -> Markup:
             [(name, number_cell(distance)) for name, distance in zip(LEVELS, quantiles)],
             id_="distances",
         ),
-        table(
-            "Kernel mass of each action at the logged states",
-            head,
-            [_mass_row(facts, place) for place in shown_actions(facts)],
-            id_="masses",
-        ),
-        paragraph(note, class_="quiet"),
+        *support,
         pictures(*drawn),
     )
 
@@ -89,27 +97,26 @@ def representatives(facts: Facts, picture: Picture) -> Markup:
             *(number_cell(rep.state[place]) for place in places),
             number_cell(rep.value),
             facts.labels[rep.best] if rep.best >= 0 else MISSING,
-            Cell(from_log(rep.log_mass)),
+            count_cell(rep.n_cases) if facts.knows_support else Cell("not known"),
         )
         for rep in facts.reps
     ]
-    head = ("No.", *(facts.subject.variables[place] for place in places), "Value", "Best action", "Kernel mass")
+    head = ("No.", *(facts.subject.variables[place] for place in places), "Value", "Best action", "Cases")
     intro = (
         f"The model sums the data up in {plural(len(facts.model.reps_), 'representative state')}, and answers for any "
-        f"state by those that are similar to it. The table has those with the most data behind them."
+        f"state by those that are similar to it. The table has those with the most cases: logged states that are "
+        f"nearest to them."
     )
     return section(
         "reps",
         "Representative states",
         paragraph(intro),
-        table("Representative states of largest kernel mass", head, rows, id_="reps-table"),
+        table("Representative states with the most cases", head, rows, id_="reps-table"),
         left_out(facts),
         pictures(picture),
     )
 
 
-def _mass_row(facts: Facts, place: int) -> Row:
-    masses, shares = facts.sampled.log_mass[:, place], facts.sampled.shares[:, place]
-    quantiles = np.quantile(masses, [0.05, 0.5, 0.95], method="nearest").tolist()  # of a zero mass the log is -inf
-    cells = (Cell(from_log(quantile)) for quantile in quantiles)
-    return facts.labels[place], *cells, share_cell(float(np.median(shares)))
+def _support_row(facts: Facts, place: int) -> Row:
+    quantiles = np.quantile(facts.sampled.support[:, place], [0.05, 0.5, 0.95]).tolist()
+    return facts.labels[place], *map(support_cell, quantiles)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import isnan
 
-from kbrl.report.blocks import log_name, number_cell, paragraph, point, sampled_note, section, share_cell
+from kbrl.model.cells import FEW_CASES
+from kbrl.report.blocks import log_name, number_cell, paragraph, point, sampled_note, section, share_cell, weak_share
 from kbrl.report.facts import Facts, Spread
 from kbrl.report.markup import Cell, Markup, Row, element, listed, table
 from kbrl.report.words import brief, count, listing, percent, plural
@@ -22,10 +23,14 @@ def summary(facts: Facts) -> Markup:
         f"In {percent(total.n_agreed, total.n_logged)} of the {plural(facts.n_transitions, 'row')} of "
         f"{log_name(facts)}, the recommended action is the one that was taken"
     )
-    n_differ = total.n_valued - total.n_agreed  # of the rows that can be compared
-    if n_differ:
-        gain = brief(total.advantage_sum / n_differ)
-        compared += f"; where it is another, the model expects it to be worth {gain} more, on average"
+    if facts.n_better:
+        gain = brief(facts.backed_gain / facts.n_better)
+        where = "where it is another" + (" and has enough support" if facts.knows_support else "")
+        compared += (
+            f"; {where} ({plural(facts.n_better, 'row')}), the model expects it to be worth {gain} more, on average"
+        )
+    elif facts.n_better_weak:
+        compared += "; nowhere has another action enough support to say what it is worth"
     return paragraph(learnt, " ", compared, ".", class_="lead")
 
 
@@ -36,7 +41,7 @@ def tiles(facts: Facts) -> Markup:
         ("rows of the log", count(facts.n_transitions)),
         ("representative states", count(len(facts.model.reps_))),
         ("of the rows agree with the model", percent(total.n_agreed, total.n_logged)),
-        ("of the advice has little support", percent(total.n_weak, total.n_recommended)),
+        (f"of the advice has little support (fewer than {FEW_CASES} cases)", weak_share(facts, total)),
     ]
     pairs = (element("div", element("dt", name), element("dd", text)) for name, text in figures)
     return element("dl", *pairs, class_="tiles")
@@ -58,11 +63,15 @@ def cautions(facts: Facts) -> Markup:
         ),
         point(
             "Little support means extrapolation.",
-            f"An action has little support where it makes up less than {percent(facts.least_share)} of what was done "
-            f"in similar situations, a fifth of an even share. This is so for {percent(facts.total.n_weak, n_rows)} of "
-            f"the recommendations" + ("; the maps show where, by hatching." if facts.total.n_weak else "."),
+            f"An action has little support in a state if there are fewer than {FEW_CASES} logged cases of it around "
+            f"that state. {_how_much_is_weak(facts)}",
         ),
     ]
+    left_out = facts.model.left_out_
+    if left_out:
+        named = listing([f"{label} ({plural(n, 'row')})" for label, n in left_out.items()], 6)
+        text = f"Taken too rarely to tell luck from effect, fewer than {facts.model._fitted.min_cases} times: {named}."
+        items.append(point("Some actions are never recommended.", text))
     if facts.n_far:
         text = (
             f"Rows that are farther from every representative state than those are from each other: "
@@ -76,6 +85,14 @@ def cautions(facts: Facts) -> Markup:
         )
         items.append(point("This is not the log that was learnt from.", text))
     return section("caution", "Before you act on this", element("div", listed(items), class_="caution"))
+
+
+def _how_much_is_weak(facts: Facts) -> str:
+    if not facts.knows_support:
+        return "For this model that is not known: its file does not say how many cases there were. Fit it again."
+    n_weak = facts.total.n_weak
+    share = percent(n_weak, facts.n_transitions)
+    return f"This is so for {share} of the recommendations" + ("; the maps hatch where." if n_weak else ".")
 
 
 def data(facts: Facts) -> Markup:

@@ -54,7 +54,7 @@ def _body(facts: Facts, title: str) -> list[Markup]:
         overview.data(facts),
         decisions.actions(facts, draw_actions(facts)),
         decisions.disagreements(facts),
-        landscape.coverage(facts, draw_distances(facts), draw_support(facts)),
+        landscape.coverage(facts, draw_distances(facts), *([draw_support(facts)] if facts.knows_support else [])),
         landscape.maps(facts, _maps(facts)),
         landscape.representatives(facts, draw_reps(facts)),
         colophon.solver(facts),

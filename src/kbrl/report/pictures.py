@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from kbrl.model.cells import FEW_CASES
 from kbrl.report import drawing
 from kbrl.report.drawing import Picture
 from kbrl.report.facts import Facts
-from kbrl.report.words import from_log, listing, number, percent, short
+from kbrl.report.words import cases, listing, number, percent, short
 
 MOST_BARS = 12
 _LINE_LETTERS = 52  # that a line of a legend has room for
-_LOG_10 = float(np.log(10))
 
 
 def draw_actions(facts: Facts) -> Picture:
@@ -69,38 +69,40 @@ def draw_distances(facts: Facts) -> Picture:
 
 
 def draw_support(facts: Facts) -> Picture:
-    """Draw the kernel mass behind each action over the log."""
-    places = [p for p in _most_recommended(facts, MOST_BARS) if np.isfinite(facts.sampled.log_mass[:, p]).all()]
+    """Draw how many logged cases of each action there are around the logged states."""
+    places = _most_recommended(facts, MOST_BARS)
     figure, axes = drawing.new_figure(0.9 + 0.32 * max(3, len(places)))
-    levels = np.quantile(facts.sampled.log_mass[:, places], [0.05, 0.5, 0.95], axis=0)  # (3, n_places)
-    is_linear = bool(levels.max() - levels.min() < _LOG_10 and levels.max() < 100)
-    marks = np.exp(levels) if is_linear else levels / _LOG_10
+    levels = np.quantile(facts.sampled.support[:, places], [0.05, 0.5, 0.95], axis=0)  # (3, n_places)
     rows = np.arange(len(places))
-    axes.hlines(rows, marks[0], marks[2], color=drawing.PALE, linewidth=5)
-    axes.plot(marks[1], rows, "o", color=drawing.ACCENT, markersize=6)
+    axes.hlines(rows, levels[0], levels[2], color=drawing.PALE, linewidth=5)
+    axes.plot(levels[1], rows, "o", color=drawing.ACCENT, markersize=6)
+    axes.axvline(FEW_CASES, color=drawing.INK, linewidth=1, linestyle="--")
     axes.set_yticks(rows, [short(facts.labels[place]) for place in places])
     axes.set_ylim(len(places) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0, labelcolor=drawing.INK, labelsize=10)
-    if is_linear:
-        axes.set_xlim(left=0)
-    else:
-        _count_in_powers_of_ten(axes)
+    if levels.max() > 20 * FEW_CASES:
+        axes.set_xscale("symlog", linthresh=1)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xlim(left=0)
     axes.grid(axis="x", color=drawing.LINE, linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.set_xlabel("kernel mass")
+    axes.set_xlabel("logged cases around the state")
     told = [
-        f"{facts.labels[place]}: {from_log(middle)}, from {from_log(low)} to {from_log(high)}"
+        f"{facts.labels[place]}: {cases(middle)}, from {cases(low)} to {cases(high)}"
         for place, (low, middle, high) in zip(places, levels.T.tolist())
     ]
-    caption = "The kernel mass behind each action at the logged states: the median, and the middle 90 % of the rows."
-    return drawing.finished(figure, f"Medians and ranges of the kernel mass. {'; '.join(told)}.", caption)
+    caption = (
+        "The support of each action at the logged states: the median, and the middle 90 % of the rows. Left of the "
+        "dashed line it is little."
+    )
+    return drawing.finished(figure, f"Medians and ranges of the support. {'; '.join(told)}.", caption)
 
 
 def draw_reps(facts: Facts) -> Picture:
     """Draw the representative states over the two variables that matter most."""
     reps, policy = facts.model.reps_, facts.model.solution_.policy
     pair = facts.maps[0].variables
-    ranks = np.argsort(np.argsort(facts.rep_log_mass)) / max(1, len(reps) - 1)
+    ranks = np.argsort(np.argsort(facts.rep_cases)) / max(1, len(reps) - 1)
     figure, axes = drawing.new_figure(3.9)
     heights = reps[:, pair[1]] if len(pair) == 2 else facts.model.rep_values_
     for name, colour, marker, places in groups(facts):
@@ -114,7 +116,7 @@ def draw_reps(facts: Facts) -> Picture:
     axes.set_ylabel(short(facts.subject.variables[pair[1]], 30) if len(pair) == 2 else "value")
     legend(figure, axes)
     caption = (
-        "The representative states. The larger a marker, the more data are behind it; its colour and shape "
+        "The representative states. The larger a marker, the more logged cases are nearest to it; its colour and shape "
         "tell the action that is best there."
     )
     n_best = [f"{name} at {len(np.flatnonzero(np.isin(policy, places)))}" for name, _, _, places in groups(facts)]
@@ -144,15 +146,3 @@ def legend(figure: Any, axes: Any) -> None:
     if names:
         n_columns = max(1, min(len(names), 4, _LINE_LETTERS // (4 + max(map(len, names)))))
         figure.legend(loc="outside lower left", ncols=n_columns, frameon=False, handletextpad=0.3, columnspacing=1.2)
-
-
-def _count_in_powers_of_ten(axes: Any) -> None:
-    """Label an axis of decimal logarithms by the numbers themselves."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    low, high = axes.get_xlim()
-    axes.set_xlim(np.floor(low), np.ceil(high))
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda power, _: f"1e{power:.0f}" if abs(power) > 3 else f"{10**power:g}")
-    )

@@ -1,7 +1,7 @@
 """What the rows of a log add up to, seen beside the model's answers, while they go by.
 
-Holds a few numbers for each pair of a logged and a recommended action, the rows with the largest advantage, one an
-episode, and a sample for pictures: little memory, however long the log.
+Holds a few numbers for each pair of a logged and a recommended action, the rows with the largest advantage among those
+whose advice has enough support, one an episode, and a sample for pictures: little memory, however long the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Example:
     logged: int  # places of actions
     recommended: int
     advantage: float
-    share: float  # of the recommended action in what was done in similar situations
+    support: float  # logged cases of the recommended action around the state
 
 
 class Tally:
@@ -51,6 +51,9 @@ class Tally:
         self.value_sum: Floats = np.zeros(shape)  # of the logged action
         self.advantage_sum: Floats = np.zeros(shape)  # of the recommended action over the logged one
         self.n_weak: Integers = np.zeros(n_actions, dtype=np.intp)  # by recommended action
+        self.weak_counts: Integers = np.zeros(shape, dtype=np.intp)  # rows in which it has little support
+        self.n_better = [0, 0]  # rows in which another action is expected to be better: with support, and with little
+        self.backed_gain = 0.0  # sum of the advantages of those with support
         self.n_far = 0
         self.n_ends = 0
         self.n_episodes: int | None = None
@@ -80,6 +83,7 @@ class Tally:
         values = found.value_of(chunk.action_indices)
         is_valued = np.isfinite(values)
         self.counts += self._by_pair(chunk, found, np.ones(len(chunk), dtype=bool))
+        self.weak_counts += self._by_pair(chunk, found, found.is_weak)
         self.n_valued += self._by_pair(chunk, found, is_valued)
         self.value_sum += self._by_pair(chunk, found, is_valued, values)
         self.advantage_sum += self._by_pair(chunk, found, is_valued, found.values - values)
@@ -93,6 +97,11 @@ class Tally:
     def _add_examples(self, rows: Integers, chunk: Transitions, found: Answers) -> None:
         advantages = found.values - found.value_of(chunk.action_indices)
         advantages[~np.isfinite(advantages)] = 0.0  # against an action of which nothing is known
+        is_backed = (advantages > 0) & ~found.is_weak
+        self.n_better[0] += int(is_backed.sum())
+        self.n_better[1] += int(((advantages > 0) & found.is_weak).sum())
+        self.backed_gain += float(advantages[is_backed].sum())
+        advantages[~is_backed] = 0.0  # what is hardly backed is not at stake
         order = np.argsort(-advantages, kind="stable")
         if chunk.episodes is not None:
             order = order[np.sort(np.unique(chunk.episodes[order], return_index=True)[1])]
@@ -105,7 +114,7 @@ class Tally:
                 logged=int(chunk.action_indices[place]),
                 recommended=int(found.best[place]),
                 advantage=float(advantages[place]),
-                share=float(found.best_share[place]),
+                support=float(found.best_support[place]),
             )
             for place in order[:N_EXAMPLES].tolist()
         ]

@@ -31,6 +31,15 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def cases(value: float) -> str:
+    """Return a number of cases, which need not be whole, as in 12 or 0.4, never 0 where that would not be true."""
+    if not math.isfinite(value):
+        return "not known"
+    if 0 < value < 0.05:
+        return "< 0.1"
+    return f"{value:,.0f}" if value >= 9.95 or value == 0 else f"{value:.1f}"
+
+
 def percent(part: float, whole: float = 1.0) -> str:
     """Return a share with one decimal, never 0 or 100 where that would not be true."""
     if not whole:
@@ -43,16 +52,6 @@ def percent(part: float, whole: float = 1.0) -> str:
     if 99.95 <= share < 100:
         return "> 99.9 %"
     return f"{share:.1f} %"
-
-
-def from_log(log_value: float) -> str:
-    """Return a number given by its natural logarithm, which may be out of the range of floats."""
-    if log_value == -math.inf:
-        return "0"
-    if -690 < log_value < 690:
-        return number(math.exp(log_value))
-    exponent = math.floor(log_value / math.log(10))
-    return f"{math.exp(log_value - exponent * math.log(10)):.3f}e{exponent:+d}"
 
 
 def plural(n: int, thing: str) -> str:

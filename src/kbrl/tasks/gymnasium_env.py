@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from kbrl.arrays import Array, Floats
-from kbrl.checks import as_rows, whole
+from kbrl.checks import as_rows, how_to_install, whole
 from kbrl.tasks import TASKS
 from kbrl.tasks.task import Task
 
@@ -71,7 +71,8 @@ class TaskEnv(gymnasium.Env[Floats, np.int64]):
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure
         except ImportError as error:
-            raise gymnasium.error.DependencyNotInstalled("Pictures need matplotlib: install kbrl[plot].") from error
+            message = f"Pictures need matplotlib. {how_to_install('plot')}"
+            raise gymnasium.error.DependencyNotInstalled(message) from error
         if not self._states:
             raise gymnasium.error.ResetNeeded("There is no episode to draw. Call reset() before render().")
         canvas: Any = FigureCanvasAgg(Figure(figsize=(5, 5), dpi=100, layout="constrained"))

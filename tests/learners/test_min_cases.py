@@ -1,0 +1,182 @@
+"""An action that was hardly ever taken does not win by luck."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from kbrl import KBRL, KBSF, Transitions, load_model, save_model
+from kbrl.checks import KbrlWarning
+from kbrl.cli import main
+from kbrl.data.episodes import open_log
+from kbrl.data.logs import as_columns, write_log
+from kbrl.learners.automatic import fit_automatically, unlearnt
+from kbrl.learners.explanation import explain
+from kbrl.report.answers import answers
+from samples import random_log
+
+USUAL = [0.0, 0.25, 0.5, 0.75, 1.0]
+ODD = 0.37  # a dose that was given once, to a patient who did well
+SEVERITIES = np.linspace(0.02, 0.98, 25)[:, None]
+
+
+def ward(n=1000, seed=0):
+    """One decision per patient, worth -(severity - dose)^2 and noise: the best usual dose is the nearest."""
+    rng = np.random.default_rng(seed)
+    severity, dose = rng.random(n), rng.choice(USUAL, size=n)
+    reward = -((severity - dose) ** 2) + 0.05 * rng.normal(size=n)
+    dose[n // 2], reward[n // 2] = ODD, 3.0
+    return Transitions(severity[:, None], dose, reward, severity[:, None], np.ones(n, dtype=bool), np.arange(n))
+
+
+def regret(doses):
+    """How much worse the doses are than the best usual ones, on average: the truth is known."""
+    worth = -((SEVERITIES - np.asarray(USUAL)) ** 2)
+    return float(np.mean(worth.max(axis=1) + (SEVERITIES[:, 0] - np.asarray(doses, dtype=float)) ** 2))
+
+
+def test_by_the_papers_method_a_single_lucky_dose_is_the_advice_for_all():
+    model = KBSF(30, sample_width=0.1, rep_width=0.1, min_cases=1, random_state=0).fit(ward())
+    assert set(model.predict(SEVERITIES).tolist()) == {ODD}
+    assert regret(model.predict(SEVERITIES)) > 0.05
+
+
+@pytest.mark.parametrize("form", [{}, {"sample_neighbors": 5}, {"q_function": "samples"}, {"aggregation": "hard"}])
+def test_a_dose_that_was_given_once_is_never_recommended_with_min_cases(form):
+    log = ward()
+    model = KBSF(30, sample_width=0.1, rep_width=0.1, min_cases=5, random_state=0, **form).fit(log)
+    place = model.action_labels_.tolist().index(ODD)
+    assert model.left_out_ == {ODD: 1}
+    assert (model.q_values(SEVERITIES)[:, place] == -np.inf).all()
+    assert (model.q_from_reps(SEVERITIES)[:, place] == -np.inf).all()
+    assert set(model.predict(SEVERITIES).tolist()) <= set(USUAL)
+    assert [model.act(state) for state in SEVERITIES] == model.predict(SEVERITIES).tolist()
+    assert regret(model.predict(SEVERITIES)) < 0.02
+
+
+def test_what_is_left_out_counts_as_little_as_if_its_rows_had_another_world():
+    """The values are those of a model of the same data in which the rare action does not exist."""
+    log = random_log(150, n_actions=3, seed=3)
+    rare = np.flatnonzero(log.action_indices == 2)
+    common = log[np.sort(np.concatenate([np.flatnonzero(log.action_indices < 2), rare[:3]]))]
+    settings = {"reps": log.next_states[:12], "scaling": [1.0, 1.0], "sample_width": 0.3, "rep_width": 0.3}
+    model = KBSF(**settings, min_cases=4).fit(common)
+    without = KBSF(**settings, min_cases=1).fit(common[np.flatnonzero(common.action_indices < 2)])
+    np.testing.assert_allclose(model.q_values(log.states), without.q_values(log.states), rtol=1e-9)
+    np.testing.assert_allclose(model.rep_values_, without.rep_values_, rtol=1e-9)
+
+
+def test_automatic_fits_leave_rare_actions_out_and_all_that_answers_follows():
+    log = ward()
+    model = fit_automatically(KBSF(random_state=0), open_log(as_columns(log))).model
+    assert model.min_cases == 5
+    assert model.left_out_ == {ODD: 1}
+    assert regret(model.predict(SEVERITIES)) < 0.02
+    labels = model.action_labels_[answers(model, SEVERITIES).best]
+    assert ODD not in labels.tolist()
+    shown = {found.action: found for found in explain(model, [0.5], log=log).actions}
+    assert shown[ODD].is_left_out
+    assert shown[ODD].n_taken == 1
+    assert not shown[0.5].is_left_out
+
+
+def test_the_command_says_which_actions_are_left_out_and_why(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_log(ward(), "ward.csv", names=["severity"])
+    main(["fit", "ward.csv", "-o", "model.kbrl", "-q"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"actions left out {ODD} (1): taken fewer than 5 times (--min-cases), too few to tell luck from" in told
+    main(["explain", "model.kbrl", "--state", "0.5", "--log", "ward.csv", "-q"])
+    assert (
+        f"{ODD}: left out, as it was taken only once in all (see --min-cases of kbrl fit)." in capsys.readouterr().out
+    )
+    main(["predict", "model.kbrl", "ward.csv", "-q"])
+    assert {line.split(",")[1] for line in capsys.readouterr().out.splitlines()[1:]} <= set(map(str, USUAL))
+    main(["report", "model.kbrl", "ward.csv", "-o", "ward.html", "-q"])
+    said = "Taken too rarely to tell luck from effect, fewer than 5 times: 0.37 (1 row)."
+    assert said in (tmp_path / "ward.html").read_text(encoding="utf-8")
+    (tmp_path / "one.toml").write_text("min_cases = 1")
+    main(["fit", "ward.csv", "-o", "lucky.kbrl", "-q", "--config", "one.toml"])
+    assert "actions left out" not in capsys.readouterr().out
+    assert load_model("lucky.kbrl").left_out_ == {}
+
+
+def test_a_log_in_which_no_action_was_taken_often_is_not_learnt_from_automatically(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    doses = np.round(rng.random(150), 4)
+    log = Transitions(
+        rng.random((150, 1)), doses, rng.random(150), rng.random((150, 1)), action_labels=np.unique(doses)
+    )
+    write_log(log, "ward.csv", names=["severity"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KbrlWarning)
+        with pytest.raises(SystemExit):
+            main(["fit", "ward.csv", "-o", "model.kbrl", "-q"])
+    told = capsys.readouterr().err
+    assert "Of 150 transitions with" in told
+    assert "Put amounts such as doses into a few classes, each with a label." in told
+    assert not (tmp_path / "model.kbrl").exists()
+
+
+def test_where_no_action_was_taken_so_often_all_are_kept_and_that_is_said():
+    log = random_log(30, n_actions=3, seed=1)
+    with pytest.warns(
+        KbrlWarning, match="No action was taken min_cases=100 times, so all 3 are kept; the most frequent"
+    ):
+        model = KBSF(8, min_cases=100, random_state=0).fit(log)
+    assert model.left_out_ == {}
+    np.testing.assert_array_equal(model.rep_q_, KBSF(8, random_state=0).fit(log).rep_q_)
+    small = fit_automatically(KBSF(8, min_cases=100, random_state=0), open_log(as_columns(log))).model
+    assert small.left_out_ == {}  # few rows are a demonstration, not a policy
+
+
+def test_fit_names_rare_actions_unless_it_was_said_what_to_do_with_them():
+    log = ward()
+    message = r"Of 1000 transitions, 1 of 6 actions have fewer than 5 cases, .*: 0.37 \(1\). KBSF\(min_cases=5\) leaves"
+    with pytest.warns(KbrlWarning, match=message):
+        model = KBSF(20, random_state=0).fit(log)
+    assert model.left_out_ == {}
+    for given in (1, 5):
+        KBSF(20, min_cases=given, random_state=0).fit(log)  # any warning is an error
+    KBSF(20, random_state=0).fit(log[np.r_[450:500, 500:549]])  # 99 rows
+
+
+def test_further_data_and_other_models_bring_an_action_back():
+    log = ward()
+    settings = {"reps": SEVERITIES, "scaling": [1.0], "min_cases": 2}
+    model = KBSF(**settings).fit(log)
+    other = unlearnt(model).partial_fit(log[[500]])
+    assert (model + other).left_out_ == {}
+    model.partial_fit(log[[500]])
+    assert model.left_out_ == {}
+    model.forget(log[[500]])
+    assert model.left_out_ == {ODD: 1}
+    with pytest.raises(ValueError, match="these differ in: min_cases"):
+        model + KBSF(**settings | {"min_cases": 3}).fit(log)
+
+
+@pytest.mark.parametrize("form", [{}, {"sample_neighbors": 3}])
+def test_a_file_keeps_what_was_left_out(form, tmp_path):
+    model = KBSF(20, min_cases=5, random_state=0, **form).fit(ward())
+    save_model(model, tmp_path / "model.kbrl")
+    loaded = load_model(tmp_path / "model.kbrl")
+    assert loaded.left_out_ == {ODD: 1}
+    assert loaded.q_values(SEVERITIES).tobytes() == model.q_values(SEVERITIES).tobytes()
+    model.set_params(min_cases=1)  # counts from the next fit on
+    save_model(model, tmp_path / "model.kbrl")
+    assert load_model(tmp_path / "model.kbrl").left_out_ == {ODD: 1}
+
+
+def test_the_distance_to_kbrl_is_not_bounded_for_a_model_without_some_of_its_actions():
+    log = ward(120)
+    model = KBSF(20, min_cases=5, random_state=0).fit(log)
+    with pytest.raises(ValueError, match=r"this model leaves out \[0.37\] \(min_cases=5\). Fit with min_cases=1."):
+        model.bound(log)
+    assert ODD in KBRL().fit(log).predict(SEVERITIES)
+
+
+def test_min_cases_must_be_a_whole_number_above_zero():
+    for value, error in ((0, ValueError), (2.5, TypeError), ("5", TypeError)):
+        with pytest.raises(error, match="min_cases must be"):
+            KBSF(5, min_cases=value).fit(random_log(20))

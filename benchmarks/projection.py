@@ -92,7 +92,7 @@ def measure(folder: Path, tick: Callable[[str], None]) -> Costs:
         )
         statistics, numbers = model.statistics_, N_ACTIONS * m**2
         add = _smallest(lambda statistics=statistics: statistics + statistics) / numbers
-        solve = _smallest(lambda model=model: model._model._with(model.statistics_).solution) / numbers
+        solve = _smallest(lambda model=model: model._model.with_sums(model.statistics_, None).solution) / numbers
     row, rep, rep_squared = np.linalg.solve([[1, m, m**2] for m in TRIED_REPS], build)
     tick("scheduling")
     return Costs(look, read, looked, max(row, 0.0), max(rep, 0.0), rep_squared, add, solve, choose, _task_seconds())

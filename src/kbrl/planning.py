@@ -136,11 +136,7 @@ def sweep(mdp: FiniteMDP, values: Floats, times: int, *, tolerance: float = 1e-8
     goal, values = tolerance * _largest_value(as_mdp(mdp)), _checked_values(mdp, values)
     for _ in range(times - 1):
         values = _best(backup(mdp, values))
-    q = np.ascontiguousarray(backup(mdp, values))
-    values = _best(q)
-    residual = float(np.abs(_best(backup(mdp, values)) - values).max())
-    proved = (residual + FLOOR * np.abs(values).max()) / (1.0 - mdp.discount)
-    return Solution(values, q, greedy(q), times, residual, bool(proved <= goal))
+    return _finished(mdp, values, None, times, _yardstick(mdp, goal))
 
 
 @dataclass(frozen=True)
@@ -214,7 +210,9 @@ def _iterate(mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: _Yar
     raise AssertionError("the last iteration returns")
 
 
-def _finished(mdp: FiniteMDP, values: Floats, policy: Integers, iteration: int, yardstick: _Yardstick) -> Solution:
+def _finished(
+    mdp: FiniteMDP, values: Floats, policy: Integers | None, iteration: int, yardstick: _Yardstick
+) -> Solution:
     """Back up once more, so that values, q and policy belong together, and prove how good they are."""
     q = np.ascontiguousarray(backup(mdp, values))
     values = _best(q)

@@ -56,14 +56,14 @@ def test_a_pipe_is_refused_and_stays_a_pipe(folder, capsys):
 
 def test_what_only_its_owner_may_read_stays_so(folder):
     os.chmod("model.kbrl", 0o600)
-    main(["update", "model.kbrl", "log.csv", "-q"])
+    main(["update", "model.kbrl", "log.csv", "--again", "-q"])
     assert stat.S_IMODE(os.stat("model.kbrl").st_mode) == 0o600
 
 
 def test_a_link_stands_for_its_target(folder):
     os.symlink("model.kbrl", "link.kbrl")
     before = (folder / "model.kbrl").read_bytes()
-    main(["update", "link.kbrl", "log.csv", "-q"])
+    main(["update", "link.kbrl", "log.csv", "--again", "-q"])
     assert os.path.islink("link.kbrl")
     assert (folder / "model.kbrl").read_bytes() != before
 

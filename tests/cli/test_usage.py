@@ -168,7 +168,7 @@ def test_explain_takes_a_log_with_other_columns_and_warns_of_those_it_lacks(mode
 def test_update_and_report_warn_of_a_column_that_the_first_log_had(model, folder, capsys):
     without(folder, "terminated")
     for command in (
-        ["update", "m.kbrl", "other.csv", "-o", "n.kbrl"],
+        ["update", "m.kbrl", "other.csv", "--again", "-o", "n.kbrl"],
         ["report", "m.kbrl", "other.csv", "-o", "r.html"],
     ):
         main(command)

@@ -65,7 +65,7 @@ def small_file(tmp_path):
 
 def resealed(path, change_facts=None, change_arrays=None):
     """Write the file anew, with a valid seal around changed contents."""
-    facts, arrays = read_sealed(path, FORMAT, VERSION)
+    facts, arrays, _ = read_sealed(path, FORMAT, VERSION)
     if change_facts:
         change_facts(facts)
     if change_arrays:

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import naive
 from kbrl import KBSF, Transitions, load_model, save_model
-from kbrl.model.statistics import PRECISION
+from kbrl.model.statistics import PRECISION, new_statistics
 from kbrl.tasks import PuddleWorld
 from samples import as_lists, random_log
 
 REPS = np.random.default_rng(5).random((6, 2))
 HIDDEN = "nearly all weight is theirs, and rounding hides what would be left"
-FOREIGN = "Only transitions that were learnt from can be forgotten"
+FOREIGN = "Only transitions that were learnt can be forgotten"
 
 
 def refit_or_refusal(model, log, taken):
@@ -111,5 +111,8 @@ CHANGES = {
 def test_rows_that_were_never_learnt_cannot_be_forgotten(change):
     log = random_log(n=60)
     model = KBSF(reps=REPS, scaling=None, sample_width=0.1, rep_width=0.05).fit(log)
+    foreign = Transitions(*CHANGES[change](log[:25]))
     with pytest.raises(ValueError, match=FOREIGN):
-        model.forget(Transitions(*CHANGES[change](log[:25])))
+        model.forget(foreign)
+    with pytest.raises(ValueError, match=f"{FOREIGN}, but some of these were not: their kernel values are not in"):
+        _ = model.statistics_ - new_statistics(model.statistics_.basis).accumulate(foreign)  # the sums notice it, too

@@ -63,10 +63,14 @@ def test_swapped_tensors_and_edited_facts_do_not_load(tmp_path):
 
 def test_other_versions_and_other_files_get_a_clear_answer(tmp_path):
     path, raw = small_file(tmp_path)
-    version = b'"format_version":"1"'
+    version = b'"format_version":"2"'
     assert raw.count(version) == 1
-    assert_refused(path, raw.replace(version, version.replace(b"1", b"2")), "version is 2.*Install the kbrl that")
-    assert_refused(path, raw.replace(version, version.replace(b"1", b"0")), "version is 0.*Load and save it with")
+    assert_refused(
+        path,
+        raw.replace(version, version.replace(b"2", b"3")),
+        "version is 3.*reads versions 1 and 2.*Install the kbrl that",
+    )
+    assert_refused(path, raw.replace(version, version.replace(b"2", b"0")), "version is 0.*Load and save it with")
     assert_refused(path, raw.replace(b"kbrl model", b"kbrl tasks"), "says that it is 'kbrl tasks'")
     for other in (b"", b"a,b\n1,2\n", b"PK\3\4" + bytes(600), b"\xff" * 600, bytes(600)):
         assert_refused(path, other, "another kind of file, or damaged")
@@ -119,6 +123,19 @@ BAD_FACTS = {
     "action_labels are of an unknown type": set_fact("action_labels", "dtype", value="V8"),
     "columns name 3 state variables": set_fact("columns", value=["a", "b", "c"]),
     "no valid residual": set_fact("solution", "residual", value=-1.0),
+    "facts lack history": lambda facts: facts.pop("history"),
+    "has_changed is of the wrong kind": set_fact("history", "has_changed", value="no"),
+    "names must be those of 2 state variables": set_fact("names", "state", value=["x"]),
+    "names must differ": set_fact("names", "others", value=["x"]),
+    "names must be strings": set_fact("names", "state", value=["x", 2]),
+    "fit_settings have unknown fields: colour": set_fact("fit_settings", "colour", value="red"),
+    "fit_settings are not plain values": set_fact("fit_settings", "n_reps", value=[1]),
+    "terminals must be one of": set_fact("fit_settings", "terminals", value="never"),
+    "sketch lack total": lambda facts: facts["sketch"].pop("total"),
+    "total must be 16 hexadecimal digits": set_fact("sketch", "total", value="12"),
+    "it is of another number of transitions": set_fact("sketch", "n_rows", value=11),
+    "the list and the total disagree": set_fact("sketch", "total", value="0" * 16),
+    "up to the largest, and be no more than 1024": set_fact("sketch", "largest", value="0" * 15 + "1"),
 }
 BAD_ARRAYS = {
     "arrays have unknown fields: extra": lambda arrays: arrays.update(extra=np.zeros(2)),
@@ -136,6 +153,10 @@ BAD_ARRAYS = {
     "probabilities that exceed 1": put("transition_sum", 1e6),
     "weight must have the shape": lambda arrays: arrays.update(weight=arrays["weight"][:, :2]),
     "weight has the wrong type": lambda arrays: arrays.update(weight=arrays["weight"] > 0),
+    "sketch.hashes must rise": put("sketch.hashes", -1),
+    "sketch.counts do not fit": put("sketch.counts", 2),
+    "differ in length": lambda arrays: arrays.update({"sketch.counts": arrays["sketch.counts"][:3]}),
+    "arrays lack sketch.counts": lambda arrays: arrays.pop("sketch.counts"),
     "scale has the shape": lambda arrays: arrays.update(scale=np.zeros((2, 2))),
 }
 

@@ -253,3 +253,17 @@ def test_what_has_no_bound_is_refused(case):
     call, message = REFUSALS[case]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("leak", [9e-13, 3e-14, 0.0])
+@pytest.mark.parametrize("rewards", [(10.0, 10.0), (10.0, 11.0)])
+def test_rows_that_lack_a_little_are_bounded_too(leak, rewards):
+    """Two states that stay: v = r / (1 - discount (1 - leak)), by hand."""
+    discount, r = 0.999999, np.array([rewards])
+    whole, leaky = (FiniteMDP(np.eye(2)[None] * (1 - lack), r, discount) for lack in (0.0, leak))
+    error = np.abs(r / (1 - discount) - r / (1 - discount * (1 - leak))).max()
+    bound = bound_mdps(whole, leaky)
+    assert error <= bound.tighter
+    assert error <= bound.value
+    factors = bound_factorization(leaky, np.eye(2), np.eye(2)[None], r)
+    assert error <= factors.value

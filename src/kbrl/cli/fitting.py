@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -27,12 +28,16 @@ from kbrl.cli.progress import row_progress
 from kbrl.cli.settings import config_option
 
 if TYPE_CHECKING:
+    from kbrl.data.overlap import Overlap
+    from kbrl.learners.kbsf import KBSF
     from kbrl.learners.model_file import SavedModel
 
 _jobs_option = click.option("--jobs", type=click.IntRange(1), help="Threads; one a core if not given.")
 _chunk_option = click.option(
     "--chunk-rows", type=click.IntRange(1), help="Rows in memory at a time; 16384, or 65536 with --sample-neighbors."
 )
+
+_again_option = click.option("--again", is_flag=True, help="Count rows once more that were learnt already.")
 
 
 @click.command()
@@ -104,6 +109,7 @@ def fit(
 @click.option("-o", "--output", type=FILE, help="File to write to; MODEL itself if not given.")
 @column_options
 @click.option("--alone", is_flag=True, help="Leave out what MODEL has learnt; the result can be merged with it.")
+@_again_option
 @_jobs_option
 @_chunk_option
 @quiet_option
@@ -113,6 +119,7 @@ def update(
     log: tuple[str, ...],
     output: Path | None,
     alone: bool,
+    again: bool,
     jobs: int | None,
     chunk_rows: int | None,
     quiet: bool,
@@ -121,10 +128,12 @@ def update(
 ) -> None:
     """Go on learning: MODEL and the transitions of LOG, in the columns of its first log unless others are named.
 
-    Representative states, scale, widths and actions stay those of MODEL.
+    Representative states, scale, widths and actions stay those of MODEL.  A LOG of which rows are in MODEL already is
+    refused, as far as MODEL's sketch of its rows can tell; --again counts them once more.
 
     Example: kbrl update model.kbrl may.csv -o model-may.kbrl
     """
+    from kbrl.data.overlap import overlap
     from kbrl.learners.automatic import learn_more, unlearnt
     from kbrl.learners.model_file import read_model, save_model
 
@@ -135,12 +144,17 @@ def update(
     _check_output(output or model)
     saved = read_model(model)
     learner = unlearnt(saved.model) if alone else saved.model
-    n_before, learnt_with = learner.n_samples_, learner.n_jobs
+    n_before, learnt_with, before = learner.n_samples_, learner.n_jobs, learner._fitted.sketch
+    if before is None and not again:
+        _warn_of_unknown(model)
     with pointing_at_check(log), row_progress(quiet) as phase:
         phase("opening the log", 0)
         opened = open_for(saved, log, given(columns) or {})
         learn_more(learner.set_params(n_jobs=jobs), opened, chunk_rows=chunk_rows, phase=phase)
     learner.set_params(n_jobs=learnt_with)
+    after = learner._fitted.sketch
+    if before is not None and after is not None and not again:
+        _refuse_if_twice(overlap(before, after - before), f"{' '.join(log)} was not learnt from")
     save_model(learner, output or model, columns=saved.columns or opened.columns.to_dict())
     print_model(learner, output or model, n_before, perf_counter() - start, as_json=as_json)
 
@@ -148,10 +162,13 @@ def update(
 @click.command()
 @click.argument("models", nargs=-1, required=True, type=FILE)
 @click.option("-o", "--output", required=True, type=FILE, help="File to write the model of all data to.")
+@_again_option
 @json_option
-def merge(models: tuple[Path, ...], output: Path, as_json: bool) -> None:
+def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) -> None:
     """Add up MODELS that were learnt from different data on the same representative states, scale and widths.
 
+    One whose data are in another one already is refused, as far as sketches of their rows can tell; --again counts
+    them once more.
     Such models come from kbrl update --alone.  Example: kbrl merge april.kbrl may.kbrl -o both.kbrl
     """
     from kbrl.learners.model_file import read_model, save_model
@@ -159,7 +176,7 @@ def merge(models: tuple[Path, ...], output: Path, as_json: bool) -> None:
     start = perf_counter()
     if len(models) < 2:
         raise click.UsageError("merge needs two models or more, as in: kbrl merge A B -o OUT.")
-    if len({path.resolve() for path in models}) < len(models):
+    if len({path.resolve() for path in models}) < len(models) and not again:
         raise click.UsageError("merge needs different models: the same one twice would count its data twice.")
     refuse_input_as_output(output, *models)
     _check_output(output)
@@ -169,11 +186,14 @@ def merge(models: tuple[Path, ...], output: Path, as_json: bool) -> None:
     for path in models[1:]:
         other = read_model(path)
         same = seen.setdefault(_content(path), path)
-        if same is not path:
+        if same is not path and not again:
             raise ValueError(f"{path} is a copy of {same}: together they would count the same data twice.")
         try:
             _check_same_state(first, other)
-            total = total + other.model
+            both = total._merged(other.model)
+            if not again:
+                _refuse_shared(total, other.model, (models[0], path))
+            total = both
         except ValueError as error:
             raise ValueError(f"{path} cannot be added to {models[0]}: {error}") from None
     save_model(total, output, columns=first.columns)
@@ -198,6 +218,34 @@ def _check_same_state(first: SavedModel, other: SavedModel) -> None:
     names = [saved.columns.get("state") if isinstance(saved.columns, dict) else None for saved in (first, other)]
     if None not in names and names[0] != names[1]:
         raise ValueError(f"their states are of different columns, {names[0]} and {names[1]}.")
+
+
+def _refuse_shared(total: KBSF, other: KBSF, paths: tuple[Path, Path]) -> None:
+    """Refuse to add up models of the same data, as far as they know."""
+    found = total._overlap(other._fitted.sketch)
+    if found is None:
+        _warn_of_unknown(paths[total._fitted.sketch is not None])
+    else:
+        _refuse_if_twice(found, "they share data")
+
+
+def _refuse_if_twice(found: Overlap, what: str) -> None:
+    if found.is_counted_twice:
+        raise ValueError(
+            f"{what}: of its transitions, {found}. They would count twice. Nothing was written. Give only new ones, or "
+            f"count these once more: --again."
+        )
+
+
+def _warn_of_unknown(path: Path) -> None:
+    from kbrl.checks import KbrlWarning
+
+    warnings.warn(
+        f"{path} comes from a file of format 1, which does not say what was learnt from: rows that are in it already "
+        f"would count twice. To be sure, fit it again.",
+        KbrlWarning,
+        stacklevel=3,
+    )
 
 
 def _content(path: Path) -> bytes:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def state_columns(saved: SavedModel) -> list[str]:
     """Return the columns of the state that a model file names, in their order; none if it names none."""
     columns = saved.columns.get("state") if isinstance(saved.columns, dict) else saved.columns
-    return list(columns or ())
+    return list(columns or saved.model._source.state_names or ())
 
 
 def variables(saved: SavedModel) -> list[str]:
@@ -26,19 +26,16 @@ def variables(saved: SavedModel) -> list[str]:
 
 
 def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
-    """Return the columns of a table that hold the state of a model; None if the model does not name them.
-
-    They have the model's names, or those of its variables, with the prefix of another dialect or none.
-    """
-    from kbrl.data.columns import PREFIXES, Columns, listing
+    """Return the columns of a table that hold the state of a model; None if the model does not name them."""
+    from kbrl.data.columns import listing
+    from kbrl.data.naming import find_names
 
     names = state_columns(saved)
     if not names:
         return None
-    for prefix in (None, "", *PREFIXES["state"]):
-        found = names if prefix is None else [f"{prefix}{name}" for name in Columns(tuple(names), "", "").variables]
-        if all(name in table for name in found):
-            return found
+    found = find_names(table, names)
+    if found is not None:
+        return found
     raise ValueError(
         f"The model was fitted to the state in {listing(names)}, but the columns are {listing(table)}. Name those that "
         f"hold the same variables, in this order: --state a,b."

@@ -43,12 +43,16 @@ def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[An
 
 def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -> Log:
     """Open a log as a model needs it: in its columns, where no others are named, and with its actions."""
+    from dataclasses import replace
+
     from kbrl.data.columns import carried_over
     from kbrl.data.faults import LogError
     from kbrl.data.readers import open_table
 
     stored = saved.columns if isinstance(saved.columns, dict) else {}
     opened = open_source(log, carried_over(stored, columns, open_table(source_of(log)).names) or None)
+    if "state" in columns:  # these are the model's variables, whatever they are called here
+        opened = replace(opened, state_names=saved.model._source.state_names)
     try:
         return _with_labels(opened, saved.model.action_labels_.tolist())
     except LogError as error:

@@ -22,6 +22,7 @@ from kbrl.data.cells import Batch, Kind, Labels, Numbers
 from kbrl.data.columns import Columns, resolve
 from kbrl.data.faults import PLACE, LogError
 from kbrl.data.labels import ActionSet, TextType, as_type, label_array, warn_of_amounts
+from kbrl.data.naming import Source
 from kbrl.data.readers import Table, batch_length, open_table, regrouped
 from kbrl.data.rows import Numbering, Problem, Rows, ends, kinds_of, order_of, read_rows
 from kbrl.data.sequence import MOST_GAPS, LastRow, LeftOut, LeftOutCounter, Rises, compare_rows, too_many_gaps
@@ -42,6 +43,12 @@ class Log:
     action_type: type | None  # what the labels in the file are converted to
     episode_type: type | None
     left_out: LeftOut  # rows that are no transitions
+    state_names: tuple[str, ...] | None = None  # of the state variables, where they are not those of the columns
+
+    def source(self, n_dims: int) -> Source:
+        """Return what is known of the transitions beside their numbers; there are so many state variables."""
+        names, has_ids = self.state_names or self.columns.state, self.columns.episode is not None
+        return Source.of_columns(names, n_dims, others=self.table.names, has_episode_ids=has_ids)
 
     def chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[Transitions]:
         """Yield the transitions in their order; each chunk comes from about ``chunk_rows`` rows."""
@@ -332,6 +339,7 @@ class _Stitcher:
         self, fields: dict[str, Array], next_states: Floats, kept: Booleans
     ) -> Iterator[tuple[Integers, Transitions]]:
         if kept.any():
+            source = self._log.source(next_states.shape[1])
             named: list[Any] = [
                 fields["states"],
                 fields["actions"],
@@ -342,4 +350,4 @@ class _Stitcher:
             named += [fields.get("episodes"), fields["numbers"]]
             if not kept.all():
                 named = [None if field is None else field[kept] for field in named]
-            yield named[-1], Transitions._trusted(*named[:-1], self._log.action_labels)
+            yield named[-1], Transitions._trusted(*named[:-1], self._log.action_labels, source)

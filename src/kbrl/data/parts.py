@@ -10,7 +10,9 @@ from __future__ import annotations
 import glob
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
+from operator import add
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +24,7 @@ from kbrl.data.cells import Labels, Numbers
 from kbrl.data.columns import Columns, resolve
 from kbrl.data.episodes import CHUNK_ROWS, EpisodeMemory, Mapped, Scan, light_kinds, scan
 from kbrl.data.faults import LogError
+from kbrl.data.naming import UNNAMED, Source
 from kbrl.data.readers import Table, batch_length, find_files, open_table
 from kbrl.data.rows import ends
 from kbrl.data.transitions import Transitions
@@ -67,6 +70,7 @@ class Look:
     n_rows: int
     scan: Scan | None = None  # None where the part holds Transitions, or nothing
     labels: Array | None = None  # of the actions of Transitions
+    source: Source = UNNAMED  # of Transitions
     edges: tuple[Edge, ...] = ()  # of each table, where next states are in the next row
     row_groups: tuple[int, ...] = ()  # their numbers of rows, if the part can be cut between them
 
@@ -78,6 +82,7 @@ class Facts:
     action_labels: Array
     n_rows: int
     scan: Scan | None  # None where the parts are Transitions
+    source: Source = UNNAMED  # of Transitions: their variables are put into the order of these names
 
     def chunks(self, opened: Any) -> Iterator[Transitions]:
         """Yield the transitions of a part that was opened; a part alone may hold none."""
@@ -85,7 +90,7 @@ class Facts:
             for item in opened:
                 yield from self.chunks(item)
         elif isinstance(opened, Transitions):
-            yield from opened.with_actions(self.action_labels).chunks(CHUNK_ROWS)
+            yield from opened.in_order_of(self.source).with_actions(self.action_labels).chunks(CHUNK_ROWS)
         else:
             try:
                 yield from cast(Scan, self.scan).log(opened, self.action_labels.tolist()).chunks()
@@ -124,7 +129,8 @@ def look_at(opened: Any, columns: Columns | None, n_parts: int) -> Look:
     if (logs and columns is not None) or (tables and columns is None):
         raise TypeError("The parts of a log must all be Transitions or all be tables, but it has both.")
     if columns is None:
-        return Look(sum(map(len, logs)), labels=unite_labels([log.action_labels for log in logs]) if logs else None)
+        labels = unite_labels([log.action_labels for log in logs]) if logs else None
+        return Look(sum(map(len, logs)), labels=labels, source=reduce(add, [log.source for log in logs], UNNAMED))
     if not tables:
         return Look(0)
     scans = [scan(table, columns) for table in tables]
@@ -149,7 +155,8 @@ def agree(looks: Sequence[Look], names: Sequence[str], actions: Sequence[Any] | 
         whole.tell()
         return Facts(whole.labels(actions), n_rows, whole)
     labels = unite_labels([look.labels for look in looks if look.labels is not None])
-    return Facts(labels if actions is None else np.array(actions), n_rows, None)
+    source = reduce(add, [look.source for look in looks])
+    return Facts(labels if actions is None else np.array(actions), n_rows, None, source)
 
 
 def cut(parts: Sequence[Part], looks: Sequence[Look]) -> tuple[list[Part], list[int]]:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
@@ -38,6 +38,7 @@ class Contents(NamedTuple):
 
     facts: dict[str, Any]
     arrays: dict[str, Array]
+    version: int  # of the format
 
 
 def write_sealed(
@@ -63,10 +64,14 @@ def write_sealed(
         file.write(_bytes(arrays[name]))
 
 
-def read_sealed(path: str | os.PathLike[str], format_name: str, version: int) -> Contents:
-    """Read the file if it is whole, unchanged, and of this format and version; else raise a ValueError."""
+def read_sealed(path: str | os.PathLike[str], format_name: str, version: int, *, oldest: int | None = None) -> Contents:
+    """Read the file if it is whole, unchanged, and of this format and version, or of one since the ``oldest``.
+
+    Else raise a ValueError.
+    """
+    versions = range(version if oldest is None else oldest, version + 1)
     with open(path, "rb") as file:
-        _check_start(file.read(_HEAD_BYTES), Path(path), format_name, version)
+        found_version = _check_start(file.read(_HEAD_BYTES), Path(path), format_name, versions)
         file.seek(0)
         raw = file.read()
     header_end = 8 + int.from_bytes(raw[:8], "little")
@@ -79,7 +84,7 @@ def read_sealed(path: str | os.PathLike[str], format_name: str, version: int) ->
         facts = {k: json.loads(v) for k, v in metadata.items() if k not in ("format", "format_version", "sha256")}
     except (SafetensorError, ValueError, RecursionError) as error:
         refuse(path, f"its contents cannot be parsed ({error})")
-    return Contents(facts, arrays)
+    return Contents(facts, arrays, found_version)
 
 
 def refuse(path: str | os.PathLike[str], fault: str, way_out: str | None = None) -> NoReturn:
@@ -88,20 +93,23 @@ def refuse(path: str | os.PathLike[str], fault: str, way_out: str | None = None)
     raise ValueError(f"{os.fspath(path)} cannot be loaded: {fault}. {way_out}")
 
 
-def _check_start(head: bytes, path: Path, format_name: str, version: int) -> None:
+def _check_start(head: bytes, path: Path, format_name: str, versions: Sequence[int]) -> int:
+    """Return the version of the format."""
     start = _START.match(head, 8)
     if start is None:
         refuse(path, f"it does not start as a {format_name} does; it is another kind of file, or damaged")
     found, found_version = start["format"].decode("utf-8", "replace"), int(start["version"])
     if found != format_name:
         refuse(path, f"it should be a {format_name}, but it says that it is {found!r}")
-    if found_version != version:
+    if found_version not in versions:
         way_out = (
             "Install the kbrl that wrote it, or a later one."
-            if found_version > version
+            if found_version > max(versions)
             else "Load and save it with the kbrl that wrote it, or make it anew."
         )
-        refuse(path, f"its format version is {found_version}, and this kbrl reads version {version}", way_out)
+        known = f"version{'s' if len(versions) > 1 else ''} {' and '.join(map(str, versions))}"
+        refuse(path, f"its format version is {found_version}, and this kbrl reads {known}", way_out)
+    return found_version
 
 
 def _check_seal(raw: bytes, path: str | os.PathLike[str]) -> None:

@@ -9,7 +9,9 @@ Actions may carry any labels.  Inside, they are indices into ``action_labels``; 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from kbrl.checks import (
     whole,
 )
 from kbrl.data.action_labels import as_labels, find_label, index_labels, positions, unite_labels
+from kbrl.data.naming import UNNAMED, Source, frame_names, rows_by_name
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -33,7 +36,8 @@ class Transitions:
     """Sample transitions, one array a field.
 
     ``action_labels`` lists the possible actions where not all of them occur in the data, or where their order
-    matters; by default it is the sorted labels that occur.
+    matters; by default it is the sorted labels that occur.  ``state_names`` names the state variables; those of a frame
+    of states are taken from it.
     """
 
     states: Floats  # (n, n_dims)
@@ -43,6 +47,7 @@ class Transitions:
     terminals: Booleans  # (n,): the episode really ended here; a time limit is no end
     episodes: Array | None  # (n,) identifiers, or None
     action_labels: Array  # (n_actions,)
+    source: Source  # the names of the variables, and what else is known of the log
 
     def __init__(
         self,
@@ -54,9 +59,12 @@ class Transitions:
         episodes: Any = None,
         *,
         action_labels: Sequence[Any] | Array | None = None,
+        state_names: Sequence[str] | None = None,
     ) -> None:
-        states = as_rows(states, "states")
-        next_states = as_rows(next_states, "next_states", n_dims=states.shape[1])
+        source = _source(state_names, states, (actions, rewards, terminals, episodes), next_states)
+        states = as_rows(states if frame_names(states) is None else rows_by_name(states, source), "states")
+        next_states = as_rows(_like(next_states, source), "next_states", n_dims=states.shape[1])
+        _check_state_names(source, states.shape[1])
         actions = as_labels(actions, "actions")
         rewards = one_entry_a_row(as_floats(rewards, "rewards"), "rewards")
         terminals = np.zeros(len(states), dtype=bool) if terminals is None else _as_flags(terminals)
@@ -68,7 +76,8 @@ class Transitions:
         check_lengths(lengths)
         check_finite(rewards, "rewards")
         labels, indices = index_labels(actions, action_labels)
-        self._set(states.copy(), indices, rewards.copy(), next_states.copy(), terminals.copy(), episodes, labels)
+        fields = (states.copy(), indices, rewards.copy(), next_states.copy(), terminals.copy(), episodes, labels)
+        self._set(*fields, source)
 
     def _set(
         self,
@@ -79,7 +88,9 @@ class Transitions:
         terminals: Booleans,
         episodes: Array | None,
         action_labels: Array,
+        source: Source = UNNAMED,
     ) -> None:
+        object.__setattr__(self, "source", source)
         fields: dict[str, Array | None] = {
             "states": states,
             "action_indices": action_indices,
@@ -104,6 +115,11 @@ class Transitions:
     def actions(self) -> Array:
         """The labels of the actions taken, (n,)."""
         return self.action_labels[self.action_indices]
+
+    @property
+    def state_names(self) -> tuple[str, ...] | None:
+        """The names of the state variables, if they have any."""
+        return self.source.state_names
 
     @property
     def n_dims(self) -> int:
@@ -134,7 +150,7 @@ class Transitions:
         picked = [None if f is None else f[rows] for f in self._row_fields()]
         if len(picked[0]) == 0:  # type: ignore[arg-type]
             raise ValueError(f"Transitions must have at least one row, but {rows!r} selects none of {len(self)}.")
-        return self._trusted(*picked, self.action_labels)
+        return self._trusted(*picked, self.action_labels, self.source)
 
     def __add__(self, other: Transitions) -> Transitions:
         return join([self, other])
@@ -169,7 +185,16 @@ class Transitions:
     def _replaced(self, **fields: Any) -> Transitions:
         """Return the same transitions with other arrays for some of the fields, which are known to be good."""
         names = ("states", "action_indices", "rewards", "next_states", "terminals", "episodes", "action_labels")
-        return self._trusted(*(fields.get(name, getattr(self, name)) for name in names))
+        return self._trusted(*(fields.get(name, getattr(self, name)) for name in (*names, "source")))
+
+    def in_order_of(self, source: Source) -> Transitions:
+        """Return the same transitions with the state variables in the order of a source; others are refused."""
+        places = source.places_in(self.source)
+        if places is None:
+            return self
+        states, next_states = (np.ascontiguousarray(rows[:, places]) for rows in (self.states, self.next_states))
+        named = replace(self.source, state_names=source.state_names)
+        return self._replaced(states=states, next_states=next_states, source=named)
 
     def _row_fields(self) -> tuple[Array | None, ...]:
         return (self.states, self.action_indices, self.rewards, self.next_states, self.terminals, self.episodes)
@@ -182,6 +207,8 @@ def join(logs: Iterable[Transitions]) -> Transitions:
         raise ValueError("join needs at least one log, but it got none.")
     if len({log.n_dims for log in logs}) > 1:
         raise ValueError(f"Logs to join must have the same state variables, but they have {[g.n_dims for g in logs]}.")
+    source = reduce(add, [log.source for log in logs])
+    logs = [log.in_order_of(source) for log in logs]
     labels = unite_labels([log.action_labels for log in logs])
     indices = [positions(labels, log.action_labels)[log.action_indices] for log in logs]
     has_episodes = all(log.episodes is not None for log in logs)
@@ -193,7 +220,33 @@ def join(logs: Iterable[Transitions]) -> Transitions:
         np.concatenate([log.terminals for log in logs]),
         np.concatenate([log.episodes for log in logs]) if has_episodes else None,
         labels,
+        source,
     )
+
+
+def _source(state_names: Any, states: Any, columns: Iterable[Any], next_states: Any) -> Source:
+    """Return the names that were given, or those of a frame; other columns may be Series that have names."""
+    given = frame_names(states) if state_names is None else tuple(state_names)
+    others = [column.name for column in columns if isinstance(getattr(column, "name", None), str)]
+    rest = [name for name in (*others, *(frame_names(next_states) or ())) if name not in (given or ())]
+    return Source(given, tuple(dict.fromkeys(rest)))
+
+
+def _like(next_states: Any, source: Source) -> Any:
+    """Return next states with their variables in the order of the states, where they have the same names."""
+    names = frame_names(next_states)
+    same = names is not None and source.state_names is not None and sorted(names) == sorted(source.state_names)
+    return rows_by_name(next_states, source) if same else next_states
+
+
+def _check_state_names(source: Source, n_dims: int) -> None:
+    names = source.state_names
+    if names is None:
+        return
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ValueError(f"state_names must be different words, but they are {list(names)!r}.")
+    if len(names) != n_dims:
+        raise ValueError(f"state_names must name {n_dims} state variables, but they are {list(names)!r}.")
 
 
 def _as_logs(logs: Any) -> list[Transitions]:

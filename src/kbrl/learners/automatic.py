@@ -119,10 +119,10 @@ def unlearnt(model: KBSF) -> KBSF:
 
 
 def learn_more(model: KBSF, log: Log, *, chunk_rows: int | None = None, phase: Phase | None = None) -> KBSF:
-    """Go on learning from a log, chunk by chunk, and solve the model."""
+    """Go on learning from a log, chunk by chunk, and solve the model; whether it was learnt before, nobody asks."""
     chunks = log.chunks(chunk_rows or _rows_at_a_time(model))
     for chunk in _told(chunks, (phase or _silent)("learning", log.n_rows)):
-        model.partial_fit(chunk)
+        model._learn_more(chunk)
     model.solution_  # noqa: B018
     return model
 

@@ -16,6 +16,7 @@ import numpy as np
 from kbrl.arrays import Array, Floats
 from kbrl.checks import as_generator, one_of, whole
 from kbrl.data.hashing import row_hashes
+from kbrl.data.naming import UNNAMED, row_by_name
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import Learner, as_log, clone, is_on_dask, number_of_jobs
 
@@ -79,7 +80,7 @@ class Committee(Learner):
 
     def act(self, state: Any) -> Any:
         """Return the label of the action that the committee prefers in one state, (n_dims,)."""
-        return self.predict([state])[0]
+        return self.predict([row_by_name(state, self._source)])[0]
 
     def votes(self, states: Any) -> Floats:
         """Return the fraction of the members that prefer each action, (n_states, n_actions)."""
@@ -126,6 +127,7 @@ class Committee(Learner):
     def _set(self, members: list[Any]) -> None:
         self.members_ = members
         self.scale_, self.action_labels_ = members[0].scale_, members[0].action_labels_
+        self._source = getattr(members[0], "_source", UNNAMED)
 
 
 def _votes(all_q: Floats) -> Floats:

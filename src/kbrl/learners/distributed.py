@@ -21,7 +21,9 @@ from kbrl.data.columns import Columns, resolve
 from kbrl.data.episodes import Mapped
 from kbrl.data.faults import LogError
 from kbrl.data.labels import label_array
+from kbrl.data.naming import UNNAMED, Source
 from kbrl.data.parts import Facts, Part, agree, cut, find_columns, light_columns, look_at, parts_of
+from kbrl.data.sketch import Sketch
 from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.cluster import find_client
 from kbrl.learners.kbsf import KBSF
@@ -77,11 +79,11 @@ class ClusterLog:
             raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state, nor is an end.")
         return found
 
-    def statistics(self, learners: Sequence[KBSF], *, step: Step | None = None) -> list[Statistics]:
-        """Return the statistics of all parts for learners whose representative states are chosen."""
+    def learnt(self, learners: Sequence[KBSF], *, step: Step | None = None) -> list[Learnt]:
+        """Return what all parts teach learners whose representative states are chosen."""
         plans = [(self.facts, _Plan.of(learner)) for learner in learners]
-        totals = self.work.sums(_learn, _added_statistics, plans, step)
-        return [total.on(learner._model.basis) for total, learner in zip(totals, learners)]
+        totals = self.work.sums(_learn, _added, plans, step)
+        return [replace(t, statistics=t.statistics.on(each._model.basis)) for t, each in zip(totals, learners)]
 
 
 def open_on_dask(
@@ -154,9 +156,10 @@ def fit_all_on_dask(
             survey = log.survey(max(map(sample_rows_for, learners)))
         for learner in learners:
             start_from(learner, survey)
-        for learner, statistics in zip(learners, log.statistics(learners, step=step)):
-            check_n_rows(int(statistics.counts.sum()), survey)
-            learner._take(statistics)
+        for learner, learnt in zip(learners, log.learnt(learners, step=step)):
+            check_n_rows(learnt.sketch.n_rows, survey)
+            learner._source = learnt.source
+            learner._take(learnt.statistics, learnt.sketch)
 
 
 def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
@@ -212,6 +215,20 @@ class _Plan:
         return cls(bare, learner._model.basis, learner.neighborhoods)
 
 
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What some parts of a log teach; it adds up."""
+
+    statistics: Statistics
+    sketch: Sketch
+    source: Source
+
+    def __add__(self, other: Learnt) -> Learnt:
+        """Return what both sets of parts teach."""
+        statistics: Statistics = self.statistics + other.statistics  # type: ignore[operator]
+        return Learnt(statistics, self.sketch + other.sketch, self.source + other.source)
+
+
 def _survey(opened: Any, facts: Facts, sample_rows: int, largest_hash: int) -> Survey | None:
     chunks = facts.chunks(opened)
     first = next(chunks, None)
@@ -225,14 +242,17 @@ def _added_surveys(surveys: list[Survey | None]) -> Survey | None:
     return reduce(add, found) if found else None
 
 
-def _learn(opened: Any, facts: Facts, plan: _Plan) -> Statistics:
-    statistics = new_statistics(plan.basis, plan.neighborhoods)
+def _learn(opened: Any, facts: Facts, plan: _Plan) -> Learnt:
+    statistics, sketch, sources = new_statistics(plan.basis, plan.neighborhoods), Sketch(), []
     for chunk in facts.chunks(opened):
-        statistics.accumulate(plan.learner._prepared(chunk))
-    return statistics
+        prepared = plan.learner._prepared(chunk)
+        statistics.accumulate(prepared)
+        sketch += Sketch.of(prepared, largest=sketch.largest)
+        sources.append(chunk.source)
+    return Learnt(statistics, sketch, reduce(add, sources, UNNAMED))
 
 
-def _added_statistics(parts: list[Statistics]) -> Statistics:
+def _added(parts: list[Learnt]) -> Learnt:
     for part in parts[1:]:
-        part.basis = parts[0].basis  # the same: all come from one plan
+        part.statistics.basis = parts[0].statistics.basis  # the same: all come from one plan
     return reduce(add, parts)

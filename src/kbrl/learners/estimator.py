@@ -15,6 +15,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats
 from kbrl.checks import NotFittedError, as_rows, whole
+from kbrl.data.naming import UNNAMED, Source, row_by_name, rows_by_name
 from kbrl.data.transitions import Transitions
 from kbrl.model.basis import scaled
 from kbrl.policy.q_functions import GreedyPolicy, check_some_action
@@ -23,10 +24,14 @@ L = TypeVar("L", bound="Learner")
 
 
 class Learner:
-    """A learner: ``get_params``, ``set_params``, and answers from what ``fit`` has learnt."""
+    """A learner: ``get_params``, ``set_params``, and answers from what ``fit`` has learnt.
+
+    States are arrays in the order of the data, or frames, which are read by the names that the data had.
+    """
 
     action_labels_: Array  # (n_actions,), in the order of the columns of q_values
     scale_: Floats  # (n_dims,), what each state variable is divided by
+    _source: Source = UNNAMED  # the names of the state variables, if the data had any
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -60,6 +65,13 @@ class Learner:
         return len(self.scale_)
 
     @property
+    def feature_names_in_(self) -> Array:
+        """The names of the state variables, (n_dims,), as scikit-learn has them; none where the data had none."""
+        if self._source.state_names is None:
+            raise AttributeError(f"This {type(self).__name__} knows no names of state variables: its data had none.")
+        return np.array(self._source.state_names, dtype=object)
+
+    @property
     def chooses_by(self) -> str:
         """The method of which ``predict`` chooses the best column: the values, unless a learner says otherwise."""
         return "q_values"
@@ -84,7 +96,7 @@ class Learner:
 
     def policy(self) -> GreedyPolicy:
         """Return the present greedy policy, which later learning does not change."""
-        return GreedyPolicy(self._q_function(), self.scale_, self.action_labels_)
+        return GreedyPolicy(self._q_function(), self.scale_, self.action_labels_, self._source)
 
     def _q_function(self) -> Callable[[Floats], Floats]:
         raise NotFittedError(f"{type(self).__name__} does not say how it values actions.")
@@ -96,7 +108,13 @@ class Learner:
 
     def _scaled(self, states: Any) -> Floats:
         self._check_fitted()
-        return scaled(as_rows(states, "states", n_dims=len(self.scale_)), self.scale_)
+        rows = as_rows(rows_by_name(states, self._source), "states", n_dims=len(self.scale_))
+        return scaled(rows, self.scale_)
+
+    def _as_row(self, state: Any) -> Floats:
+        """Return one state, (n_dims,), by name where it has names."""
+        self._check_fitted()
+        return as_rows([row_by_name(state, self._source)], "states", n_dims=len(self.scale_))[0]
 
 
 def clone(learner: L) -> L:

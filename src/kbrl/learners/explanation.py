@@ -106,6 +106,7 @@ def explain(
     with the number of transitions after each chunk of the log.
     """
     whole(n_cases, "n_cases")
+    state = model._as_row(state)
     row = model._scaled([state])[0]
     source = "log"
     if log is None and model._kept:

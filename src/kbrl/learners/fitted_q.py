@@ -92,7 +92,7 @@ class FittedQ(Learner):
                 next_values = np.max([part.at_next_states(a) for part in parts for a in part.actions], axis=0)
         models = {action: part.model for part in parts for action in part.actions}
         self._function = FittedFunction(inputs, [models.get(action) for action in range(log.n_actions)], self._n_jobs)
-        self.scale_, self.action_labels_ = scale, log.action_labels
+        self.scale_, self.action_labels_, self._source = scale, log.action_labels, log.source
         return self
 
     def _q_function(self) -> Callable[[Floats], Floats]:

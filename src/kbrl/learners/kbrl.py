@@ -82,6 +82,7 @@ class KBRL(Learner):
         self._samples = SampleQ(samples.samples, [worths[rows] for rows in by_action])
         self.scale_ = scale
         self.action_labels_ = log.action_labels
+        self._source = log.source
         return self
 
     def _q_function(self) -> Callable[[Floats], Floats]:

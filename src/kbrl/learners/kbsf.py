@@ -18,7 +18,9 @@ import numpy as np
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, as_generator, as_rows, in_unit_interval, one_of, positive, whole
+from kbrl.data.overlap import Overlap, is_same_by_no_chance, overlap
 from kbrl.data.scaling import state_scale
+from kbrl.data.sketch import Sketch
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.estimator import Learner, as_log, is_on_dask, number_of_jobs
 from kbrl.learners.reduced_model import ReducedModel
@@ -156,18 +158,47 @@ class KBSF(Learner):
 
         The model is solved when an answer is next asked for, starting from the last values.
         """
-        log = as_log(log)
+        before = self._model.sketch if hasattr(self, "_model") else None
+        self._learn_more(as_log(log))
+        self._say_if_again(before)
+        return self
+
+    def _learn_more(self, log: Transitions) -> None:
         with self._unharmed():
             if not hasattr(self, "_model"):
                 self._check_parameters()
                 self._start(log)
             self._add(log)
-        return self
+
+    def _say_if_again(self, before: Sketch | None) -> None:
+        """Warn where the transitions that came are just those that there were: all of them count twice now."""
+        after = self._model.sketch
+        if before is None or after is None or after.n_rows != 2 * before.n_rows:
+            return
+        if is_same_by_no_chance(before, replace(before, total=(after.total - before.total) % 2**64)):
+            warnings.warn(
+                f"These {before.n_rows:,} transitions are those that the model was fitted to: they count twice now. "
+                f"Learn only from further ones; fit(log) starts anew.",
+                KbrlWarning,
+                stacklevel=3,
+            )
 
     def __add__(self, other: KBSF) -> KBSF:
         """Return the model of the data of both; both must have the same representative states, scaling and kernels."""
         if not isinstance(other, KBSF):
             return NotImplemented
+        result = self._merged(other)
+        found = self._overlap(other._model.sketch)
+        if found is not None and found.is_counted_twice:
+            warnings.warn(
+                f"Of the transitions of the second model, {found}: they count twice in the sum. Add models of "
+                f"different transitions.",
+                KbrlWarning,
+                stacklevel=2,
+            )
+        return result
+
+    def _merged(self, other: KBSF) -> KBSF:
         for learner in (self, other):
             learner._check_fitted()
         self._check_same_settings(other)
@@ -176,7 +207,20 @@ class KBSF(Learner):
                 f"Models add up only if they know the same actions in the same order, but these know "
                 f"{self.action_labels_.tolist()} and {other.action_labels_.tolist()}."
             )
-        return self._with(self._model.merged(other._model), self._kept + other._kept)
+        self._source.places_in(other._source)  # refuses other variables
+        if self._source.state_names and other._source.state_names not in (None, self._source.state_names):
+            raise ValueError(
+                f"Models add up only if their state variables are in the same order, but these have "
+                f"{list(self._source.state_names)} and {list(other._source.state_names)}."
+            )
+        result = self._with(self._model.merged(other._model), self._kept + other._kept)
+        result._source = self._source + other._source
+        return result
+
+    def _overlap(self, further: Sketch | None) -> Overlap | None:
+        """Compare what was learnt with a sketch of further transitions; None where one of the two is not known."""
+        learnt = self._fitted.sketch
+        return None if learnt is None or further is None else overlap(learnt, further)
 
     def _check_same_settings(self, other: KBSF) -> None:
         names = ("discount", "terminals", "neighborhoods", "q_function")
@@ -187,7 +231,10 @@ class KBSF(Learner):
             raise ValueError(f"Models add up only if they were fitted alike, but these differ in: {listing}.")
 
     def forget(self, log: Transitions) -> KBSF:
-        """Take transitions away that were learnt from before; needs dense sums (sample_neighbors=None)."""
+        """Take transitions away that were learnt from before; needs dense sums (sample_neighbors=None).
+
+        Rows that were certainly never learnt are refused: of up to 1024 different ones each is known, of more a sample.
+        """
         self._check_fitted()
         if self._kept:
             raise ValueError("A model that keeps its samples (q_function='samples') cannot forget some of them.")
@@ -315,7 +362,7 @@ class KBSF(Learner):
             reason = "hard aggregation does not approximate KBRL"
         elif basis.sample_kernel.neighbors is not None and self._used["neighborhoods"] == "per_chunk":
             reason = "its neighbours were counted in each chunk (neighborhoods='per_chunk'), KBRL's in all data"
-        elif self._model._has_changed:
+        elif self._model.has_changed:
             reason = "its representative states came or went while it learnt, so that its sums are of several bases"
         elif self.left_out_:
             reason = f"it leaves out the actions {list(self.left_out_)} (min_cases={self._model.min_cases}), KBRL none"
@@ -390,16 +437,11 @@ class KBSF(Learner):
         self._growth_distance()
 
     def _growth_distance(self) -> float | None:
-        """Return how far a state must be from all representative states to become one, in scaled units."""
-        if self.grow_distance is None and self.grow_below is None:
-            return None
-        if np.ndim(self.rep_width):
-            raise ValueError("A model with one width a representative state cannot grow: new ones have no width.")
-        if self.grow_below is None:
-            return positive(self.grow_distance, "grow_distance")
-        if self.grow_distance is not None:
-            raise ValueError("Growth takes grow_distance or grow_below, but not both.")
-        return Kernel(self.rep_width, self.profile).reach(self.grow_below)
+        return _growth_distance(self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the parameters that KBSF itself has, whatever a learner derived from it adds or leaves out."""
+        return {name: getattr(self, name) for name in KBSF._parameter_names()}
 
     def _start(self, log: Transitions, scale: Floats | None = None) -> None:
         """Freeze scaling, actions and first representative states by the first transitions; forget what was learnt.
@@ -425,13 +467,14 @@ class KBSF(Learner):
         self._model = ReducedModel(basis, self.neighborhoods, discount, **planning)
         self.scale_ = scale
         self.action_labels_ = log.action_labels
+        self._source = log.source
         self._kept = []
-        self._freeze_settings()
+        self._freeze_settings(self._settings())
 
-    def _freeze_settings(self) -> None:
+    def _freeze_settings(self, settings: dict[str, Any]) -> None:
         """Remember the parameters of this fit: those that are set later count from the next one on."""
-        self._used = {name: getattr(self, name) for name in KBSF._parameter_names()}
-        self._growth = self._growth_distance()
+        self._used = settings
+        self._growth = _growth_distance(settings)
 
     def _say_if_rare(self) -> None:
         """Warn where the values of some actions rest on a few cases, unless ``min_cases`` says what to do with them."""
@@ -466,6 +509,8 @@ class KBSF(Learner):
         return choose(points, self.reps, n_reps, rng, cover_distance=self.cover_distance, norm=check_norm(self.norm))
 
     def _add(self, log: Transitions) -> None:
+        if self._model.n_samples == 0 and self._source.state_names is None:  # the sample it started from had no names
+            self._source = as_log(log).source
         log = self._prepared(log)
         growth = {"grow_distance": self._growth, "max_reps": self._used["max_reps"]}
         self._model.add(log, **growth, n_jobs=number_of_jobs(self.n_jobs))
@@ -478,15 +523,16 @@ class KBSF(Learner):
         log = as_log(log)
         if log.n_dims != len(self.scale_):
             raise ValueError(f"Transitions must have {len(self.scale_)} state variables, but they have {log.n_dims}.")
+        log = log.in_order_of(self._source)
         check_range(log.states, self.scale_)
         check_range(log.next_states, self.scale_)
         log = log.with_actions(self.action_labels_)
         ends = self._used["terminals"] == "absorb"
         return log if ends else log._replaced(terminals=np.zeros(len(log), dtype=bool))
 
-    def _take(self, statistics: Statistics) -> None:
+    def _take(self, statistics: Statistics, sketch: Sketch | None) -> None:
         """Have learnt, all at once, what the statistics say, and solve the model."""
-        self._model = self._model._with(statistics)
+        self._model = self._model.with_sums(statistics, sketch)
         self._forget_answers()
         self._model.solution  # noqa: B018
 
@@ -498,7 +544,7 @@ class KBSF(Learner):
     def _with(self, model: ReducedModel, kept: list[Transitions]) -> KBSF:
         result = type(self)(**self.get_params())
         result._model, result._kept = model, kept
-        result.scale_, result.action_labels_ = self.scale_, self.action_labels_
+        result.scale_, result.action_labels_, result._source = self.scale_, self.action_labels_, self._source
         result._used, result._growth = self._used, self._growth
         result._forget_answers()
         return result
@@ -515,6 +561,20 @@ class KBSF(Learner):
         except BaseException:
             self.__dict__ = before
             raise
+
+
+def _growth_distance(settings: dict[str, Any]) -> float | None:
+    """Return how far a state must be from all representative states to become one, in scaled units."""
+    distance, below, width = settings["grow_distance"], settings["grow_below"], settings["rep_width"]
+    if distance is None and below is None:
+        return None
+    if np.ndim(width):
+        raise ValueError("A model with one width a representative state cannot grow: new ones have no width.")
+    if below is None:
+        return positive(distance, "grow_distance")
+    if distance is not None:
+        raise ValueError("Growth takes grow_distance or grow_below, but not both.")
+    return Kernel(width, settings["profile"]).reach(below)
 
 
 def _chunks(log: Any) -> Iterator[Any]:

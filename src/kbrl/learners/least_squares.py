@@ -17,6 +17,7 @@ from scipy import linalg, sparse
 from scipy.sparse.linalg import lgmres, lsmr
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.data.naming import Source
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import as_log
 from kbrl.model.basis import Samples, for_each_action, scaled
@@ -58,6 +59,7 @@ class FeatureData:
     features: Features
     scale: Floats  # (n_dims,)
     action_labels: Array
+    source: Source  # the names of the state variables
     absorb: bool  # whether ends are ends
     n_jobs: int
     n_features: int
@@ -88,7 +90,7 @@ class FeatureData:
         for chunk in self.chunks:
             if as_log(chunk).n_dims != n_dims:
                 raise ValueError(f"Transitions must have {n_dims} state variables, but they have {chunk.n_dims}.")
-            yield from chunk.with_actions(self.action_labels).chunks(_PART_ROWS)
+            yield from chunk.in_order_of(self.source).with_actions(self.action_labels).chunks(_PART_ROWS)
 
     def _samples(self, part: Transitions, rows: Integers) -> Samples:
         states, next_states = scaled(part.states[rows], self.scale), scaled(part.next_states[rows], self.scale)

@@ -104,7 +104,7 @@ class LSPI(Learner):
                 weights = equations.solve(successor_sums(data, LinearQ(data.features, before, equations.tried)), before)
                 converged = bool(np.abs(weights - before).max() <= self.tolerance * np.abs(weights).max())
                 n_iterations += 1
-        self.scale_, self.action_labels_ = data.scale, data.action_labels
+        self.scale_, self.action_labels_, self._source = data.scale, data.action_labels, data.source
         self._features, self._tried = data.features, equations.tried
         self.weights_, self.n_iterations_, self.converged_ = weights, n_iterations, converged
         return self
@@ -132,6 +132,7 @@ class LSPI(Learner):
             features,
             scale,
             first.action_labels,
+            first.source,
             absorb=self.terminals == "absorb",
             n_jobs=number_of_jobs(self.n_jobs),
             n_features=few.shape[1],

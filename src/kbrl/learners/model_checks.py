@@ -16,6 +16,7 @@ from scipy import sparse
 from kbrl.arrays import Array, Booleans
 from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
 from kbrl.data.sealed import Contents
+from kbrl.data.sketch import LARGEST_HASH, LISTED
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.reduced_model import often_taken
 from kbrl.model.statistics import NEIGHBORHOODS
@@ -28,7 +29,11 @@ _FACTS: dict[str, Any] = {
     "learner": (str,),
     "columns": (list, dict, type(None)),
     "action_labels": {"dtype": (str,), "values": (list,)},
+    "names": {"state": (list, type(None)), "others": (list,)},
     "settings": (dict,),
+    "fit_settings": (dict,),
+    "history": {"has_changed": (bool, type(None))},
+    "sketch": (dict, type(None)),
     "basis": {
         "sample_width": _NUMBER,
         "rep_width": (*_NUMBER, type(None)),
@@ -49,6 +54,8 @@ _FACTS: dict[str, Any] = {
     "counts": (list,),
     "solution": {"iterations": (int,), "residual": _NUMBER, "converged": (bool,)},
 }
+_SKETCH = {"n_rows": (int,), "total": (str,), "largest": (str,)}
+_SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
 _LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
 # Rounding that is allowed in sums: where nearly all data were taken away again (forget), it is as large as this.
 _ROUNDING = 1e-6
@@ -57,16 +64,19 @@ _MAY_BE_INFINITE = {"q": -np.inf, "nearest": np.inf, "neighbors.distances": np.i
 
 def check_contents(contents: Contents) -> None:
     """Refuse contents that make no valid model."""
-    facts, arrays = contents
+    facts, arrays, _ = contents
     _check_fields(facts, _FACTS, "facts")
     _check_labels(facts["action_labels"], facts["counts"])
     _check_settings(facts["settings"], arrays)
+    _check_fit_settings(facts["fit_settings"], arrays)
     in_unit_interval(facts["planning"]["discount"], "discount")
     positive(facts["planning"]["tolerance"], "tolerance")
     if facts["planning"]["sweeps"] is not None:
         whole(facts["planning"]["sweeps"], "sweeps")
     _check_arrays(facts, arrays)
     _check_columns(facts["columns"], len(arrays["scale"]))
+    _check_state_names(facts["names"], len(arrays["scale"]))
+    _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
     _check_cells(arrays, facts["counts"])
     whole(facts["planning"]["min_cases"], "min_cases")
     spoken_of = _check_statistics(arrays, sum(facts["counts"]))
@@ -116,9 +126,48 @@ def _check_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> None:
     in_arrays = [name.removeprefix("settings.") for name in arrays if name.startswith("settings.")]
     _require(not set(in_arrays) & set(settings), "settings are given twice")
     _check_names([*settings, *in_arrays], KBSF._parameter_names(), "settings")
+    _check_plain(settings, "settings")
+
+
+def _check_fit_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Settings of the fit are only those that were changed after it."""
+    in_arrays = [name.removeprefix("fit_settings.") for name in arrays if name.startswith("fit_settings.")]
+    _require(not set(in_arrays) & set(settings), "fit_settings are given twice")
+    unknown = {*settings, *in_arrays} - set(KBSF._parameter_names())
+    _require(not unknown, f"fit_settings have unknown fields: {', '.join(sorted(unknown))}")
+    _check_plain(settings, "fit_settings")
+
+
+def _check_plain(settings: dict[str, Any], what: str) -> None:
     plain = (bool, int, float, str, type(None))
     wrong = [name for name, value in settings.items() if type(value) not in plain]
-    _require(not wrong, f"settings are not plain values: {', '.join(wrong)}")
+    _require(not wrong, f"{what} are not plain values: {', '.join(wrong)}")
+
+
+def _check_state_names(names: dict[str, Any], n_dims: int) -> None:
+    state = names["state"]
+    listed = [*(state or ()), *names["others"]]
+    _require(all(isinstance(name, str) for name in listed), "names must be strings")
+    _require(len(set(listed)) == len(listed), "names must differ from each other")
+    _require(state is None or len(state) == n_dims, f"names must be those of {n_dims} state variables")
+
+
+def _check_sketch(facts: Any, arrays: dict[str, Array], n_rows: int) -> None:
+    if facts is None:
+        return
+    _check_fields(facts, _SKETCH, "sketch")
+    for name in ("total", "largest"):
+        _require(_SIXTEEN_DIGITS.fullmatch(facts[name]), f"sketch: {name} must be 16 hexadecimal digits")
+    _require(facts["n_rows"] == n_rows, "sketch: it is of another number of transitions")
+    hashes, counts = arrays["sketch.hashes"].view(np.uint64), arrays["sketch.counts"]
+    largest, total = int(facts["largest"], 16), int(facts["total"], 16)
+    in_order = len(hashes) <= LISTED and (hashes[1:] > hashes[:-1]).all() and (hashes <= np.uint64(largest)).all()
+    _require(in_order, "sketch.hashes must rise up to the largest, and be no more than 1024")
+    n_listed = sum(counts.tolist())
+    _require((counts > 0).all() and n_listed <= n_rows, "sketch.counts do not fit the number of transitions")
+    if largest == LARGEST_HASH:  # all rows are listed
+        is_sum = sum(h * n for h, n in zip(hashes.tolist(), counts.tolist())) % 2**64 == total
+        _require(n_listed == n_rows and is_sum, "sketch: the list and the total disagree")
 
 
 def _check_columns(columns: Any, n_dims: int) -> None:
@@ -158,6 +207,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
             shapes["transition_sum"] = ("f", (*pairs, n_reps))
     if "cases" in arrays or "farthest" in arrays:
         shapes |= {"cases": ("i", pairs), "farthest": ("f", pairs)}
+    if facts["sketch"] is not None:
+        shapes |= {"sketch.hashes": ("i", (None,)), "sketch.counts": ("i", (None,))}
     if "samples.states" in arrays:
         n = len(arrays["samples.states"])
         shapes |= {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}
@@ -182,7 +233,7 @@ def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
     _require(basis["neighborhoods"] in NEIGHBORHOODS, f"neighborhoods must be one of {NEIGHBORHOODS}")
     _require(basis["sample_neighbors"] is None or basis["sample_neighbors"] > 0, "sample_neighbors must be above 0")
     shapes = _shapes(facts, arrays)
-    given = [name for name in arrays if name.startswith("settings.")]
+    given = [name for name in arrays if name.startswith(("settings.", "fit_settings."))]
     _check_names(arrays, [*shapes, *given], "arrays")
     for name, array in arrays.items():
         kind, shape = shapes.get(name, ("f", (None,) * array.ndim))
@@ -194,6 +245,9 @@ def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
             _require(finite.all(), f"{name} holds numbers that are not finite")
     _require((arrays["scale"] > 0).all(), "scale must be above 0")
     _require(np.abs(arrays["reps"]).max() <= LARGEST_COORDINATE, "reps are too large")
+    if facts["sketch"] is not None:
+        same = arrays["sketch.hashes"].shape == arrays["sketch.counts"].shape
+        _require(same, "sketch.hashes and sketch.counts differ in length")
     _require((arrays["growth"] >= 0).all(), "growth must not be below 0")
 
 

@@ -20,10 +20,13 @@ from kbrl import __version__
 from kbrl.arrays import Array, Floats
 from kbrl.checks import KbrlWarning, as_floats
 from kbrl.data.files import written_beside
+from kbrl.data.naming import Source
 from kbrl.data.sealed import Contents, read_sealed, refuse, write_sealed
+from kbrl.data.sketch import Sketch
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.model_checks import check_contents
+from kbrl.learners.older_formats import names_as_facts, names_of_columns, upgraded
 from kbrl.learners.reduced_model import ReducedModel
 from kbrl.model.basis import Basis
 from kbrl.model.cells import Cells
@@ -32,7 +35,7 @@ from kbrl.model.neighborhoods import Neighborhoods
 from kbrl.model.statistics import KernelSums, Statistics
 from kbrl.planning import Solution
 
-FORMAT, VERSION = "kbrl model", 1
+FORMAT, VERSION, OLDEST = "kbrl model", 2, 1
 Columns = Sequence[str] | Mapping[str, Any]
 
 _CELLS = ("cases", "farthest")  # absent where cases were not counted, as by files without them
@@ -77,10 +80,10 @@ def load_model(path: str | os.PathLike[str]) -> KBSF:
 
 def read_model(path: str | os.PathLike[str]) -> SavedModel:
     """Return the model of a file and what else the file says."""
-    contents = read_sealed(path, FORMAT, VERSION)
-    _with_later_facts(contents.facts)
+    contents = read_sealed(path, FORMAT, VERSION, oldest=OLDEST)
     try:
-        _fill_in_defaults(contents.facts)
+        contents = upgraded(contents)
+        _with_infinity(contents.facts)
         check_contents(contents)
         model = _model(contents)
     except (ValueError, TypeError, OverflowError) as error:
@@ -88,25 +91,25 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
     return SavedModel(model, contents.facts["columns"], contents.facts["library_version"])
 
 
-def _fill_in_defaults(facts: dict[str, Any]) -> None:
-    """Files that do not say how often an action must have been taken are of models that took any number."""
-    for name, default in (("settings", None), ("planning", 1)):
-        if isinstance(facts.get(name), dict):
-            facts[name].setdefault("min_cases", default)
-
-
 def _contents(model: KBSF, columns: Columns | None) -> Contents:
     solution, reduced = model.solution_, model._fitted  # an error if it is not fitted
-    settings, given_arrays = _settings(model)
+    settings, given_arrays = _parted(model.get_params(), "settings")
+    basis = _basis_facts(reduced)
+    fit_settings, fit_arrays = _of_the_fit(model, settings, given_arrays)
+    columns = _columns_as_facts(columns)
     facts = {
         "library_version": __version__,
         "learner": "KBSF",
-        "columns": _columns_as_facts(columns),
+        "columns": columns,
+        "names": names_as_facts(_named(model, columns)),
         "action_labels": _labels_as_facts(model.action_labels_),
         "settings": settings,
-        "basis": _basis_facts(reduced),
+        "fit_settings": fit_settings,
+        "basis": basis,
         "planning": _plain_values(reduced, ("discount", "solver", "tolerance", "sweeps", "min_cases")),
         "counts": reduced.statistics.counts.tolist(),
+        "history": {"has_changed": reduced.has_changed},
+        "sketch": _sketch_facts(reduced.sketch),
         "solution": {
             "iterations": int(solution.iterations),
             "residual": float(solution.residual),
@@ -119,9 +122,10 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
         arrays["rep_widths"] = np.asarray(reduced.basis.rep_kernel.width)
     if reduced.statistics.cells.is_known:
         arrays |= {name: getattr(reduced.statistics.cells, name) for name in _CELLS}
-    arrays |= given_arrays | _statistics_arrays(reduced.statistics) | _samples_arrays(model._kept)
+    arrays |= given_arrays | fit_arrays | _statistics_arrays(reduced.statistics) | _samples_arrays(model._kept)
+    arrays |= _sketch_arrays(reduced.sketch)
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
-    return Contents(facts, arrays | integers)
+    return Contents(facts, arrays | integers, VERSION)
 
 
 def _columns_as_facts(columns: Columns | None) -> Any:
@@ -132,16 +136,25 @@ def _columns_as_facts(columns: Columns | None) -> Any:
     return list(columns)
 
 
-def _settings(model: KBSF) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Part the parameters into plain values and arrays; refuse what cannot be stored."""
+def _named(model: KBSF, columns: Any) -> Source:
+    """Return the names that a model has, or else those of the columns, which must not contradict them."""
+    given = names_of_columns(columns, model.n_features_in_)
+    if columns is not None:
+        given.places_in(model._source)  # refuses other variables
+    return model._source if model._source.state_names else given
+
+
+def _parted(params: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Part parameters into plain values and arrays; refuse what cannot be stored."""
     plain: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
-    for name, value in model.get_params().items():
+    for name, value in params.items():
         value = value.item() if isinstance(value, np.generic) else value
         if name == "random_state" and isinstance(value, np.random.Generator):
-            message = "A random generator is not stored in a model file; the loaded model has random_state=None."
-            warnings.warn(message, KbrlWarning, stacklevel=4)
             plain[name] = None
+            if prefix == "settings":
+                message = "A random generator is not stored in a model file; the loaded model has random_state=None."
+                warnings.warn(message, KbrlWarning, stacklevel=4)
         elif callable(value):
             raise ValueError(
                 f"A model file holds no functions, but {name} is {value!r}. Use one of the named profiles "
@@ -150,8 +163,29 @@ def _settings(model: KBSF) -> tuple[dict[str, Any], dict[str, Array]]:
         elif value is None or isinstance(value, (bool, int, float, str)):
             plain[name] = _finite_fact(value)
         else:
-            arrays[f"settings.{name}"] = as_floats(value, name)
+            arrays[f"{prefix}.{name}"] = as_floats(value, name)
     return plain, arrays
+
+
+def _of_the_fit(
+    model: KBSF, settings: dict[str, Any], given: dict[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return those parameters of the fit that were changed after it: learning goes on with them."""
+    plain, arrays = _parted(model._used, "fit_settings")
+    changed = {name: value for name, value in plain.items() if name not in settings or settings[name] != value}
+    now = {name.replace("settings.", "fit_settings.", 1): array for name, array in given.items()}
+    return changed, {k: a for k, a in arrays.items() if k not in now or not np.array_equal(now[k], a)}
+
+
+def _sketch_facts(sketch: Sketch | None) -> dict[str, Any] | None:
+    """The numbers beyond 2^53 as digits: not all readers of JSON keep them."""
+    if sketch is None:
+        return None
+    return {"n_rows": sketch.n_rows, "total": f"{sketch.total:016x}", "largest": f"{sketch.largest:016x}"}
+
+
+def _sketch_arrays(sketch: Sketch | None) -> dict[str, Array]:
+    return {} if sketch is None else {"sketch.hashes": sketch.hashes.view(np.int64), "sketch.counts": sketch.counts}
 
 
 def _basis_facts(reduced: ReducedModel) -> dict[str, Any]:
@@ -176,15 +210,11 @@ def _finite_fact(value: Any) -> Any:
     return "inf" if isinstance(value, float) and value == np.inf else value
 
 
-def _with_later_facts(facts: dict[str, Any]) -> None:
-    """Add what older files lack: distances were Euclidean, and models solved to the end."""
-    for part in ("settings", "planning"):
-        if isinstance(facts.get(part), dict):
-            facts[part].setdefault("sweeps", None)
-    for part in ("settings", "basis"):
-        if isinstance(facts.get(part), dict):
-            norm = facts[part].get("norm", 2.0)
-            facts[part]["norm"] = np.inf if norm == "inf" else norm
+def _with_infinity(facts: dict[str, Any]) -> None:
+    """Read the word for infinity back: only a norm can be infinite."""
+    for part in ("settings", "fit_settings", "basis"):
+        if isinstance(facts.get(part), dict) and facts[part].get("norm") == "inf":
+            facts[part]["norm"] = np.inf
 
 
 def _plain_values(source: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -230,23 +260,33 @@ def _samples_arrays(kept: list[Transitions]) -> dict[str, Array]:
 
 def _model(contents: Contents) -> KBSF:
     """Make the model of contents that have been checked."""
-    facts, arrays = contents
-    given = {name.removeprefix("settings."): arrays[name] for name in arrays if name.startswith("settings.")}
-    settings: dict[str, Any] = facts["settings"] | given
+    facts, arrays, _ = contents
+    settings = _whole_settings(contents, "settings")
     model = KBSF(**settings)
     model._check_parameters()
+    fit_settings = settings | _whole_settings(contents, "fit_settings")
+    KBSF(**fit_settings)._check_parameters()
     model._model = _reduced_model(facts, arrays)
     model.scale_ = model._model.basis.scale
     model.action_labels_ = np.array(facts["action_labels"]["values"], dtype=facts["action_labels"]["dtype"])
     model.action_labels_.flags.writeable = False
+    names = facts["names"]
+    model._source = Source(None if names["state"] is None else tuple(names["state"]), tuple(names["others"]))
     model._kept = []
     if "samples.states" in arrays:
         fields = {name: arrays[f"samples.{name}"] for name in _SAMPLES}
         fields["action_indices"] = fields["action_indices"].astype(np.intp)
         model._kept = [Transitions._trusted(*fields.values(), None, model.action_labels_)]
-    model._freeze_settings()
+    model._freeze_settings(fit_settings)
     model._forget_answers()
     return model
+
+
+def _whole_settings(contents: Contents, prefix: str) -> dict[str, Any]:
+    start = f"{prefix}."
+    given = {k.removeprefix(start): array for k, array in contents.arrays.items() if k.startswith(start)}
+    settings: dict[str, Any] = contents.facts[prefix] | given
+    return settings
 
 
 def _reduced_model(facts: dict[str, Any], arrays: dict[str, Array]) -> ReducedModel:
@@ -264,11 +304,20 @@ def _reduced_model(facts: dict[str, Any], arrays: dict[str, Array]) -> ReducedMo
     reduced.statistics.counts = np.array(facts["counts"], dtype=np.intp)
     _fill(reduced.statistics, arrays)
     _fill_cells(reduced.statistics.cells, arrays)
+    reduced.has_changed = facts["history"]["has_changed"]
+    reduced.sketch = _sketch(facts["sketch"], arrays)
     reduced._sizes = [(n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()]
     policy = arrays["policy"].astype(np.intp)
     reduced._solution = Solution(arrays["values"], arrays["q"], policy, **facts["solution"])
     reduced._start = arrays["values"]
     return reduced
+
+
+def _sketch(facts: dict[str, Any] | None, arrays: dict[str, Array]) -> Sketch | None:
+    if facts is None:
+        return None
+    total, largest = int(facts["total"], 16), int(facts["largest"], 16)
+    return Sketch(facts["n_rows"], total, arrays["sketch.hashes"].view(np.uint64), arrays["sketch.counts"], largest)
 
 
 def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:

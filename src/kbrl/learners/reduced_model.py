@@ -15,6 +15,7 @@ import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
+from kbrl.data.sketch import LARGEST_HASH, Sketch
 from kbrl.data.transitions import Transitions
 from kbrl.model.basis import Basis, scaled
 from kbrl.model.finite_mdp import FiniteMDP
@@ -49,7 +50,8 @@ class ReducedModel:
         self._mdp: FiniteMDP | None = None
         self._solution: Solution | None = None
         self._start: Floats | None = None  # values to go on from
-        self._has_changed = False  # representative states came or went after data had come
+        self.sketch: Sketch | None = Sketch()  # of what was learnt from; None: not known
+        self.has_changed: bool | None = False  # representative states came or went after data had come; None: not known
 
     @property
     def n_samples(self) -> int:
@@ -99,11 +101,13 @@ class ReducedModel:
         if grow_distance is not None:
             basis = _grown(basis, log.next_states, grow_distance, max_reps)
         statistics = self.statistics.on(basis).accumulate(log, n_jobs=n_jobs)
+        sketch = None if self.sketch is None else self.sketch + Sketch.of(log, largest=self.sketch.largest)
         if basis is not self.basis and self._start is not None:
             nearest = self.basis.rep_weights.nearest(basis.reps[self.basis.n_reps :])
             self._start = np.concatenate([self._start, self._start[nearest]])
-        self._has_changed |= basis is not self.basis and self.n_samples > 0
-        self.basis, self.statistics = basis, statistics
+        if basis is not self.basis and self.n_samples > 0:
+            self.has_changed = True
+        self.basis, self.statistics, self.sketch = basis, statistics, sketch
         self._sizes.append((self.n_samples, basis.n_reps))
         self._forget_answers()
 
@@ -119,7 +123,7 @@ class ReducedModel:
         kernel = self.basis.rep_kernel
         if np.ndim(kernel.width):
             kernel = replace(kernel, width=np.asarray(kernel.width)[kept])
-        self._has_changed = True
+        self.has_changed = True
         self.basis = replace(self.basis, reps=self.basis.reps[kept], rep_kernel=kernel)
         self.statistics = self.statistics.without(self.basis, kept)
         self._start = before[kept]
@@ -129,26 +133,53 @@ class ReducedModel:
 
     def merged(self, other: ReducedModel) -> ReducedModel:
         """Return the model of the data of both."""
-        return self._with(self.statistics + other.statistics)  # type: ignore[operator]
+        is_known = self.sketch is not None and other.sketch is not None
+        sketch = self.sketch + other.sketch if is_known else None  # type: ignore[operator]
+        result = self.with_sums(self.statistics + other.statistics, sketch)  # type: ignore[operator]
+        result.has_changed = _either(self.has_changed, other.has_changed)
+        return result
 
     def without(self, log: Transitions) -> ReducedModel:
         """Return the model of the data without these transitions, which were added before."""
-        if self._has_changed:
+        if self.has_changed is None:
+            raise ValueError(
+                "This model comes from a file of format 1, which does not say whether representative states came or "
+                "went while it learnt; if so, it cannot forget. Fit it again with this version, without these rows."
+            )
+        if self.has_changed:
             raise ValueError(
                 "A model whose representative states came or went while it learnt cannot forget: what a transition "
                 "added depends on the states there were at the time. Fit again without it."
             )
+        sketch = self._sketch_without(log)
         taken = new_statistics(self.basis, self._neighborhoods).accumulate(log)
-        return self._with(self.statistics - taken)  # type: ignore[operator]
+        return self.with_sums(self.statistics - taken, sketch)  # type: ignore[operator]
+
+    def _sketch_without(self, log: Transitions) -> Sketch | None:
+        """Return the sketch without these transitions; those that were certainly never learnt are refused."""
+        if self.sketch is None:
+            return None
+        taken = Sketch.of(log, largest=self.sketch.largest)
+        n_unknown = self.sketch.never_learnt(taken)
+        if n_unknown:
+            known = "at least " if self.sketch.largest < LARGEST_HASH else ""
+            raise ValueError(
+                f"Only transitions that were learnt can be forgotten, but {known}{n_unknown:,} of these {len(log):,} "
+                f"were never learnt, or not so often. Nothing is forgotten. Pass the rows as they were learnt: with "
+                f"the same numbers, action labels and episodes."
+            )
+        return self.sketch - taken
 
     def unlearnt(self) -> ReducedModel:
         """Return a model of no data with the same basis and settings."""
         settings = {name: getattr(self, name) for name in ("solver", "tolerance", "sweeps", "min_cases")}
         return ReducedModel(self.basis, self._neighborhoods, self.discount, **settings)
 
-    def _with(self, statistics: Statistics) -> ReducedModel:
+    def with_sums(self, statistics: Statistics, sketch: Sketch | None) -> ReducedModel:
+        """Return the same model of other data."""
         result = self.unlearnt()
-        result.statistics, result._start, result._has_changed = statistics, self._start, self._has_changed
+        result.statistics, result.sketch = statistics, sketch
+        result._start, result.has_changed = self._start, self.has_changed
         result._sizes = [(result.n_samples, result.basis.n_reps)]
         return result
 
@@ -160,6 +191,13 @@ def often_taken(counts: Any, min_cases: int) -> Booleans:
     """Say which actions were taken at least so many times, (n_actions,); where none was, all of them count."""
     often: Booleans = np.asarray(counts) >= min_cases
     return often if often.any() else np.ones_like(often)
+
+
+def _either(one: bool | None, other: bool | None) -> bool | None:
+    """Return whether one of two is true, None where that is not known."""
+    if one or other:
+        return True
+    return None if one is None or other is None else False
 
 
 def say_if_not_converged(solution: Solution) -> None:

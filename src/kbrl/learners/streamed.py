@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kbrl.data.episodes import CHUNK_ROWS, Log
+from kbrl.data.naming import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import as_log
@@ -41,7 +42,8 @@ def fit_log(
                 step(len(chunk))
         check_n_rows(learner.n_samples_, survey)
         if learner._growth is None:
-            learner._take(learner.statistics_)  # the curve m(n) has one point, however the log was cut
+            # The curve m(n) has one point, however the log was cut.
+            learner._take(learner.statistics_, learner._model.sketch)
         learner.solution_  # noqa: B018
     return learner
 
@@ -70,7 +72,15 @@ def chunks_of(log: Rereadable) -> Iterator[Transitions]:
             f"A log is read twice here, so it must be an opened log or a list of Transitions, but it is "
             f"{type(log).__name__}. Use open_log(path), or fit(chunks), which chooses by the first chunk alone."
         )
-    return map(as_log, log)
+    return _in_one_order(log)
+
+
+def _in_one_order(chunks: Iterable[Any]) -> Iterator[Transitions]:
+    """Yield chunks with the state variables in the order of the first one, by their names."""
+    source: Source | None = None
+    for chunk in map(as_log, chunks):
+        source = chunk.source if source is None else source
+        yield chunk.in_order_of(source)
 
 
 def check_n_rows(n_rows: int, survey: Survey) -> None:

@@ -93,7 +93,7 @@ def bound_factorization(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_reward
     transition_errors = np.stack([_row_norms(difference) for difference in differences])
     reward_errors = np.abs(rewards - (to_reps @ rep_rewards[actions].T).T)
     terms = _Terms(reward_errors, transition_errors, stochasticity(to_reps), rewards, rep_rewards[actions], ends)
-    return _combine(terms, mdp.discount)
+    return _combine(terms, mdp.discount, extra=0.0 if ends else _leak_error(mdp))
 
 
 def bound_factorization_by_iterates(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_rewards: Any) -> float:
@@ -157,7 +157,7 @@ def bound_mdps(first: FiniteMDP, second: FiniteMDP) -> Bound:
     if _range(own, ends=ends) < _range(other, ends=ends):
         own, other = other, own
     terms = _Terms(reward_errors, transition_errors, 0.0, own, other, ends)
-    return _combine(terms, discount, of_q=True)
+    return _combine(terms, discount, of_q=True, extra=0.0 if ends else _leak_error(first, second))
 
 
 def bound_kbsf(
@@ -367,6 +367,14 @@ def _largest_where(to_reps: Any, values: Floats) -> Floats:
 def _ends(mdp: FiniteMDP) -> bool:
     """Whether an episode can end: with a step, or by reaching a state that offers no action."""
     return bool(mdp.end_probabilities.max() > LEAK or not mdp.available.any(axis=0).all())
+
+
+def _leak_error(*mdps: FiniteMDP) -> float:
+    """Return what rows that are taken to sum to one, but lack a little, can change in any value."""
+    leak = max(float(mdp.end_probabilities.max()) for mdp in mdps)
+    largest = max(float(np.abs(mdp.rewards[mdp.available]).max()) for mdp in mdps)
+    horizon = 1 / (1 - mdps[0].discount)
+    return mdps[0].discount * max(0.0, leak) * largest * horizon**2
 
 
 def _row_norms(difference: Any) -> Floats:

@@ -123,7 +123,7 @@ class KernelSums:
         negative = any((block + noise[:, None] < 0).any() for block, noise in zip(self.transition_sum, self.noise))
         if any_nearer or negative or (self.weight < -self.noise).any():
             raise ValueError(
-                "Only transitions that were learnt from can be forgotten, but some of these were not: their kernel "
+                "Only transitions that were learnt can be forgotten, but some of these were not: their kernel "
                 "values are not in the sums. Forget rows of the log that the model was fitted to, unchanged."
             )
         remains = np.broadcast_to((self.counts > 0)[:, None], self.weight.shape)

@@ -16,6 +16,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import LARGEST_COORDINATE, as_rows
+from kbrl.data.naming import UNNAMED, Source, row_by_name, rows_by_name
 from kbrl.model import compiled
 from kbrl.model.basis import scaled
 from kbrl.model.kernels import Kernel, KernelAt, blocks
@@ -138,8 +139,14 @@ def check_some_action(q: Floats) -> None:
 class GreedyPolicy:
     """The best action by a Q function of scaled states; for one state faster, if the Q function has a decider."""
 
-    def __init__(self, q: Callable[[Floats], Floats], scale: Floats, action_labels: Array) -> None:
-        self.q, self.scale, self.action_labels = q, scale, action_labels
+    def __init__(
+        self,
+        q: Callable[[Floats], Floats],
+        scale: Floats,
+        action_labels: Array,
+        source: Source = UNNAMED,
+    ) -> None:
+        self.q, self.scale, self.action_labels, self.source = q, scale, action_labels, source
 
     @cached_property
     def _decide(self) -> Callable[[Floats], int]:
@@ -158,6 +165,7 @@ class GreedyPolicy:
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""
+        state = row_by_name(state, self.source)
         row = np.asarray(state, dtype=np.float64)
         if row.shape == self.scale.shape:
             row = row / self.scale
@@ -166,7 +174,7 @@ class GreedyPolicy:
         return self.action_labels[self._decide(self._scaled([state])[0])]  # says what is wrong
 
     def _scaled(self, states: Any) -> Floats:
-        return scaled(as_rows(states, "states", n_dims=len(self.scale)), self.scale)
+        return scaled(as_rows(rows_by_name(states, self.source), "states", n_dims=len(self.scale)), self.scale)
 
 
 def _in_blocks(compute: Callable[[slice], Floats], n_rows: int, n_columns: int) -> Floats:

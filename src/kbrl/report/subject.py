@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kbrl.arrays import Integers
-from kbrl.data.columns import carried_over
+from kbrl.data.columns import Columns, carried_over
 from kbrl.data.episodes import CHUNK_ROWS, Log, open_log
 from kbrl.data.faults import LogError
 from kbrl.data.readers import open_table
@@ -48,7 +48,7 @@ class Subject:
                     f"The model knows {len(self.variables)} state variables, but the log has {chunk.n_dims}. "
                     f"Name the columns of the state that the model was learnt from, in the same order."
                 )
-            yield rows, chunk.with_actions(self.model.action_labels_)
+            yield rows, chunk.in_order_of(self.model._source).with_actions(self.model.action_labels_)
 
 
 def open_subject(model: Any, log: Any, columns: Mapping[str, Any] | Sequence[str] | None = None) -> Subject:
@@ -65,7 +65,11 @@ def open_subject(model: Any, log: Any, columns: Mapping[str, Any] | Sequence[str
     if not isinstance(log, (Log, Transitions)):
         log_names = _file_names(log)
         log = _opened_log(log, carried_over(stored, given, open_table(log).names), labels)
-    variables = _variables(log, stored | given, fitted.n_features_in_)
+    names = fitted._source.state_names
+    if isinstance(log, Log) and "state" in given:  # these are the model's variables, whatever they are called here
+        log = replace(log, state_names=names)
+    in_order = {"state": names} if names else {}
+    variables = _variables(log, in_order | stored | given, fitted.n_features_in_)
     return Subject(fitted, log, variables, model_name, saved.library_version or None, log_names)
 
 
@@ -118,11 +122,10 @@ def _file_names(log: Any) -> tuple[str, ...]:
 
 def _variables(log: Log | Transitions, named: dict[str, Any], n_dims: int) -> tuple[str, ...]:
     """Return a name for each state variable: those of the columns, or state_1, state_2 and so on."""
+    state = named.get("state", ())
+    names = tuple(state.split(",")) if isinstance(state, str) else tuple(state)
     if isinstance(log, Log):
-        names = log.columns.labels
-    else:
-        state = named.get("state", ())
-        names = tuple(state.split(",")) if isinstance(state, str) else tuple(state)
+        names = Columns(names, "", "").labels if len(names) == n_dims else log.columns.labels
     if len(names) == n_dims:
         return tuple(name.strip() for name in names)
     if len(names) == 1:  # a column of lists

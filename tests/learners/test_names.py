@@ -1,0 +1,207 @@
+"""Names of state variables: frames are read by them, so that the order of columns does not matter."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from kbrl import (
+    KBRL,
+    KBSF,
+    LSPI,
+    Committee,
+    FittedQ,
+    Transitions,
+    coverage,
+    explain,
+    fit_log,
+    join,
+    load_log,
+    open_log,
+    read_log,
+)
+from kbrl.learners.model_file import load_model, save_model
+
+pd = pytest.importorskip("pandas")
+
+RNG = np.random.default_rng(0)
+N = 200
+STATES = pd.DataFrame({"age": RNG.normal(60, 10, N), "sofa": RNG.normal(8, 3, N)})
+NEXT = pd.DataFrame({"age": STATES["age"] + 1, "sofa": STATES["sofa"] + RNG.normal(size=N)})
+DOSES = pd.Series(np.where(RNG.random(N) < 0.5, "none", "low"), name="dose")
+LOG = Transitions(STATES, DOSES, -STATES["sofa"] * (DOSES == "low") + STATES["age"] / 10, NEXT)
+SETTINGS = {"n_reps": 15, "sample_width": 0.5, "rep_width": 0.5, "random_state": 0}
+LEARNERS = [
+    KBSF(**SETTINGS),
+    KBSF(**SETTINGS, q_function="samples"),
+    KBRL(0.5),
+    LSPI(10, width=0.5, random_state=0),
+    pytest.param(FittedQ(5, 5, random_state=0), marks=pytest.mark.skipif(not find_spec("sklearn"), reason="no trees")),
+    Committee(KBSF(**SETTINGS), n_members=3, random_state=0),
+    Committee(KBSF(**SETTINGS), n_members=3, vote="mean", random_state=0),
+]
+ASKED = STATES[:20]
+TURNED = ASKED[["sofa", "age"]]
+
+
+def as_frames(frame):
+    yield frame
+    yield {name: frame[name].to_numpy() for name in frame}
+    for library in ("polars", "pyarrow"):
+        module = pytest.importorskip(library)
+        yield module.DataFrame(dict(frame)) if library == "polars" else module.table(dict(frame))
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=repr)
+def test_columns_in_another_order_give_the_same_answers(learner):
+    learner.fit(LOG)
+    expected = learner.q_values(ASKED.to_numpy())
+    assert learner.feature_names_in_.tolist() == ["age", "sofa"]
+    assert not np.array_equal(expected, learner.q_values(TURNED.to_numpy()))  # by position they are other states
+    for frame in as_frames(TURNED):
+        assert learner.q_values(frame).tolist() == expected.tolist()
+        assert learner.values(frame).tolist() == expected.max(axis=1).tolist()
+    policy = learner.policy()
+    assert policy(TURNED).tolist() == policy(ASKED.to_numpy()).tolist()
+    for place in range(5):
+        row = ASKED.to_numpy()[place]
+        state = TURNED.iloc[place]
+        assert policy.act(state) == policy.act(dict(state)) == policy.act(row)
+        if getattr(learner, "vote", "") != "majority":
+            assert learner.act(state) == learner.act(dict(state)) == learner.act(row)
+
+
+def test_coverage_and_explanations_read_by_name():
+    model = KBSF(**SETTINGS).fit(LOG)
+    assert coverage(model, TURNED).log_mass.tolist() == coverage(model, ASKED.to_numpy()).log_mass.tolist()
+    state = ASKED.iloc[3]
+    expected = explain(model, state.to_numpy(), log=LOG)
+    for given in (state[["sofa", "age"]], {"sofa": state["sofa"], "age": state["age"]}):
+        found = explain(model, given, log=LOG)
+        assert found.state == expected.state
+        assert [a.value for a in found.actions] == [a.value for a in expected.actions]
+
+
+def test_missing_and_unknown_names_are_listed():
+    model = KBSF(**SETTINGS).fit(LOG)
+    with pytest.raises(
+        ValueError, match=r"variables that the model was fitted to, 'age', 'sofa', but they lack 'sofa'\."
+    ):
+        model.predict(ASKED[["age"]])
+    with pytest.raises(ValueError, match=r"lack 'sofa' and have 'score', which the model does not know\. .*frame\[\["):
+        model.predict(ASKED.rename(columns={"sofa": "score"}))
+    with pytest.raises(ValueError, match="they have 'hospital', which the model does not know"):
+        model.predict(ASKED.assign(hospital=1))
+    with pytest.raises(ValueError, match="lack 'sofa'"):
+        model.act({"age": 60.0})
+    with pytest.raises(ValueError, match="'age' occur more than once"):
+        model.predict(pd.concat([ASKED, ASKED[["age"]]], axis=1))
+    with pytest.raises(TypeError, match=r"states\['sofa'\] must be real numbers, but row 0 holds '8'"):
+        model.predict(pd.DataFrame({"sofa": ["8"], "age": [60.0]}))
+
+
+def test_other_columns_of_the_log_are_ignored(tmp_path):
+    table = STATES.assign(dose=DOSES, hospital=3, score=-STATES["sofa"], next_age=NEXT["age"], next_sofa=NEXT["sofa"])
+    columns = {"state": ["age", "sofa"], "action": "dose", "reward": "score"}
+    model = KBSF(**SETTINGS).fit(load_log(table, columns=columns))
+    expected = model.q_values(ASKED.to_numpy())
+    assert model.q_values(table[:20][table.columns[::-1]]).tolist() == expected.tolist()
+    assert model.q_values(TURNED.assign(reward=1.0, next_observation_age=2.0)).tolist() == expected.tolist()
+    save_model(model, tmp_path / "m.kbrl")
+    assert load_model(tmp_path / "m.kbrl").q_values(table[:20][table.columns[::-1]]).tolist() == expected.tolist()
+    with pytest.raises(ValueError, match="have 'clinic'"):
+        load_model(tmp_path / "m.kbrl").predict(TURNED.assign(clinic=1))
+
+
+def test_what_has_no_names_is_read_by_position():
+    named, unnamed = KBSF(**SETTINGS).fit(LOG), KBSF(**SETTINGS).fit(LOG._replaced(source=type(LOG.source)()))
+    expected = named.q_values(ASKED.to_numpy()).tolist()
+    assert not hasattr(unnamed, "feature_names_in_")
+    for states in (ASKED.to_numpy(), ASKED.to_numpy().tolist(), pd.DataFrame(ASKED.to_numpy())):
+        assert named.q_values(states).tolist() == expected
+    assert unnamed.q_values(ASKED).tolist() == expected
+    assert unnamed.q_values(ASKED.rename(columns={"age": "a", "sofa": "b"})).tolist() == expected
+    with pytest.raises(ValueError, match="must have 2 columns"):
+        unnamed.predict(ASKED.assign(more=1))
+
+
+def test_names_come_from_files_frames_arguments_and_saved_columns(tmp_path):
+    table = STATES.assign(dose=DOSES, score=1.0, next_age=NEXT["age"], next_sofa=NEXT["sofa"])
+    table.to_csv(tmp_path / "log.csv", index=False)
+    columns = {"state": ["age", "sofa"], "action": "dose", "reward": "score"}
+    path = tmp_path / "log.csv"
+    for log in (
+        load_log(path, columns=columns),
+        next(read_log(path, columns=columns)),
+        load_log(table, columns=columns),
+    ):
+        assert log.state_names == ("age", "sofa")
+    streamed = fit_log(KBSF(**SETTINGS), open_log(path, columns=columns))
+    assert streamed.feature_names_in_.tolist() == ["age", "sofa"]
+    assert Transitions([[1.0, 2.0]], [0], [0.0], [[1.0, 2.0]], state_names=["x", "y"]).state_names == ("x", "y")
+    save_model(KBSF(**SETTINGS).fit(LOG._replaced(source=type(LOG.source)())), tmp_path / "m", columns=["age", "sofa"])
+    assert load_model(tmp_path / "m").feature_names_in_.tolist() == ["age", "sofa"]
+    with pytest.raises(ValueError, match="lack 'x', 'y' and have 'age', 'sofa'"):
+        save_model(streamed, tmp_path / "n", columns=["x", "y"])
+
+
+@pytest.mark.parametrize(
+    "names, rule", [(["x"], "must name 2 state variables"), (["x", "x"], "must be different words")]
+)
+def test_names_that_do_not_fit_are_refused(names, rule):
+    with pytest.raises(ValueError, match=rule):
+        Transitions([[1.0, 2.0]], [0], [0.0], [[1.0, 2.0]], state_names=names)
+
+
+def turned(log):
+    return Transitions(
+        pd.DataFrame(log.states[:, ::-1], columns=["sofa", "age"]), log.actions, log.rewards,
+        pd.DataFrame(log.next_states, columns=["age", "sofa"]),
+    )  # fmt: skip
+
+
+def test_next_states_follow_the_order_of_the_states():
+    assert turned(LOG).next_states.tolist() == LOG.next_states[:, ::-1].tolist()
+    assert turned(LOG).in_order_of(LOG.source).next_states.tolist() == LOG.next_states.tolist()
+
+
+@pytest.mark.parametrize(
+    "learner", [KBSF(**SETTINGS), Committee(KBSF(**SETTINGS), n_members=2, random_state=0)], ids=repr
+)
+def test_further_data_are_read_by_name_and_other_names_are_refused(learner):
+    expected = learner.fit(LOG[:150]).partial_fit(LOG[150:]).q_values(ASKED)
+    assert learner.fit(LOG[:150]).partial_fit(turned(LOG[150:])).q_values(ASKED).tolist() == expected.tolist()
+    other = Transitions(
+        LOG.states, LOG.actions, LOG.rewards, LOG.next_states, state_names=["age", "lactate"]
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"Transitions must have the variables .* lack 'sofa' and have 'lactate'"):
+        learner.partial_fit(other)
+    assert learner.q_values(ASKED).tolist() == expected.tolist()
+
+
+def test_chunks_and_joined_logs_are_read_by_name():
+    chunks = [LOG[:150], turned(LOG[150:])]
+    assert KBSF(**SETTINGS).fit(chunks).q_values(ASKED).tolist() == (
+        KBSF(**SETTINGS).fit([LOG[:150], LOG[150:]]).q_values(ASKED).tolist()
+    )
+    assert fit_log(KBSF(**SETTINGS), chunks).q_values(ASKED).tolist() == (
+        fit_log(KBSF(**SETTINGS), [LOG[:150], LOG[150:]]).q_values(ASKED).tolist()
+    )
+    assert join(chunks).states.tolist() == LOG.states.tolist()
+    lspi = LSPI(10, width=0.5, random_state=0)
+    assert lspi.fit(chunks).q_values(ASKED).tolist() == lspi.fit([LOG[:150], LOG[150:]]).q_values(ASKED).tolist()
+
+
+def test_names_with_and_without_the_prefix_of_a_dialect_are_the_same():
+    log = LOG._replaced(source=type(LOG.source)(("observation_age", "observation_sofa")))
+    model = KBSF(**SETTINGS).fit(log)
+    assert model.q_values(TURNED).tolist() == model.q_values(ASKED.to_numpy()).tolist()
+
+
+def test_models_of_other_variables_do_not_add_up():
+    one, other = (
+        KBSF(**SETTINGS).fit(LOG),
+        KBSF(**SETTINGS).fit(LOG._replaced(source=type(LOG.source)(("age", "lactate")))),
+    )
+    with pytest.raises(ValueError, match="lack 'sofa' and have 'lactate'"):
+        one + other

@@ -32,6 +32,7 @@ from benchmarks.measure import (
 )
 from kbrl import Kernel, Transitions
 from kbrl.arrays import Floats
+from kbrl.data.scaling import Coordinates
 from kbrl.model.basis import Basis
 from kbrl.model.statistics import KernelSums
 
@@ -137,7 +138,7 @@ def with_kbrl(problem: Problem) -> Build:
     """Prepare the log and the basis; building the model is what counts."""
     n, d = problem.states.shape
     log = Transitions(problem.states, np.zeros(n, dtype=int), problem.rewards, problem.next_states)
-    basis = Basis(problem.reps, np.ones(d), Kernel(WIDTH), Kernel(WIDTH), n_actions=1)
+    basis = Basis(problem.reps, Coordinates.plain(d), Kernel(WIDTH), Kernel(WIDTH), n_actions=1)
 
     def build() -> Model:
         mdp = KernelSums(basis).accumulate(log, n_jobs=1).to_mdp(0.99)

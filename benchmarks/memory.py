@@ -75,11 +75,12 @@ def _in_a_process_of_its_own(n: int, m: int, d: int) -> dict[str, float]:
 
 def _measure(n: int, m: int, d: int) -> dict[str, float]:
     from kbrl import Kernel
+    from kbrl.data.scaling import Coordinates
     from kbrl.model.basis import Basis
     from kbrl.model.statistics import KernelSums
 
     log = _log(n, d)
-    basis = Basis(log.next_states[:m].copy(), np.ones(d), Kernel(0.3), Kernel(0.3), N_ACTIONS)
+    basis = Basis(log.next_states[:m].copy(), Coordinates.plain(d), Kernel(0.3), Kernel(0.3), N_ACTIONS)
     KernelSums(basis).accumulate(log[:N_ACTIONS], n_jobs=1).to_mdp(0.99)  # loads the compiled loops
     fields = (log.states, log.next_states, log.rewards, log.action_indices, log.terminals)
     reset_peak_memory()

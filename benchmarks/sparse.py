@@ -28,6 +28,7 @@ from benchmarks.measure import (
 )
 from kbrl import Kernel, Transitions
 from kbrl.arrays import Floats
+from kbrl.data.scaling import Coordinates
 from kbrl.model.basis import Basis
 from kbrl.model.neighborhoods import Neighborhoods
 
@@ -63,7 +64,7 @@ def run(quick: bool, tick: Tick) -> Iterator[Report]:
         )
         return
     log, reps = _random_problem(n, m, d)
-    basis = Basis(reps, np.ones(d), Kernel(WIDTH, neighbors=NEIGHBORS), Kernel(WIDTH, neighbors=NEIGHBORS), 1)
+    basis = Basis(reps, Coordinates.plain(d), Kernel(WIDTH, neighbors=NEIGHBORS), Kernel(WIDTH, neighbors=NEIGHBORS), 1)
     ours, theirs = Stages(tick, {}), Stages(tick, {})
     neighborhoods = ours.take("kbrl: search", lambda: Neighborhoods(basis).accumulate(log, n_jobs=1))
     mdp = ours.take("kbrl: to_mdp", lambda: neighborhoods.to_mdp(0.99))

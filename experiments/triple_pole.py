@@ -248,8 +248,8 @@ def _new_kbsf(reading: Reading, seed: int, n_jobs: int | None = None) -> KBSF:
 
 def _policy(learner: KBSF, reading: Reading) -> GreedyPolicy:
     """Solve the model and return the policy that is greedy in it."""
-    at = Kernel(TAU_BAR, neighbors=reading.acting).at(learner.reps_ / learner.scale_)
-    return GreedyPolicy(RepQ(at, learner.rep_q_), learner.scale_, learner.action_labels_)
+    at = Kernel(TAU_BAR, neighbors=reading.acting).at(learner.coordinates_.of(learner.reps_))
+    return GreedyPolicy(RepQ(at, learner.rep_q_), learner.coordinates_, learner.action_labels_)
 
 
 def _judged(task: PoleBalancing, policy: Callable[[Floats], Array], size: Size) -> dict[str, float]:

@@ -77,7 +77,7 @@ class IgnoresSetParams(Own):
 
 class AnswersBeforeFit(Own):
     def predict(self, states):
-        return super().predict(states) if hasattr(self, "scale_") else np.zeros(len(states))
+        return super().predict(states) if hasattr(self, "coordinates_") else np.zeros(len(states))
 
 
 class FitsInSilence(Own):
@@ -93,7 +93,7 @@ class KeepsItsFirstLog(Own):
 
 class ForgetsTooSoon(Own):
     def fit(self, log):
-        self.__dict__.pop("scale_", None)
+        self.__dict__.pop("coordinates_", None)
         return super().fit(log)
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import chisquare
 
 from kbrl import KBSF, NotFittedError
+from kbrl.data.scaling import Coordinates
 from kbrl.learners.committee import Committee
 from kbrl.learners.estimator import Learner
 from samples import random_log
@@ -40,7 +41,8 @@ class Stubborn(Learner):
 
     def __init__(self, action, n_actions):
         self.action, self.n_actions = action, n_actions
-        self.scale_, self.action_labels_ = np.array([1.0, 2.0]), np.arange(n_actions)
+        self.coordinates_ = Coordinates(np.zeros(2), np.array([1.0, 2.0]))
+        self.action_labels_ = np.arange(n_actions)
 
     def _q_function(self):
         return lambda states: np.tile(np.arange(self.n_actions) == self.action, (len(states), 1)).astype(float)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import naive
 from kbrl import KBSF, Kernel, Transitions
+from kbrl.data.scaling import Coordinates
 from kbrl.model.basis import Basis
 from kbrl.model.statistics import new_statistics
 from samples import WIDTHS, logs, random_log
@@ -24,7 +25,7 @@ def dense(mdp):
 def basis_of(log, n_reps, form, tau=0.3, tau_bar=0.2):
     reps = np.random.default_rng(7).random((9, log.n_dims))[:n_reps]
     kernels = Kernel(tau, neighbors=form[0]), Kernel(tau_bar, neighbors=form[1])
-    return Basis(reps, np.ones(log.n_dims), *kernels, log.n_actions)
+    return Basis(reps, Coordinates.plain(log.n_dims), *kernels, log.n_actions)
 
 
 @settings(max_examples=80, deadline=None)

@@ -124,7 +124,8 @@ def test_sweeps_after_fit_give_the_optimal_values_of_so_many_steps_and_go_on_fro
     np.testing.assert_allclose(model.rep_q_, naive.value_iteration(p, r, 0.9, 4), rtol=1e-12)
     assert not model.solution_.converged
     before = model.rep_values_
-    model.partial_fit(log)  # the same data again: the same model, and four more sweeps
+    with pytest.warns(KbrlWarning, match="they count twice now"):
+        model.partial_fit(log)  # the same data again: the same model, and four more sweeps
     np.testing.assert_allclose(model.rep_q_, naive.value_iteration(p, r, 0.9, 8), rtol=1e-9)
     assert np.abs(model.rep_values_ - before).max() > 1e-6
 

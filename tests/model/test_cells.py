@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbrl import KBSF, Kernel, Transitions
+from kbrl.data.scaling import Coordinates
 from kbrl.model.basis import Basis
 from kbrl.model.cells import fade
 from kbrl.model.statistics import new_statistics
@@ -25,7 +26,7 @@ FORMS = {
 
 def basis_of(reps, form, n_actions=2):
     sample_kernel, rep_kernel, _, hard = FORMS[form]
-    return Basis(reps, np.ones(reps.shape[1]), sample_kernel, rep_kernel, n_actions, hard)
+    return Basis(reps, Coordinates.plain(reps.shape[1]), sample_kernel, rep_kernel, n_actions, hard)
 
 
 def statistics_of(log, reps, form):

@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbrl import Kernel, Transitions
+from kbrl.data.scaling import Coordinates
 from kbrl.model.basis import Basis
 from kbrl.model.neighborhoods import _FIELDS, Neighborhoods
 from samples import random_log
 
 
 def make_basis(reps, n_actions, mu):
-    return Basis(reps, np.ones(reps.shape[1]), Kernel(1.0, neighbors=mu), Kernel(1.0, neighbors=2), n_actions)
+    return Basis(reps, Coordinates.plain(reps.shape[1]), Kernel(1.0, neighbors=mu), Kernel(1.0, neighbors=2), n_actions)
 
 
 def kept(statistics):

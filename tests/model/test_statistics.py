@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import naive
 from kbrl import Kernel, Transitions, join
+from kbrl.data.scaling import Coordinates
 from kbrl.model.basis import Basis
 from kbrl.model.statistics import KernelSums, new_statistics
 from samples import WIDTHS, as_lists, logs, random_log
@@ -20,7 +21,7 @@ def make_basis(
 ):
     reps = np.random.default_rng(seed).random((n_reps, log.n_dims))
     kernels = Kernel(tau, profile, mu, norm), Kernel(tau_bar, profile, mu_bar, norm)
-    return Basis(reps, np.ones(log.n_dims), *kernels, log.n_actions, hard)
+    return Basis(reps, Coordinates.plain(log.n_dims), *kernels, log.n_actions, hard)
 
 
 def model_of(log, basis, neighborhoods="exact"):
@@ -196,7 +197,7 @@ def test_the_order_of_the_rows_of_a_chunk_does_not_matter(log, mu, hard, seed):
 def test_samples_at_the_last_distance_of_a_chunk_share_the_places_that_are_left():
     # One representative state at 0; samples at 1 (reward 7) and three at 2 (rewards 1, 1 and 4); two places.
     log = Transitions([[2.0], [1.0], [2.0], [-2.0]], [0] * 4, [1.0, 7.0, 1.0, 4.0], [[0.0]] * 4)
-    basis = Basis(np.zeros((1, 1)), np.ones(1), Kernel(1.0, neighbors=2), Kernel(1.0), 1, False)
+    basis = Basis(np.zeros((1, 1)), Coordinates.plain(1), Kernel(1.0, neighbors=2), Kernel(1.0), 1, False)
     near, far = np.exp(-1.0), np.exp(-2.0)
     expected = (near * 7.0 + far * (1.0 + 1.0 + 4.0) / 3) / (near + far)
     np.testing.assert_allclose(model_of(log, basis, "per_chunk")[1], [[expected]], rtol=1e-12)
@@ -274,7 +275,7 @@ def test_among_samples_of_one_state_the_reward_does_not_decide_which_are_kept(re
     values = rng.choice([-1.0, 1.0], 1000) if rewards == "two values" else rng.normal(size=1000)
     one_state = np.zeros((1000, 1))
     log = Transitions(one_state, np.zeros(1000, dtype=int), values, one_state)
-    basis = Basis(np.zeros((1, 1)), np.ones(1), Kernel(0.1, neighbors=50), Kernel(0.1), 1)
+    basis = Basis(np.zeros((1, 1)), Coordinates.plain(1), Kernel(0.1, neighbors=50), Kernel(0.1), 1)
     kept = new_statistics(basis).accumulate(log).to_mdp(0.9).rewards[0, 0]
     if rewards == "two values":
         assert kept == pytest.approx(values.mean())
@@ -285,7 +286,7 @@ def test_among_samples_of_one_state_the_reward_does_not_decide_which_are_kept(re
 def test_the_last_places_are_shared_by_all_samples_at_that_distance():
     states = np.array([[0.0], [1.0], [-1.0], [1.0]])
     log = Transitions(states, np.zeros(4, dtype=int), [8.0, 1.0, 2.0, 1.0], states)
-    basis = Basis(np.zeros((1, 1)), np.ones(1), Kernel(1e9, neighbors=3), Kernel(1.0), 1)
+    basis = Basis(np.zeros((1, 1)), Coordinates.plain(1), Kernel(1e9, neighbors=3), Kernel(1.0), 1)
     # The nearest counts once, the three at distance 1, two of them the same, share the two places left.
     expected = (8 + 2 * (1 + 2 + 1) / 3) / 3
     assert new_statistics(basis).accumulate(log).to_mdp(0.9).rewards[0, 0] == pytest.approx(expected)

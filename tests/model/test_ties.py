@@ -61,7 +61,7 @@ def test_kbsf_kbrl_and_the_weights_of_samples_share_ties_as_the_slow_loop_does(l
     tried = [samples for samples in as_lists(log) if samples]
     p, r = map(np.array, naive.kbsf_model(tried, reps.tolist(), tau, 0.5, mu=mu))
     basis = make_basis(reps, log.n_actions, mu)
-    basis = type(basis)(reps, basis.scale, Kernel(tau, neighbors=mu), Kernel(0.5), log.n_actions)
+    basis = type(basis)(reps, basis.coordinates, Kernel(tau, neighbors=mu), Kernel(0.5), log.n_actions)
     mdp = Neighborhoods(basis).accumulate(log).to_mdp(0.9)
     taken = np.flatnonzero(np.bincount(log.action_indices, minlength=log.n_actions))
     np.testing.assert_allclose(mdp.probabilities[taken], p, atol=1e-12)

@@ -19,7 +19,7 @@ from kbrl.data.hashing import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
 from kbrl.model import compiled
-from kbrl.model.basis import Basis, scaled
+from kbrl.model.basis import Basis
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import blocks, distances_between, log_ratio
 from kbrl.model.neighborhoods import Neighborhoods
@@ -62,7 +62,7 @@ def weigher(model: KBSF, state: Floats) -> Weigh:
 def worths(model: KBSF, log: Transitions) -> Floats:
     """Return r + discount V(s') of transitions, (n,), with V as the model's values have it; V is 0 after an end."""
     basis, solution = model._fitted.basis, model.solution_
-    next_states = scaled(log.next_states, basis.scale)
+    next_states = basis.coordinates.of(log.next_states)
     if model._used["q_function"] == "samples":
         values = RepQ(basis.rep_weights, solution.q)(next_states).max(axis=1)
         return log.rewards + model._fitted.discount * np.where(log.terminals, 0.0, values)
@@ -86,7 +86,7 @@ def outcomes(model: KBSF, state: Floats, action: int) -> Outcomes | None:
     next_states, terminals, rewards = different[:, :-2], different[:, -2] > 0, different[:, -1]
     found = _worths(statistics.basis, rewards, next_states, terminals, model.rep_values_, model._fitted.discount)
     total = np.bincount(places.ravel(), weights=weights[kept], minlength=len(different))
-    return Outcomes(total.astype(np.float64), rewards, next_states * statistics.basis.scale, terminals, found)
+    return Outcomes(total.astype(np.float64), rewards, statistics.basis.coordinates.back(next_states), terminals, found)
 
 
 def _shares(model: KBSF, state: Floats) -> Floats:
@@ -107,7 +107,7 @@ def _worths(
 
 def _sample_weights(model: KBSF, state: Floats, log: Transitions) -> Floats:
     basis = model._fitted.basis
-    states, result = scaled(log.states, basis.scale), np.zeros(len(log))
+    states, result = basis.coordinates.of(log.states), np.zeros(len(log))
     for rows in log.by_action():
         if len(rows):
             weights = SampleWeights(basis.sample_kernel, states[rows]).weights(state[None])

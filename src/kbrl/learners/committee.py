@@ -106,7 +106,7 @@ class Committee(Learner):
         policies, vote = [member.policy() for member in self.members_], self.vote
 
         def q(scaled_states: Floats) -> Floats:
-            # One scale for all: it depends on the log and the learner's settings, which they share.
+            # One centre and scale for all: they depend on the log and the learner's settings, which all share.
             all_q = np.stack([policy.q(scaled_states) for policy in policies])
             return _mean_and_spread(all_q)[0] if vote == "mean" else _decided(_votes(all_q), scaled_states)
 
@@ -126,7 +126,7 @@ class Committee(Learner):
 
     def _set(self, members: list[Any]) -> None:
         self.members_ = members
-        self.scale_, self.action_labels_ = members[0].scale_, members[0].action_labels_
+        self.coordinates_, self.action_labels_ = members[0].coordinates_, members[0].action_labels_
         self._source = getattr(members[0], "_source", UNNAMED)
 
 

@@ -210,7 +210,7 @@ class _Plan:
     @classmethod
     def of(cls, learner: KBSF) -> _Plan:
         bare = KBSF()
-        bare.scale_, bare.action_labels_ = learner.scale_, learner.action_labels_
+        bare.coordinates_, bare.action_labels_ = learner.coordinates_, learner.action_labels_
         bare._used = {"terminals": learner.terminals}
         return cls(bare, learner._model.basis, learner.neighborhoods)
 

@@ -16,8 +16,8 @@ import numpy as np
 from kbrl.arrays import Array, Floats
 from kbrl.checks import NotFittedError, as_rows, whole
 from kbrl.data.naming import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions
-from kbrl.model.basis import scaled
 from kbrl.policy.q_functions import GreedyPolicy, check_some_action
 
 L = TypeVar("L", bound="Learner")
@@ -30,7 +30,7 @@ class Learner:
     """
 
     action_labels_: Array  # (n_actions,), in the order of the columns of q_values
-    scale_: Floats  # (n_dims,), what each state variable is divided by
+    coordinates_: Coordinates  # what is taken from each state variable, and what it is divided by
     _source: Source = UNNAMED  # the names of the state variables, if the data had any
 
     @classmethod
@@ -62,7 +62,13 @@ class Learner:
     def n_features_in_(self) -> int:
         """The number of state variables of the data."""
         self._check_fitted()
-        return len(self.scale_)
+        return self.coordinates_.n_dims
+
+    @property
+    def scale_(self) -> Floats:
+        """What each state variable is divided by, (n_dims,)."""
+        self._check_fitted()
+        return self.coordinates_.scale
 
     @property
     def feature_names_in_(self) -> Array:
@@ -96,25 +102,25 @@ class Learner:
 
     def policy(self) -> GreedyPolicy:
         """Return the present greedy policy, which later learning does not change."""
-        return GreedyPolicy(self._q_function(), self.scale_, self.action_labels_, self._source)
+        return GreedyPolicy(self._q_function(), self.coordinates_, self.action_labels_, self._source)
 
     def _q_function(self) -> Callable[[Floats], Floats]:
         raise NotFittedError(f"{type(self).__name__} does not say how it values actions.")
 
     def _check_fitted(self) -> None:
-        if not hasattr(self, "scale_"):
+        if not hasattr(self, "coordinates_"):
             name = type(self).__name__
             raise NotFittedError(f"This {name} has not learnt anything yet. Call fit with transitions first.")
 
     def _scaled(self, states: Any) -> Floats:
         self._check_fitted()
-        rows = as_rows(rows_by_name(states, self._source), "states", n_dims=len(self.scale_))
-        return scaled(rows, self.scale_)
+        rows = as_rows(rows_by_name(states, self._source), "states", n_dims=self.coordinates_.n_dims)
+        return self.coordinates_.of(rows)
 
     def _as_row(self, state: Any) -> Floats:
         """Return one state, (n_dims,), by name where it has names."""
         self._check_fitted()
-        return as_rows([row_by_name(state, self._source)], "states", n_dims=len(self.scale_))[0]
+        return as_rows([row_by_name(state, self._source)], "states", n_dims=self.coordinates_.n_dims)[0]
 
 
 def clone(learner: L) -> L:

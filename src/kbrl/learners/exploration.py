@@ -72,7 +72,7 @@ class Optimism:
         start = self._last.values if self._last is not None and len(self._last.values) == mdp.n_states else None
         self._last = solve(mdp, values=start)
         weights = learner.statistics_.basis.rep_weights
-        return GreedyPolicy(RepQ(weights, self._last.q), learner.scale_, learner.action_labels_, learner._source)
+        return GreedyPolicy(RepQ(weights, self._last.q), learner.coordinates_, learner.action_labels_, learner._source)
 
     def epsilon(self, n_seen: int) -> float:
         """Return 0: what is not known is tried because it looks good."""

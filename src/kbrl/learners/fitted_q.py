@@ -16,12 +16,11 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_generator, in_unit_interval, one_of, whole
-from kbrl.data.scaling import state_scale
+from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import Learner, as_log, number_of_jobs
 from kbrl.learners.forest import Forest, grow
 from kbrl.learners.kbsf import TERMINALS
-from kbrl.model.basis import scaled
 
 _FARTHEST = 1e30  # inputs of trees are clipped to it: they have single precision
 _GROWTH = 1e6  # by which a regressor may exceed the largest possible value before it is stopped
@@ -77,9 +76,9 @@ class FittedQ(Learner):
         """Learn from transitions, all of which are held in memory."""
         self._check_parameters()
         log = as_log(log)
-        scale = state_scale(log.states, self.scaling)
+        units = coordinates(log.states, self.scaling)
         goes_on = np.flatnonzero(~log.terminals) if self.terminals == "absorb" else np.arange(len(log))
-        inputs, parts = self._parts(log, scale, goes_on)
+        inputs, parts = self._parts(log, units, goes_on)
         next_values = np.zeros(len(goes_on))
         largest = float(np.abs(log.rewards).max() / (1.0 - self.discount))
         for iteration in range(1, self.n_iterations + 1):
@@ -92,7 +91,7 @@ class FittedQ(Learner):
                 next_values = np.max([part.at_next_states(a) for part in parts for a in part.actions], axis=0)
         models = {action: part.model for part in parts for action in part.actions}
         self._function = FittedFunction(inputs, [models.get(action) for action in range(log.n_actions)], self._n_jobs)
-        self.scale_, self.action_labels_, self._source = scale, log.action_labels, log.source
+        self.coordinates_, self.action_labels_, self._source = units, log.action_labels, log.source
         return self
 
     def _q_function(self) -> Callable[[Floats], Floats]:
@@ -103,9 +102,9 @@ class FittedQ(Learner):
     def _n_jobs(self) -> int:
         return number_of_jobs(self.n_jobs)
 
-    def _parts(self, log: Transitions, scale: Floats, goes_on: Integers) -> tuple[Inputs, list[_Part]]:
+    def _parts(self, log: Transitions, units: Coordinates, goes_on: Integers) -> tuple[Inputs, list[_Part]]:
         """Return how states become inputs, and the transitions in parts with a model each."""
-        states, next_states = scaled(log.states, scale), scaled(log.next_states, scale)[goes_on]
+        states, next_states = units.of(log.states), units.of(log.next_states)[goes_on]
         inputs = Inputs(
             centre=states.mean(axis=0) if self.regressor is None else None,
             n_flags=0 if self.per_action else log.n_actions,

@@ -14,12 +14,11 @@ from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import in_unit_interval, one_of, positive, whole
-from kbrl.data.scaling import state_scale
+from kbrl.data.scaling import coordinates
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import Learner, as_log
 from kbrl.learners.kbsf import TERMINALS
 from kbrl.learners.reduced_model import say_if_not_converged
-from kbrl.model.basis import scaled
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, blocks, check_norm, check_profile
 from kbrl.model.sample_weights import SampleWeights
@@ -69,8 +68,8 @@ class KBRL(Learner):
         self._check_parameters()
         log = as_log(log)
         kernel = Kernel(self.sample_width, self.profile, self.sample_neighbors, self.norm)
-        scale = state_scale(log.states, self.scaling)
-        states, next_states = scaled(log.states, scale), scaled(log.next_states, scale)
+        units = coordinates(log.states, self.scaling)
+        states, next_states = units.of(log.states), units.of(log.next_states)
         ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
         by_action = log.by_action()
         samples = SampleQ.of(kernel, states, log.rewards, by_action)
@@ -80,7 +79,7 @@ class KBRL(Learner):
         worths = log.rewards + self.discount * np.where(ends, 0.0, solution.values)
         self.mdp_, self.solution_ = mdp, solution
         self._samples = SampleQ(samples.samples, [worths[rows] for rows in by_action])
-        self.scale_ = scale
+        self.coordinates_ = units
         self.action_labels_ = log.action_labels
         self._source = log.source
         return self

@@ -18,13 +18,14 @@ import numpy as np
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, as_generator, as_rows, in_unit_interval, one_of, positive, whole
+from kbrl.data.moments import Moments
 from kbrl.data.overlap import Overlap, is_same_by_no_chance, overlap
-from kbrl.data.scaling import state_scale
+from kbrl.data.scaling import Coordinates, around_centre, scale_of, state_scale
 from kbrl.data.sketch import Sketch
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.estimator import Learner, as_log, is_on_dask, number_of_jobs
 from kbrl.learners.reduced_model import ReducedModel
-from kbrl.model.basis import Basis, check_range, scaled
+from kbrl.model.basis import Basis
 from kbrl.model.bounds import Bound, bound_kbsf, bound_online, kbsf_matrices
 from kbrl.model.cells import FEW_CASES
 from kbrl.model.finite_mdp import FiniteMDP
@@ -255,7 +256,7 @@ class KBSF(Learner):
     @property
     def reps_(self) -> Floats:
         """The representative states, (n_reps, n_dims), in the units of the data."""
-        return self._fitted.basis.reps * self.scale_
+        return self._fitted.basis.coordinates.back(self._model.basis.reps)
 
     @property
     def statistics_(self) -> Statistics:
@@ -352,7 +353,8 @@ class KBSF(Learner):
         basis = self._fitted.basis
         self._refuse_what_has_no_bound()
         log = self._prepared(log)
-        log = log._replaced(states=scaled(log.states, basis.scale), next_states=scaled(log.next_states, basis.scale))
+        units = basis.coordinates
+        log = log._replaced(states=units.of(log.states), next_states=units.of(log.next_states))
         self._check_is_model_of(log)
         return log, basis.reps, basis.sample_kernel, basis.rep_kernel, self._model.discount
 
@@ -409,9 +411,9 @@ class KBSF(Learner):
             )
         if self._samples is None:
             log, basis = join(self._kept), self._model.basis
-            values = RepQ(basis.rep_weights, self.rep_q_)(scaled(log.next_states, basis.scale)).max(axis=1)
+            values = RepQ(basis.rep_weights, self.rep_q_)(basis.coordinates.of(log.next_states)).max(axis=1)
             worths = log.rewards + self._model.discount * np.where(log.terminals, 0.0, values)
-            states = scaled(log.states, basis.scale)
+            states = basis.coordinates.of(log.states)
             rows = [found if kept else found[:0] for found, kept in zip(log.by_action(), self._model.often_taken)]
             self._samples = SampleQ.of(basis.sample_kernel, states, worths, rows)
         return self._samples
@@ -443,15 +445,15 @@ class KBSF(Learner):
         """Return the parameters that KBSF itself has, whatever a learner derived from it adds or leaves out."""
         return {name: getattr(self, name) for name in KBSF._parameter_names()}
 
-    def _start(self, log: Transitions, scale: Floats | None = None) -> None:
+    def _start(self, log: Transitions, moments: Moments | None = None) -> None:
         """Freeze scaling, actions and first representative states by the first transitions; forget what was learnt.
 
-        The scale is given where these are only a sample.
+        The moments of all states are given where these are only a sample.
         """
-        scale = state_scale(log.states, self.scaling) if scale is None else scale
+        units = self._coordinates(log, moments)
         basis = Basis(
-            reps=self._choose_reps(log, scale),
-            scale=scale,
+            reps=self._choose_reps(log, units),
+            coordinates=units,
             sample_kernel=Kernel(self.sample_width, self.profile, self.sample_neighbors, self.norm),
             rep_kernel=Kernel(self.rep_width, self.profile, self.rep_neighbors, self.norm),
             n_actions=log.n_actions,
@@ -465,7 +467,7 @@ class KBSF(Learner):
             "min_cases": self.min_cases or 1,
         }
         self._model = ReducedModel(basis, self.neighborhoods, discount, **planning)
-        self.scale_ = scale
+        self.coordinates_ = units
         self.action_labels_ = log.action_labels
         self._source = log.source
         self._kept = []
@@ -499,11 +501,22 @@ class KBSF(Learner):
             stacklevel=3,
         )
 
-    def _choose_reps(self, log: Transitions, scale: Floats) -> Floats:
+    def _coordinates(self, log: Transitions, moments: Moments | None = None) -> Coordinates:
+        """Return centre and scale of the states; the centre of given representative states is theirs.
+
+        So models with the same representative states and scale add up, whatever their data.
+        """
+        scale = state_scale(log.states, self.scaling) if moments is None else scale_of(moments, self.scaling)
         if not isinstance(self.reps, str):
             given = as_rows(self.reps, "reps", n_dims=log.n_dims)
-            return scaled(distinct_rows(given, "reps"), scale)
-        points = scaled(log.next_states, scale)
+            return around_centre(scale, Moments(log.n_dims).widen(given))
+        return around_centre(scale, moments or Moments(log.n_dims).widen(log.states))
+
+    def _choose_reps(self, log: Transitions, units: Coordinates) -> Floats:
+        if not isinstance(self.reps, str):
+            given = as_rows(self.reps, "reps", n_dims=log.n_dims)
+            return units.of(distinct_rows(given, "reps"))
+        points = units.of(log.next_states)
         rng = as_generator(self.random_state)
         n_reps = self.max_reps if self.reps == "cover" else self.n_reps  # a cover is as large as it has to be
         return choose(points, self.reps, n_reps, rng, cover_distance=self.cover_distance, norm=check_norm(self.norm))
@@ -521,11 +534,12 @@ class KBSF(Learner):
     def _prepared(self, log: Transitions) -> Transitions:
         """Check and number further transitions as the first ones were, and ignore ends if asked to."""
         log = as_log(log)
-        if log.n_dims != len(self.scale_):
-            raise ValueError(f"Transitions must have {len(self.scale_)} state variables, but they have {log.n_dims}.")
+        n_dims = self.coordinates_.n_dims
+        if log.n_dims != n_dims:
+            raise ValueError(f"Transitions must have {n_dims} state variables, but they have {log.n_dims}.")
         log = log.in_order_of(self._source)
-        check_range(log.states, self.scale_)
-        check_range(log.next_states, self.scale_)
+        self.coordinates_.check(log.states)
+        self.coordinates_.check(log.next_states)
         log = log.with_actions(self.action_labels_)
         ends = self._used["terminals"] == "absorb"
         return log if ends else log._replaced(terminals=np.zeros(len(log), dtype=bool))
@@ -544,7 +558,8 @@ class KBSF(Learner):
     def _with(self, model: ReducedModel, kept: list[Transitions]) -> KBSF:
         result = type(self)(**self.get_params())
         result._model, result._kept = model, kept
-        result.scale_, result.action_labels_, result._source = self.scale_, self.action_labels_, self._source
+        result.coordinates_, result.action_labels_ = self.coordinates_, self.action_labels_
+        result._source = self._source
         result._used, result._growth = self._used, self._growth
         result._forget_answers()
         return result

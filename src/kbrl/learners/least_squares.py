@@ -18,9 +18,10 @@ from scipy.sparse.linalg import lgmres, lsmr
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.naming import Source
+from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import as_log
-from kbrl.model.basis import Samples, for_each_action, scaled
+from kbrl.model.basis import Samples, for_each_action
 from kbrl.model.kernels import blocks
 
 _PART_ROWS = 2**16  # transitions that are sorted by action together
@@ -57,7 +58,7 @@ class FeatureData:
 
     chunks: Iterable[Transitions]
     features: Features
-    scale: Floats  # (n_dims,)
+    coordinates: Coordinates
     action_labels: Array
     source: Source  # the names of the state variables
     absorb: bool  # whether ends are ends
@@ -86,14 +87,14 @@ class FeatureData:
             for_each_action(work_on, self.n_actions, self.n_jobs)
 
     def _parts(self) -> Iterator[Transitions]:
-        n_dims = len(self.scale)
+        n_dims = self.coordinates.n_dims
         for chunk in self.chunks:
             if as_log(chunk).n_dims != n_dims:
                 raise ValueError(f"Transitions must have {n_dims} state variables, but they have {chunk.n_dims}.")
             yield from chunk.in_order_of(self.source).with_actions(self.action_labels).chunks(_PART_ROWS)
 
     def _samples(self, part: Transitions, rows: Integers) -> Samples:
-        states, next_states = scaled(part.states[rows], self.scale), scaled(part.next_states[rows], self.scale)
+        states, next_states = (self.coordinates.of(array[rows]) for array in (part.states, part.next_states))
         return Samples(states, part.rewards[rows], next_states, part.terminals[rows] & self.absorb)
 
 

@@ -17,12 +17,11 @@ from threadpoolctl import threadpool_limits
 
 from kbrl.arrays import Booleans, Floats
 from kbrl.checks import as_generator, as_rows, check_finite, in_unit_interval, one_of, positive, whole
-from kbrl.data.scaling import state_scale
+from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import Learner, as_log, number_of_jobs
 from kbrl.learners.kbsf import TERMINALS
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
-from kbrl.model.basis import scaled
 from kbrl.model.kernels import Kernel, KernelAt, Profile, check_profile, check_width, log_profile
 from kbrl.model.representatives import choose, distinct_rows
 
@@ -104,7 +103,7 @@ class LSPI(Learner):
                 weights = equations.solve(successor_sums(data, LinearQ(data.features, before, equations.tried)), before)
                 converged = bool(np.abs(weights - before).max() <= self.tolerance * np.abs(weights).max())
                 n_iterations += 1
-        self.scale_, self.action_labels_, self._source = data.scale, data.action_labels, data.source
+        self.coordinates_, self.action_labels_, self._source = data.coordinates, data.action_labels, data.source
         self._features, self._tried = data.features, equations.tried
         self.weights_, self.n_iterations_, self.converged_ = weights, n_iterations, converged
         return self
@@ -115,7 +114,7 @@ class LSPI(Learner):
         self._check_fitted()
         if not isinstance(self._features, KernelFeatures):
             raise AttributeError("This LSPI has features of the user's own, and no representative states.")
-        return self._features.at.points * self.scale_
+        return self.coordinates_.back(self._features.at.points)
 
     def _q_function(self) -> Callable[[Floats], Floats]:
         self._check_fitted()
@@ -124,13 +123,14 @@ class LSPI(Learner):
     def _data(self, chunks: Iterable[Transitions]) -> FeatureData:
         """Fix scaling, actions and features by the first transitions."""
         first = as_log(next(iter(chunks)))
-        scale = state_scale(first.states, None if callable(self.features) else self.scaling)
-        features = self._feature_function(first, scale)
-        few = features(scaled(first.states[:100], scale))
+        own = callable(self.features)  # features of the user's own see states as they are
+        units = Coordinates.plain(first.n_dims) if own else coordinates(first.states, self.scaling)
+        features = self._feature_function(first, units)
+        few = features(units.of(first.states[:100]))
         return FeatureData(
             chunks,
             features,
-            scale,
+            units,
             first.action_labels,
             first.source,
             absorb=self.terminals == "absorb",
@@ -139,17 +139,17 @@ class LSPI(Learner):
             n_entries=few.nnz // few.shape[0] + 1 if sparse.issparse(few) else few.shape[1],
         )
 
-    def _feature_function(self, log: Transitions, scale: Floats) -> Features:
+    def _feature_function(self, log: Transitions, units: Coordinates) -> Features:
         if callable(self.features):
             return UserFeatures(self.features)
         kernel = Kernel(self.width, self.profile, self.neighbors)
-        return KernelFeatures(kernel.at(self._choose_reps(log, scale)), self.features == "normalized")
+        return KernelFeatures(kernel.at(self._choose_reps(log, units)), self.features == "normalized")
 
-    def _choose_reps(self, log: Transitions, scale: Floats) -> Floats:
+    def _choose_reps(self, log: Transitions, units: Coordinates) -> Floats:
         if not isinstance(self.reps, str):
             given = as_rows(self.reps, "reps", n_dims=log.n_dims)
-            return scaled(distinct_rows(given, "reps"), scale)
-        points, rng = scaled(log.next_states, scale), as_generator(self.random_state)
+            return units.of(distinct_rows(given, "reps"))
+        points, rng = units.of(log.next_states), as_generator(self.random_state)
         return choose(points, self.reps, self.n_reps, rng, cover_distance=self.cover_distance)
 
     def _check_parameters(self) -> None:

@@ -186,6 +186,7 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
     n_dims, n_reps, n_actions = len(arrays["scale"]), len(arrays["reps"]), len(facts["counts"])
     basis, pairs = facts["basis"], (n_actions, n_reps)
     shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {
+        "centre": ("f", (n_dims,)),
         "scale": ("f", (n_dims,)), "reps": ("f", (n_reps, n_dims)), "growth": ("i", (None, 2)),
         "values": ("f", (n_reps,)), "q": ("f", (n_reps, n_actions)), "policy": ("i", (n_reps,)),
     }  # fmt: skip

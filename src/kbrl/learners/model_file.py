@@ -21,6 +21,7 @@ from kbrl.arrays import Array, Floats
 from kbrl.checks import KbrlWarning, as_floats
 from kbrl.data.files import written_beside
 from kbrl.data.naming import Source
+from kbrl.data.scaling import Coordinates
 from kbrl.data.sealed import Contents, read_sealed, refuse, write_sealed
 from kbrl.data.sketch import Sketch
 from kbrl.data.transitions import Transitions, join
@@ -116,7 +117,8 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
             "converged": bool(solution.converged),
         },
     }
-    arrays: dict[str, Array] = {"scale": reduced.basis.scale, "reps": reduced.basis.reps}
+    arrays: dict[str, Array] = {"scale": reduced.basis.coordinates.scale, "reps": reduced.basis.reps}
+    arrays["centre"] = reduced.basis.coordinates.centre
     arrays |= {"growth": reduced.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
     if np.ndim(reduced.basis.rep_kernel.width):
         arrays["rep_widths"] = np.asarray(reduced.basis.rep_kernel.width)
@@ -267,7 +269,7 @@ def _model(contents: Contents) -> KBSF:
     fit_settings = settings | _whole_settings(contents, "fit_settings")
     KBSF(**fit_settings)._check_parameters()
     model._model = _reduced_model(facts, arrays)
-    model.scale_ = model._model.basis.scale
+    model.coordinates_ = model._model.basis.coordinates
     model.action_labels_ = np.array(facts["action_labels"]["values"], dtype=facts["action_labels"]["dtype"])
     model.action_labels_.flags.writeable = False
     names = facts["names"]
@@ -294,7 +296,7 @@ def _reduced_model(facts: dict[str, Any], arrays: dict[str, Array]) -> ReducedMo
     rep_width = arrays["rep_widths"] if given["rep_width"] is None else given["rep_width"]
     basis = Basis(
         reps=arrays["reps"],
-        scale=arrays["scale"],
+        coordinates=Coordinates(arrays["centre"], arrays["scale"]),
         sample_kernel=Kernel(given["sample_width"], given["profile"], given["sample_neighbors"], given["norm"]),
         rep_kernel=Kernel(rep_width, given["profile"], given["rep_neighbors"], given["norm"]),
         n_actions=len(facts["counts"]),

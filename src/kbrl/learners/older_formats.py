@@ -42,7 +42,8 @@ def upgraded(contents: Contents) -> Contents:
         "history": {"has_changed": _has_changed(arrays)},
         "sketch": None,
     }
-    return Contents(facts | new, arrays, version)
+    centre = np.zeros(np.shape(arrays.get("scale", ()))[:1])
+    return Contents(facts | new, {"centre": centre} | arrays, version)
 
 
 def _as_dict(facts: Any) -> dict[str, Any]:

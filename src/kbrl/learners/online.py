@@ -119,7 +119,7 @@ class OnlineAgent:
 
     def update_values(self) -> None:
         """Solve the model, and follow the new policy from now on; without a model yet, do nothing."""
-        if hasattr(self.learner, "scale_"):
+        if hasattr(self.learner, "coordinates_"):
             self._policy = self.exploration.plan(self.learner)
 
 

@@ -17,7 +17,7 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
 from kbrl.data.sketch import LARGEST_HASH, Sketch
 from kbrl.data.transitions import Transitions
-from kbrl.model.basis import Basis, scaled
+from kbrl.model.basis import Basis
 from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.representatives import cover
 from kbrl.model.statistics import Statistics, new_statistics
@@ -213,7 +213,8 @@ def say_if_not_converged(solution: Solution) -> None:
 
 def _grown(basis: Basis, states: Floats, distance: float, max_reps: int | None) -> Basis:
     """Add those of the states, given in the data's units, that are farther than ``distance`` from all before."""
-    reps = cover(scaled(states, basis.scale), distance, start=basis.reps, max_reps=max_reps, norm=basis.rep_kernel.norm)
+    points, norm = basis.coordinates.of(states), basis.rep_kernel.norm
+    reps = cover(points, distance, start=basis.reps, max_reps=max_reps, norm=norm)
     return replace(basis, reps=reps) if len(reps) > basis.n_reps else basis
 
 

@@ -16,6 +16,7 @@ from numba import njit
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import as_floats, as_generator, as_rows, in_unit_interval, positive, whole
+from kbrl.data.scaling import Coordinates
 from kbrl.learners.estimator import Learner
 from kbrl.learners.exploration import as_actions, as_exploration
 from kbrl.policy.tile_coding import fill_q, fill_tiles
@@ -72,7 +73,7 @@ class SARSA(Learner):
             raise ValueError(f"low and high must be finite bounds with low < high, but they are {low} and {high}.")
         self.action_labels_ = as_actions(self.actions)
         self._low, self._widths = low, (high - low) / whole(self.tiles, "tiles")
-        self.scale_ = np.ones(len(low))  # tiles have widths of their own
+        self.coordinates_ = Coordinates.plain(len(low))  # tiles have widths of their own
         alpha = positive(self.step_size, "step_size")
         self._alpha = alpha / whole(self.n_tilings, "n_tilings") if self.divide_step else alpha
         self._decay = in_unit_interval(self.discount, "discount", closed=True) * in_unit_interval(

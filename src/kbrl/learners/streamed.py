@@ -60,7 +60,7 @@ def sample_rows_for(learner: KBSF) -> int:
 
 def start_from(learner: KBSF, survey: Survey) -> None:
     """Freeze the scale, the actions and the representative states of a learner by a survey."""
-    learner._start(survey.sample, survey.scale(learner.scaling))
+    learner._start(survey.sample, survey.moments)
 
 
 def chunks_of(log: Rereadable) -> Iterator[Transitions]:

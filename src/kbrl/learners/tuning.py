@@ -18,7 +18,6 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, as_generator, one_of
-from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions
 from kbrl.learners.estimator import as_log, clone, number_of_jobs
 from kbrl.learners.kbsf import KBSF
@@ -136,11 +135,11 @@ class _Problem:
     def of(cls, sample: Transitions, learner: KBSF) -> _Problem:
         if learner.terminals == "continue":
             sample = sample._replaced(terminals=np.zeros(len(sample), dtype=bool))
-        scale = state_scale(sample.states, learner.scaling)
-        reps = learner._choose_reps(sample, scale)
+        units = learner._coordinates(sample)
+        reps = learner._choose_reps(sample, units)
         basis = Basis(
             reps=reps,
-            scale=scale,
+            coordinates=units,
             sample_kernel=Kernel(1.0, learner.profile, learner.sample_neighbors, learner.norm),
             rep_kernel=Kernel(1.0, learner.profile, learner.rep_neighbors, learner.norm),
             n_actions=sample.n_actions,
@@ -150,7 +149,7 @@ class _Problem:
 
     def grid(self, name: str) -> list[float]:
         """Return the widths to try, from one at which only the nearest point counts to one at which nearly all do."""
-        states = self.sample.next_states[:_REFERENCES] / self.basis.scale
+        states = self.basis.coordinates.of(self.sample.next_states[:_REFERENCES])
         spread = float(np.sqrt(states.var(axis=0).sum()))
         sets = [self.basis.reps] if name == "rep_width" else [part.states[:_REFERENCES] for part in self.parts]
         gaps = np.concatenate([_gaps(points, self.basis.rep_kernel.norm) for points in sets])
@@ -183,7 +182,7 @@ class _Problem:
         """Return the mean square of what is between next states and their kappa-bar-weighted representative states."""
         going_on = np.flatnonzero(~self.sample.terminals)
         rows = rng.permutation(going_on if len(going_on) else len(self.sample))[:_REBUILT]
-        states = self.sample.next_states[rows] / self.basis.scale
+        states = self.basis.coordinates.of(self.sample.next_states[rows])
         errors = []
         for width in widths:
             basis = replace(self.basis, rep_kernel=replace(self.basis.rep_kernel, width=width))
@@ -199,7 +198,10 @@ class _Problem:
         rows = rng.permutation(len(self.sample))
         half = max(1, min(len(rows) // 2, _LEARNT))
         learnt, held = self.sample[rows[:half]], self.sample[rows[-half:]]
-        settings: dict[str, Any] = {"reps": self.basis.reps * self.basis.scale, "scaling": self.basis.scale}
+        settings: dict[str, Any] = {
+            "reps": self.basis.coordinates.back(self.basis.reps),
+            "scaling": self.basis.coordinates.scale,
+        }
         settings |= {"grow_distance": None, "grow_below": None}
         learner = self.learner  # of itself the function needs no more, if it is sent elsewhere
 

@@ -20,7 +20,7 @@ from scipy.spatial import cKDTree
 from threadpoolctl import ThreadpoolController
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.checks import LARGEST_COORDINATE
+from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions
 from kbrl.model.kernels import Kernel, KernelAt
 
@@ -55,13 +55,13 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """Representative states, scale of the state variables, and the kernels k_tau and k_tau-bar.
+    """Representative states, coordinates of the state variables, and the kernels k_tau and k_tau-bar.
 
     ``hard`` is Kveton and Theocharous' variant: every state stands for its nearest representative state.
     """
 
     reps: Floats  # (n_reps, n_dims), scaled
-    scale: Floats  # (n_dims,)
+    coordinates: Coordinates  # in which the states are scaled
     sample_kernel: Kernel
     rep_kernel: Kernel
     n_actions: int
@@ -101,7 +101,7 @@ class Basis:
 
     def by_action(self, log: Transitions) -> list[Samples]:
         """Scale the states and part the transitions by action."""
-        states, next_states = scaled(log.states, self.scale), scaled(log.next_states, self.scale)
+        states, next_states = self.coordinates.of(log.states), self.coordinates.of(log.next_states)
         logged = None
         if self.hard:
             logged, states = states, self.reps[self.rep_weights.nearest(states)]
@@ -112,7 +112,7 @@ class Basis:
         """Refuse to add statistics that refer to something else."""
         same = {
             "representative states": np.array_equal(self.reps, other.reps),
-            "scaling": np.array_equal(self.scale, other.scale),
+            "scaling": self.coordinates.same_as(other.coordinates),
             "sample kernel": self.sample_kernel.same_as(other.sample_kernel),
             "representative kernel": self.rep_kernel.same_as(other.rep_kernel),
             "number of actions": self.n_actions == other.n_actions,
@@ -124,28 +124,6 @@ class Basis:
                 f"Statistics add up only if they refer to the same basis, but these differ in: {', '.join(different)}. "
                 f"Fit both models with the same representative states, scaling and widths."
             )
-
-
-def scaled(states: Floats, scale: Floats) -> Floats:
-    """Divide each state variable by its scale."""
-    check_range(states, scale)
-    return np.ascontiguousarray(states / scale)
-
-
-def check_range(states: Floats, scale: Floats) -> None:
-    """Refuse states so large that their distances would overflow."""
-    with np.errstate(over="ignore"):
-        if max(states.max(), -states.min()) / scale.min() <= LARGEST_COORDINATE:  # many times faster than by column
-            return
-        largest = np.maximum(states.max(axis=0), -states.min(axis=0))
-        too_large = largest / scale > LARGEST_COORDINATE
-    if too_large.any():
-        column = int(np.argmax(too_large))
-        raise ValueError(
-            f"States divided by their scale must not exceed {LARGEST_COORDINATE:g}, or distances overflow, but "
-            f"variable {column} reaches {largest[column]:g} and its scale is {scale[column]:g}. "
-            f"Use scaling='std' or other units."
-        )
 
 
 @cache

@@ -17,8 +17,8 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import LARGEST_COORDINATE, as_rows
 from kbrl.data.naming import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.data.scaling import Coordinates
 from kbrl.model import compiled
-from kbrl.model.basis import scaled
 from kbrl.model.kernels import Kernel, KernelAt, blocks
 from kbrl.model.sample_weights import SampleWeights
 
@@ -142,11 +142,11 @@ class GreedyPolicy:
     def __init__(
         self,
         q: Callable[[Floats], Floats],
-        scale: Floats,
+        coordinates: Coordinates,
         action_labels: Array,
         source: Source = UNNAMED,
     ) -> None:
-        self.q, self.scale, self.action_labels, self.source = q, scale, action_labels, source
+        self.q, self.coordinates, self.action_labels, self.source = q, coordinates, action_labels, source
 
     @cached_property
     def _decide(self) -> Callable[[Floats], int]:
@@ -167,14 +167,15 @@ class GreedyPolicy:
         """Return the label of the best action for one state, (n_dims,)."""
         state = row_by_name(state, self.source)
         row = np.asarray(state, dtype=np.float64)
-        if row.shape == self.scale.shape:
-            row = row / self.scale
+        if row.shape == self.coordinates.scale.shape:
+            row = self.coordinates.shifted(row) / self.coordinates.scale
             if np.abs(row).max() <= LARGEST_COORDINATE:  # false for NaN, too
                 return self.action_labels[self._decide(row)]
         return self.action_labels[self._decide(self._scaled([state])[0])]  # says what is wrong
 
     def _scaled(self, states: Any) -> Floats:
-        return scaled(as_rows(rows_by_name(states, self.source), "states", n_dims=len(self.scale)), self.scale)
+        rows = as_rows(rows_by_name(states, self.source), "states", n_dims=self.coordinates.n_dims)
+        return self.coordinates.of(rows)
 
 
 def _in_blocks(compute: Callable[[slice], Floats], n_rows: int, n_columns: int) -> Floats:

@@ -51,5 +51,5 @@ def answers(model: KBSF, states: Floats) -> Answers:
 
 def reach(model: KBSF) -> float:
     """Return the largest distance between neighbouring representative states; a state farther from all is far off."""
-    reps = model.reps_ / model.scale_
+    reps = model.coordinates_.of(model.reps_)
     return float(cKDTree(reps).query(reps, k=2)[0][:, 1].max()) if len(reps) > 1 else np.inf

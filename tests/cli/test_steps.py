@@ -49,7 +49,7 @@ def test_irregular_steps_lose_no_row_but_the_last_of_each_episode_and_that_is_sa
     assert fit.err == f"Warning: {LEFT_OUT}\n"
     check = told(capsys, "check", "log.csv", *NAMES)
     assert check.out.startswith(f"1000 rows, {N_PATIENTS} episodes, 975 transitions.\n{LEFT_OUT}\n")
-    update = told(capsys, "update", "m.kbrl", "log.csv", "-o", "n.kbrl", "--json")
+    update = told(capsys, "update", "m.kbrl", "log.csv", "--again", "-o", "n.kbrl", "--json")
     assert update.err == f"Warning: {LEFT_OUT}\n"
 
 
@@ -72,7 +72,7 @@ def test_the_stride_stands_in_a_config_and_is_kept_in_the_model(folder, capsys):
     fit = told(capsys, *FIT, *NAMES, "--config", "log.toml", "--json")
     assert json.loads(fit.out)["transitions"] == N_ROWS - N_PATIENTS - n_gaps
     assert f"{n_gaps + N_PATIENTS} of 1,000 rows are left out: {n_gaps} before a gap" in fit.err
-    update = told(capsys, "update", "m.kbrl", "log.csv", "-o", "n.kbrl", "--json")
+    update = told(capsys, "update", "m.kbrl", "log.csv", "--again", "-o", "n.kbrl", "--json")
     assert json.loads(update.out)["transitions"] == 2 * (N_ROWS - N_PATIENTS - n_gaps)
     without = told(capsys, *FIT, *NAMES, "--json")
     assert json.loads(without.out)["transitions"] == N_ROWS - N_PATIENTS

@@ -4,8 +4,10 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from kbrl import KBRL
 from kbrl.cli import main
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -20,7 +22,56 @@ def test_code_comes_before_line_20():
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_the_examples_run(number, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    exec(compile(BLOCKS[number], f"README example {number + 1}", "exec"), {})  # every example stands alone
+    run(number)
+
+
+def run(number):
+    """Run an example, which stands alone, and return its variables."""
+    variables = {}
+    exec(compile(BLOCKS[number], f"README example {number + 1}", "exec"), variables)
+    return variables
+
+
+def example_with(words):
+    """Return the variables of the one example that has these words."""
+    (number,) = (place for place, block in enumerate(BLOCKS) if words in block)
+    return run(number)
+
+
+def test_the_first_example_scores_as_it_says(capsys):
+    example_with("evaluate(model.predict")
+    assert 3.7 < float(capsys.readouterr().out) < 3.9
+
+
+def test_the_policy_from_arrays_is_the_one_it_shows():
+    model = example_with("array(['treat', 'wait'], ...)")["model"]
+    assert model.predict([[1.0, 1.0], [-1.0, -1.0]]).tolist() == ["treat", "wait"]
+    assert model.n_samples_ == 500
+
+
+def test_learning_while_acting_gets_as_far_as_it_says(capsys):
+    example_with("OnlineAgent(")
+    assert float(capsys.readouterr().out) > 3
+
+
+def test_what_it_says_of_bounds_is_true():
+    found = example_with("small.bound(log)")
+    whole, small, log = found["whole"], found["small"], found["log"]
+    bound = whole.bound(log)
+    assert bound.value < 2e-6
+    assert "at any state" in repr(bound)
+    assert "vacuous" in repr(small.bound(log))
+    states = np.random.default_rng(0).random((500, 2))
+    big = KBRL(sample_width=0.1).fit(log)
+    assert np.abs(whole.q_values(states) - big.q_values(states)).max() <= bound.value + 1e-6  # KBRL's own tolerance
+    assert (whole.predict(states) == big.predict(states)).all()
+
+
+def test_the_verdicts_are_counted_right():
+    claims = (Path(__file__).parent.parent / "results" / "CLAIMS.md").read_text()
+    counts = [len(re.findall(rf"\| \**{word}\** \|", claims)) for word in ("holds", "does not hold", "undecided")]
+    stated = re.search(r"Of its (\d+) claims (\d+) hold, (\d+) do not and (\d+) are undecided", README)
+    assert [int(number) for number in stated.groups()] == [sum(counts), *counts]
 
 
 def test_the_make_targets_that_it_names_exist():
@@ -32,11 +83,11 @@ def test_the_make_targets_that_it_names_exist():
 
 def test_the_walk_through_goes_from_a_table_to_a_report(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
-    table, settings, commands = (
-        re.search(rf"```{kind}\n(.*?)```", README, flags=re.DOTALL).group(1) for kind in ("csv", "toml", "sh")
+    (table, later), (settings,), (commands,) = (
+        re.findall(rf"```{kind}\n(.*?)```", README, flags=re.DOTALL) for kind in ("csv", "toml", "sh")
     )
-    Path("ward.csv").write_text(table)
-    Path("ward.toml").write_text(settings)
+    for name, text in (("ward.csv", table), ("later.csv", later), ("ward.toml", settings)):
+        Path(name).write_text(text)
     for line in commands.splitlines():
         name, *arguments = shlex.split(line, comments=True)
         assert name == "kbrl"

@@ -171,7 +171,7 @@ def test_a_file_keeps_what_was_left_out(form, tmp_path):
 def test_the_distance_to_kbrl_is_not_bounded_for_a_model_without_some_of_its_actions():
     log = ward(120)
     model = KBSF(20, min_cases=5, random_state=0).fit(log)
-    with pytest.raises(ValueError, match=r"this model leaves out \[0.37\] \(min_cases=5\). Fit with min_cases=1."):
+    with pytest.raises(ValueError, match=r"it leaves out the actions \[0.37\] \(min_cases=5; 1 keeps all\)"):
         model.bound(log)
     assert ODD in KBRL().fit(log).predict(SEVERITIES)
 

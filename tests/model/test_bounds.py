@@ -1,5 +1,7 @@
 """The paper's error bounds of factorizations and of pairs of MDPs, and the widths of lemma 2."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -258,10 +260,11 @@ def test_what_has_no_bound_is_refused(case):
 @pytest.mark.parametrize("leak", [9e-13, 3e-14, 0.0])
 @pytest.mark.parametrize("rewards", [(10.0, 10.0), (10.0, 11.0)])
 def test_rows_that_lack_a_little_are_bounded_too(leak, rewards):
-    """Two states that stay: v = r / (1 - discount (1 - leak)), by hand."""
+    """Two states that stay: v = r / (1 - discount kept), in exact arithmetic."""
     discount, r = 0.999999, np.array([rewards])
     whole, leaky = (FiniteMDP(np.eye(2)[None] * (1 - lack), r, discount) for lack in (0.0, leak))
-    error = np.abs(r / (1 - discount) - r / (1 - discount * (1 - leak))).max()
+    horizons = [1 / (1 - Fraction(discount) * Fraction(kept)) for kept in (1.0, 1 - leak)]
+    error = float(Fraction(max(rewards)) * (horizons[0] - horizons[1]))
     bound = bound_mdps(whole, leaky)
     assert error <= bound.tighter
     assert error <= bound.value

@@ -92,7 +92,8 @@ def around_centre(scale: Floats, moments: Moments) -> Coordinates:
     with np.errstate(over="ignore", invalid="ignore"):
         middle = 0.5 * moments.smallest + 0.5 * moments.largest
         centre = np.round(middle / (_QUANTUM * scale)) * (_QUANTUM * scale)
-    return Coordinates(np.where(np.isfinite(centre), centre, 0.0) + 0.0, scale)
+        is_near = (moments.largest - moments.smallest) / scale <= LARGEST_COORDINATE
+    return Coordinates(np.where(np.isfinite(centre) & is_near, centre, 0.0) + 0.0, scale)
 
 
 def state_scale(states: Floats, scaling: Any) -> Floats:

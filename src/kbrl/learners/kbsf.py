@@ -367,7 +367,9 @@ class KBSF(Learner):
         elif self._model.has_changed:
             reason = "its representative states came or went while it learnt, so that its sums are of several bases"
         elif self.left_out_:
-            reason = f"it leaves out the actions {list(self.left_out_)} (min_cases={self._model.min_cases}), KBRL none"
+            reason = (
+                f"it leaves out the actions {list(self.left_out_)} (min_cases={self._model.min_cases}; 1 keeps all)"
+            )
         if reason:
             raise ValueError(
                 f"The paper's bounds are on the distance of Algorithm 1 from KBRL, and this model has none: {reason}. "

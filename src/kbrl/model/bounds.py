@@ -89,11 +89,11 @@ def bound_factorization(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_reward
     actions = np.flatnonzero(used)
     rewards = np.where(going, mdp.rewards, 0.0)[actions]
     probabilities = per_action(mdp)
-    differences = (probabilities[a] * going[:, None] - to_reps @ to_states[a] for a in actions)
+    differences = [probabilities[a] * going[:, None] - to_reps @ to_states[a] for a in actions]
     transition_errors = np.stack([_row_norms(difference) for difference in differences])
     reward_errors = np.abs(rewards - (to_reps @ rep_rewards[actions].T).T)
     terms = _Terms(reward_errors, transition_errors, stochasticity(to_reps), rewards, rep_rewards[actions], ends)
-    return _combine(terms, mdp.discount, extra=0.0 if ends else _leak_error(mdp))
+    return _combine(terms, mdp.discount, extra=0.0 if ends else _leak_error(differences, mdp))
 
 
 def bound_factorization_by_iterates(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_rewards: Any) -> float:
@@ -149,7 +149,8 @@ def bound_mdps(first: FiniteMDP, second: FiniteMDP) -> Bound:
     if first.discount != second.discount:
         raise ValueError(f"The two MDPs must have one discount, but it is {first.discount} and {second.discount}.")
     offered, discount = first.available, first.discount
-    transition_errors = np.where(offered, _row_norms(first.stacked - second.stacked).reshape(offered.shape), 0.0)
+    difference = first.stacked - second.stacked
+    transition_errors = np.where(offered, _row_norms(difference).reshape(offered.shape), 0.0)
     own, other = first.rewards[offered], second.rewards[offered]
     reward_errors = np.zeros(offered.shape)
     reward_errors[offered] = np.abs(own - other)
@@ -157,7 +158,7 @@ def bound_mdps(first: FiniteMDP, second: FiniteMDP) -> Bound:
     if _range(own, ends=ends) < _range(other, ends=ends):
         own, other = other, own
     terms = _Terms(reward_errors, transition_errors, 0.0, own, other, ends)
-    return _combine(terms, discount, of_q=True, extra=0.0 if ends else _leak_error(first, second))
+    return _combine(terms, discount, of_q=True, extra=0.0 if ends else _leak_error([difference], first, second))
 
 
 def bound_kbsf(
@@ -369,12 +370,12 @@ def _ends(mdp: FiniteMDP) -> bool:
     return bool(mdp.end_probabilities.max() > LEAK or not mdp.available.any(axis=0).all())
 
 
-def _leak_error(*mdps: FiniteMDP) -> float:
+def _leak_error(differences: list[Any], *mdps: FiniteMDP) -> float:
     """Return what rows that are taken to sum to one, but lack a little, can change in any value."""
-    leak = max(float(mdp.end_probabilities.max()) for mdp in mdps)
+    leak = max(float(np.abs(np.asarray(difference.sum(axis=1))).max()) for difference in differences)
     largest = max(float(np.abs(mdp.rewards[mdp.available]).max()) for mdp in mdps)
     horizon = 1 / (1 - mdps[0].discount)
-    return mdps[0].discount * max(0.0, leak) * largest * horizon**2
+    return mdps[0].discount * leak * largest * horizon**2
 
 
 def _row_norms(difference: Any) -> Floats:

@@ -63,7 +63,7 @@ def learner(n_reps: int):
 
 def fit_seconds(paths: list[Path], n_reps: int, client) -> float:
     """Return the wall time of a fit on a cluster."""
-    from kbrl.learners.distributed import fit_on_dask
+    from kbrl.on_dask.fitting_on_dask import fit_on_dask
 
     start = time.perf_counter()
     fit_on_dask(learner(n_reps), paths, client=client)
@@ -93,14 +93,14 @@ def most_possible(paths: list[Path], n_reps: int, client) -> float:
 
 
 def _fit_here(paths: list[Path], n_reps: int) -> int:
-    from kbrl.data.episodes import open_log
-    from kbrl.learners.streamed import fit_log
+    from kbrl.choosing.two_passes import fit_log
+    from kbrl.logs.log import open_log
 
     return fit_log(learner(n_reps), open_log(paths)).n_samples_
 
 
 def _speed(paths: list[Path], n_reps: int, rounds: int, load: float, tick: Tick) -> Report:
-    from kbrl.learners.cluster import local_cluster
+    from kbrl.on_dask.clients import local_cluster
 
     found, busiest = {}, {}
     for n_workers in (1, 2):
@@ -128,7 +128,7 @@ def _speed(paths: list[Path], n_reps: int, rounds: int, load: float, tick: Tick)
 
 def _memory(paths: list[Path], tick: Tick) -> Report:
     """Measure with a few partitions, which have enough rows for the sample already, and with many."""
-    from kbrl.learners.cluster import local_cluster
+    from kbrl.on_dask.clients import local_cluster
 
     sizes, peaks = (len(paths) // 6, len(paths)), []
     for n_parts in sizes:
@@ -148,9 +148,9 @@ def _memory(paths: list[Path], tick: Tick) -> Report:
 
 
 def _overhead(paths: list[Path], n_reps: int, tick: Tick) -> Report:
-    from kbrl.data.episodes import open_log
-    from kbrl.learners.cluster import local_cluster
-    from kbrl.learners.streamed import fit_log
+    from kbrl.choosing.two_passes import fit_log
+    from kbrl.logs.log import open_log
+    from kbrl.on_dask.clients import local_cluster
 
     def alone() -> float:
         start = time.perf_counter()

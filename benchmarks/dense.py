@@ -34,7 +34,7 @@ from kbrl import Kernel, Transitions
 from kbrl.arrays import Floats
 from kbrl.data.scaling import Coordinates
 from kbrl.model.basis import Basis
-from kbrl.model.statistics import KernelSums
+from kbrl.model.sums import KernelSums
 
 WIDTH = 0.3
 TOLERANCE = 1e-9

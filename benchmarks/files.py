@@ -100,7 +100,7 @@ def _in_a_process_of_its_own(work: str, folder: str, n: int, m: int) -> dict[str
 
 
 def _read(folder: Path, n: int, m: int) -> dict[str, float]:
-    from kbrl.data.episodes import open_log
+    from kbrl.logs.log import open_log
 
     watch = _Watch()
     assert sum(len(chunk) for chunk in open_log(folder / "log.parquet").chunks()) == n
@@ -109,7 +109,7 @@ def _read(folder: Path, n: int, m: int) -> dict[str, float]:
 
 def _build(folder: Path, n: int, m: int) -> dict[str, float]:
     from kbrl import KBSF
-    from kbrl.data.episodes import open_log
+    from kbrl.logs.log import open_log
 
     chunk = next(open_log(folder / "log.parquet").chunks())
     model = KBSF(m, sample_width=0.3, rep_width=0.3, random_state=0).fit(chunk[: 2 * m])  # compiles

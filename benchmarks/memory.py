@@ -77,7 +77,7 @@ def _measure(n: int, m: int, d: int) -> dict[str, float]:
     from kbrl import Kernel
     from kbrl.data.scaling import Coordinates
     from kbrl.model.basis import Basis
-    from kbrl.model.statistics import KernelSums
+    from kbrl.model.sums import KernelSums
 
     log = _log(n, d)
     basis = Basis(log.next_states[:m].copy(), Coordinates.plain(d), Kernel(0.3), Kernel(0.3), N_ACTIONS)

@@ -66,9 +66,9 @@ class Costs:
 
 def measure(folder: Path, tick: Callable[[str], None]) -> Costs:
     """Measure the constants on this machine."""
-    from kbrl.data.episodes import open_log
     from kbrl.data.survey import hash_limit, survey
     from kbrl.data.transitions import join
+    from kbrl.logs.log import open_log
 
     tick("reading")
     (path,) = write_parts(folder, 1, 400_000)
@@ -106,7 +106,7 @@ def _task_seconds(n_tasks: int = 2000) -> float:
     """Return the CPU seconds of scheduler and client, which are in this process, for a task that does nothing."""
     from distributed import wait
 
-    from kbrl.learners.cluster import local_cluster
+    from kbrl.on_dask.clients import local_cluster
 
     with local_cluster(1) as client:
         wait(client.map(abs, range(100), pure=False))
@@ -117,7 +117,7 @@ def _task_seconds(n_tasks: int = 2000) -> float:
 
 def check(costs: Costs, folder: Path, tick: Callable[[str], None]) -> list[tuple[int, float, float]]:
     """Return, for one and two workers, the CPU seconds of the busiest as predicted and as measured."""
-    from kbrl.learners.cluster import local_cluster
+    from kbrl.on_dask.clients import local_cluster
 
     paths, m, found = write_parts(folder, 10, 50_000), 300, []
     for n_workers in (1, 2):

@@ -30,7 +30,7 @@ from kbrl import Kernel, Transitions
 from kbrl.arrays import Floats
 from kbrl.data.scaling import Coordinates
 from kbrl.model.basis import Basis
-from kbrl.model.neighborhoods import Neighborhoods
+from kbrl.model.nearest_samples import Neighborhoods
 
 NEIGHBORS = 6  # mu and mu-bar
 WIDTH = 0.1

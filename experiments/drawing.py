@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.study import Row, interval, select
-from kbrl.data.files import written_beside
+from kbrl.atomic_write import written_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,8 +19,8 @@ from experiments.theory_models import NORMS, crowd, exact_factors, largest_error
 from kbrl import KBRL, KBSF, Kernel, Transitions
 from kbrl.arrays import Floats
 from kbrl.learners.online import OnlineAgent
-from kbrl.model.bounds import bound_kbsf, largest_distance
-from kbrl.policy.q_functions import RepQ
+from kbrl.model.kbsf_bounds import bound_kbsf, largest_distance
+from kbrl.model.q_functions import RepQ
 from kbrl.tasks import PuddleWorld
 
 if TYPE_CHECKING:

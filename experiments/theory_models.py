@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from kbrl.arrays import Floats
-from kbrl.model.bounds import bound_any_norm, bound_factorization, closest_fixed_point
-from kbrl.model.factorization import lift, reduce_mdp
-from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.planning import solve
+from kbrl.mdp.bounds import bound_any_norm, bound_factorization, closest_fixed_point
+from kbrl.mdp.dynamic_programming import solve
+from kbrl.mdp.factorization import lift, reduce_mdp
+from kbrl.mdp.finite_mdp import FiniteMDP
 
 NORMS = {"1": 1, "2": 2, "max": np.inf}
 ROUNDING = 1e-9  # of the values: what the solvers may be off by

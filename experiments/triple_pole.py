@@ -21,10 +21,10 @@ from experiments.study import Job, Row, Settings, Timer, Verdict, generator, tim
 from kbrl import KBSF, FittedQ, Transitions
 from kbrl.arrays import Array, Floats
 from kbrl.model.kernels import Kernel
-from kbrl.policy.q_functions import GreedyPolicy, RepQ
-from kbrl.policy.rules import EpsilonGreedy
+from kbrl.model.q_functions import GreedyPolicy, RepQ
 from kbrl.tasks import PoleBalancing
 from kbrl.tasks.feasibility import feasibility
+from kbrl.trials.policies import EpsilonGreedy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from tempfile import mkdtemp
 import numpy as np
 from scipy import sparse
 
-from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.mdp.finite_mdp import FiniteMDP
 
 METHODS = ["auto", "modified policy iteration", "value iteration", "policy iteration"]
 FORMS = ["dense", "sparse"]

@@ -11,8 +11,20 @@ import kbrl
 
 ROOT = Path(kbrl.__file__).parent
 # From low to high; a module may import its own layer and those before it.
-LAYERS = ["arrays", "checks", "data", "model", "planning", "policy", "trials", "tasks", "learners"]
-LAYERS += ["testing", "report", "demo", "cli", "__main__"]
+LAYERS = ["arrays", "checks", "threads", "interrupts", "atomic_write", "data", "mdp", "model", "trials", "tasks"]
+LAYERS += [
+    "learners",
+    "logs",
+    "choosing",
+    "insight",
+    "storage",
+    "on_dask",
+    "testing",
+    "report",
+    "demo",
+    "cli",
+    "__main__",
+]
 
 
 def modules():

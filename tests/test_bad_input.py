@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from kbrl import KBRL, KBSF, FiniteMDP, Kernel, NotFittedError, Transitions, clone, join, solve
-from kbrl.model.bounds import largest_rep_width
-from kbrl.model.factorization import reduce_mdp
-from kbrl.planning import evaluate_policy
+from kbrl.mdp.dynamic_programming import evaluate_policy
+from kbrl.mdp.factorization import reduce_mdp
+from kbrl.model.kbsf_bounds import largest_rep_width
 from kbrl.tasks import PuddleWorld
 from samples import random_log
 

@@ -7,7 +7,7 @@ import pytest
 
 import kbrl
 from kbrl import KBRL, KBSF, LSPI, SARSA, Committee, FittedQ, KbrlWarning
-from kbrl.learners.estimator import Learner, as_log
+from kbrl.learners.learner import Learner, as_log
 from kbrl.testing import check_learner, checks_for
 
 LEARNERS = [

@@ -10,34 +10,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kbrl.checks import KbrlWarning as KbrlWarning
     from kbrl.checks import NotFittedError as NotFittedError
-    from kbrl.data.episodes import load_log as load_log
-    from kbrl.data.episodes import open_log as open_log
-    from kbrl.data.episodes import read_log as read_log
-    from kbrl.data.quality import check_log as check_log
+    from kbrl.choosing.automatic_fit import fit_automatically as fit_automatically
+    from kbrl.choosing.two_passes import fit_log as fit_log
     from kbrl.data.transitions import Transitions as Transitions
     from kbrl.data.transitions import join as join
-    from kbrl.learners.automatic import fit_automatically as fit_automatically
+    from kbrl.insight.coverage import coverage as coverage
+    from kbrl.insight.explanation import explain as explain
     from kbrl.learners.committee import Committee as Committee
-    from kbrl.learners.coverage import coverage as coverage
-    from kbrl.learners.estimator import clone as clone
-    from kbrl.learners.explanation import explain as explain
     from kbrl.learners.exploration import Epsilon as Epsilon
     from kbrl.learners.exploration import Optimism as Optimism
     from kbrl.learners.fitted_q import FittedQ as FittedQ
     from kbrl.learners.kbrl import KBRL as KBRL
     from kbrl.learners.kbsf import KBSF as KBSF
+    from kbrl.learners.learner import clone as clone
     from kbrl.learners.lspi import LSPI as LSPI
-    from kbrl.learners.model_file import load_model as load_model
-    from kbrl.learners.model_file import save_model as save_model
     from kbrl.learners.online import OnlineAgent as OnlineAgent
     from kbrl.learners.online import OnlineRun as OnlineRun
     from kbrl.learners.sarsa import SARSA as SARSA
-    from kbrl.learners.streamed import fit_log as fit_log
-    from kbrl.model.finite_mdp import FiniteMDP as FiniteMDP
+    from kbrl.logs.check import check_log as check_log
+    from kbrl.logs.log import load_log as load_log
+    from kbrl.logs.log import open_log as open_log
+    from kbrl.logs.log import read_log as read_log
+    from kbrl.mdp.dynamic_programming import Solution as Solution
+    from kbrl.mdp.dynamic_programming import solve as solve
+    from kbrl.mdp.finite_mdp import FiniteMDP as FiniteMDP
     from kbrl.model.kernels import Kernel as Kernel
-    from kbrl.planning import Solution as Solution
-    from kbrl.planning import solve as solve
+    from kbrl.on_dask.fitting_on_dask import fit_on_dask as fit_on_dask
     from kbrl.report import write_report as write_report
+    from kbrl.storage.model_file import load_model as load_model
+    from kbrl.storage.model_file import save_model as save_model
     from kbrl.testing import check_learner as check_learner
 
 __version__ = "0.1.0"
@@ -45,14 +46,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "Transitions": "kbrl.data.transitions",
     "join": "kbrl.data.transitions",
-    "read_log": "kbrl.data.episodes",
-    "load_log": "kbrl.data.episodes",
-    "open_log": "kbrl.data.episodes",
-    "check_log": "kbrl.data.quality",
+    "read_log": "kbrl.logs.log",
+    "load_log": "kbrl.logs.log",
+    "open_log": "kbrl.logs.log",
+    "check_log": "kbrl.logs.check",
     "Kernel": "kbrl.model.kernels",
-    "FiniteMDP": "kbrl.model.finite_mdp",
-    "Solution": "kbrl.planning",
-    "solve": "kbrl.planning",
+    "FiniteMDP": "kbrl.mdp.finite_mdp",
+    "Solution": "kbrl.mdp.dynamic_programming",
+    "solve": "kbrl.mdp.dynamic_programming",
     "KBRL": "kbrl.learners.kbrl",
     "KBSF": "kbrl.learners.kbsf",
     "LSPI": "kbrl.learners.lspi",
@@ -63,15 +64,16 @@ _HOMES = {
     "OnlineRun": "kbrl.learners.online",
     "Epsilon": "kbrl.learners.exploration",
     "Optimism": "kbrl.learners.exploration",
-    "clone": "kbrl.learners.estimator",
-    "fit_log": "kbrl.learners.streamed",
-    "fit_automatically": "kbrl.learners.automatic",
-    "coverage": "kbrl.learners.coverage",
-    "explain": "kbrl.learners.explanation",
+    "clone": "kbrl.learners.learner",
+    "fit_log": "kbrl.choosing.two_passes",
+    "fit_automatically": "kbrl.choosing.automatic_fit",
+    "coverage": "kbrl.insight.coverage",
+    "explain": "kbrl.insight.explanation",
+    "fit_on_dask": "kbrl.on_dask.fitting_on_dask",
     "write_report": "kbrl.report",
     "check_learner": "kbrl.testing",
-    "save_model": "kbrl.learners.model_file",
-    "load_model": "kbrl.learners.model_file",
+    "save_model": "kbrl.storage.model_file",
+    "load_model": "kbrl.storage.model_file",
     "NotFittedError": "kbrl.checks",
     "KbrlWarning": "kbrl.checks",
 }

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.data.files import written_beside
+from kbrl.atomic_write import written_beside
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbrl import KBRL
 from kbrl.learners.kbsf import KBSF
-from kbrl.policy.rules import Policy, UniformRandom
 from kbrl.tasks import PuddleWorld
 from kbrl.trials import confidence_interval
+from kbrl.trials.policies import Policy, UniformRandom
 
 WIDTH = 0.1  # of all kernels, in standard deviations of the states
 METHODS = ("random moves", "KBRL", "KBSF")

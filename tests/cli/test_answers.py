@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-import kbrl.cli.answers as answers
+import kbrl.cli.asking as answers
 from kbrl import KBSF, Transitions, load_model, save_model
 from kbrl.cli import main
-from kbrl.data.episodes import open_log
-from kbrl.data.logs import write_log
-from kbrl.learners.coverage import coverage
+from kbrl.insight.coverage import coverage
+from kbrl.logs.log import open_log
+from kbrl.logs.writing import write_log
 from samples import random_log
 
 NAMES = ("age", "dose")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kbrl.cli import main
-from kbrl.data.logs import write_log
-from kbrl.learners.model_file import load_model, read_model
+from kbrl.logs.writing import write_log
+from kbrl.storage.model_file import load_model, read_model
 from kbrl.tasks import PuddleWorld
 
 N_ROWS = 600

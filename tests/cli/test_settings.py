@@ -8,13 +8,13 @@ import pytest
 from kbrl import KBSF
 from kbrl.cli import main
 from kbrl.cli.learner_options import LEARNER_OPTIONS
-from kbrl.data.logs import write_log
 from kbrl.learners.kbsf import AGGREGATIONS, TERMINALS
-from kbrl.learners.model_file import load_model
+from kbrl.logs.writing import write_log
+from kbrl.mdp.dynamic_programming import METHODS
 from kbrl.model.kernels import PROFILES
 from kbrl.model.representatives import WAYS
-from kbrl.model.statistics import NEIGHBORHOODS
-from kbrl.planning import METHODS
+from kbrl.model.sums import NEIGHBORHOODS
+from kbrl.storage.model_file import load_model
 from kbrl.tasks import PuddleWorld
 
 CONFIG = """

@@ -10,7 +10,7 @@ import kbrl.cli.simulators as simulators
 from kbrl import KBSF, Transitions, load_log, save_model
 from kbrl.cli import main
 from kbrl.cli.acting import model_policy
-from kbrl.learners.model_file import SavedModel
+from kbrl.storage.model_file import SavedModel
 from kbrl.tasks import PoleBalancing, PuddleWorld
 
 

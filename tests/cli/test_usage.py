@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kbrl.cli import main
-from kbrl.data.logs import write_log
+from kbrl.logs.writing import write_log
 from kbrl.tasks import PuddleWorld
 
 FIT = ["fit", "log.csv", "-o", "m.kbrl"]
@@ -217,7 +217,7 @@ def test_a_file_name_that_the_system_refuses_is_an_error_without_a_number(folder
 def test_ctrl_c_that_a_library_swallows_stops_the_command_before_the_old_model_is_replaced(folder, model, capsys):
     before = model.read_bytes()
     code = (
-        "import os, signal, ctypes, kbrl.learners.streamed as streamed\n"
+        "import os, signal, ctypes, kbrl.choosing.two_passes as streamed\n"
         "real = streamed.start_from\n"
         "def interrupted(*given):\n"
         "    call = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT))\n"

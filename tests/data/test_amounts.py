@@ -6,9 +6,9 @@ import pytest
 from kbrl import Transitions, load_log, read_log
 from kbrl.checks import KbrlWarning
 from kbrl.cli import main
-from kbrl.data.episodes import open_log
-from kbrl.data.logs import as_columns, write_log
-from kbrl.data.quality import check_log
+from kbrl.logs.check import check_log
+from kbrl.logs.log import open_log
+from kbrl.logs.writing import as_columns, write_log
 
 
 def with_actions(actions):

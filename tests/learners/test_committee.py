@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 from kbrl import KBSF, NotFittedError
 from kbrl.data.scaling import Coordinates
 from kbrl.learners.committee import Committee
-from kbrl.learners.estimator import Learner
+from kbrl.learners.learner import Learner
 from samples import random_log
 
 

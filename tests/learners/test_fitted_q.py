@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kbrl import FiniteMDP, Transitions
 from kbrl.learners.fitted_q import FittedQ
 from kbrl.learners.forest import Forest, grow
-from kbrl.planning import backup
+from kbrl.mdp.dynamic_programming import backup
 from kbrl.tasks import PuddleWorld
 from samples import SCALES, logs, random_log
 

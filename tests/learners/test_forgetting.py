@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import naive
 from kbrl import KBSF, Transitions, load_model, save_model
-from kbrl.model.statistics import PRECISION, new_statistics
+from kbrl.model.sums import PRECISION, new_statistics
 from kbrl.tasks import PuddleWorld
 from samples import as_lists, random_log
 

@@ -11,7 +11,7 @@ import naive
 from kbrl import KBSF, Kernel, Transitions
 from kbrl.data.scaling import Coordinates
 from kbrl.model.basis import Basis
-from kbrl.model.statistics import new_statistics
+from kbrl.model.sums import new_statistics
 from samples import WIDTHS, logs, random_log
 
 FORMS = [(None, None), (None, 2), (3, 2), (3, None)]

@@ -11,7 +11,7 @@ from scipy import sparse
 from kbrl import FiniteMDP, KbrlWarning, Kernel, Transitions, solve
 from kbrl.learners import least_squares
 from kbrl.learners.lspi import LSPI, KernelFeatures
-from kbrl.planning import backup, evaluate_policy
+from kbrl.mdp.dynamic_programming import backup, evaluate_policy
 from kbrl.tasks import PuddleWorld
 from samples import SCALES, WIDTHS, logs, random_log
 

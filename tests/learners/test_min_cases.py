@@ -7,12 +7,12 @@ import pytest
 
 from kbrl import KBRL, KBSF, Transitions, load_model, save_model
 from kbrl.checks import KbrlWarning
+from kbrl.choosing.automatic_fit import fit_automatically, unlearnt
 from kbrl.cli import main
-from kbrl.data.episodes import open_log
-from kbrl.data.logs import as_columns, write_log
-from kbrl.learners.automatic import fit_automatically, unlearnt
-from kbrl.learners.explanation import explain
-from kbrl.report.answers import answers
+from kbrl.insight.explanation import explain
+from kbrl.logs.log import open_log
+from kbrl.logs.writing import as_columns, write_log
+from kbrl.report.recommendations import answers
 from samples import random_log
 
 USUAL = [0.0, 0.25, 0.5, 0.75, 1.0]

@@ -20,7 +20,7 @@ from kbrl import (
     open_log,
     read_log,
 )
-from kbrl.learners.model_file import load_model, save_model
+from kbrl.storage.model_file import load_model, save_model
 
 pd = pytest.importorskip("pandas")
 

@@ -10,7 +10,7 @@ import pytest
 from kbrl import KBRL, KBSF
 from kbrl.learners.exploration import Epsilon, Optimism, optimistic
 from kbrl.learners.online import OnlineAgent, OnlineRun
-from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.tasks import PuddleWorld
 from samples import random_log
 

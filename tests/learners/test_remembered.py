@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF, Committee, KbrlWarning, Transitions, fit_log
-from kbrl.learners.automatic import unlearnt
-from kbrl.learners.model_file import load_model, save_model
-from learners.saved_models import STATES, assert_same_model, fitted
+from kbrl.choosing.automatic_fit import unlearnt
+from kbrl.storage.model_file import load_model, save_model
 from samples import random_log
+from storage.saved_models import STATES, assert_same_model, fitted
 
 FORMAT_1 = Path(__file__).parent.parent / "format_1"
 FIRST, FAR = random_log(n=100, seed=1), random_log(n=60, seed=2, scale=5.0)

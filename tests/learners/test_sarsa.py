@@ -7,7 +7,7 @@ import pytest
 from kbrl.learners.exploration import Epsilon
 from kbrl.learners.online import OnlineRun
 from kbrl.learners.sarsa import SARSA
-from kbrl.policy.tile_coding import fill_tiles
+from kbrl.learners.tile_coding import fill_tiles
 from kbrl.tasks import PuddleWorld
 
 

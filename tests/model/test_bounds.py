@@ -7,20 +7,17 @@ import pytest
 from scipy import sparse
 
 from kbrl import Kernel, Transitions
-from kbrl.model.bounds import (
+from kbrl.mdp.bounds import (
     bound_factorization,
     bound_factorization_by_iterates,
-    bound_kbsf,
     bound_mdps,
-    bound_online,
     closest_fixed_point,
-    largest_distance,
-    largest_rep_width,
     soft_homomorphism_error,
     stochasticity,
 )
-from kbrl.model.factorization import aggregate_mdp, lift, reduce_mdp
-from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.mdp.factorization import aggregate_mdp, lift, reduce_mdp
+from kbrl.mdp.finite_mdp import FiniteMDP
+from kbrl.model.kbsf_bounds import bound_kbsf, bound_online, largest_distance, largest_rep_width
 from small_mdps import q_of, random_rows
 
 CLOSE = 1e-9  # relative to the trivial bound: what the solver may be off by

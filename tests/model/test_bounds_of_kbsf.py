@@ -7,14 +7,9 @@ import pytest
 
 import naive
 from kbrl import Kernel, Transitions
-from kbrl.model.bounds import (
-    bound_factorization,
-    bound_kbsf,
-    bound_online,
-    largest_distance,
-    largest_rep_width,
-)
-from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.mdp.bounds import bound_factorization
+from kbrl.mdp.finite_mdp import FiniteMDP
+from kbrl.model.kbsf_bounds import bound_kbsf, bound_online, largest_distance, largest_rep_width
 from samples import as_lists, random_log
 from small_mdps import optimal
 

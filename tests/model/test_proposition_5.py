@@ -5,12 +5,9 @@ import pytest
 from scipy.linalg import null_space
 
 from experiments.theory_models import crowd
-from kbrl.model.bounds import (
-    bound_any_norm,
-    closest_fixed_point,
-)
-from kbrl.model.factorization import averager, lift, reduce_mdp
-from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.mdp.bounds import bound_any_norm, closest_fixed_point
+from kbrl.mdp.factorization import averager, lift, reduce_mdp
+from kbrl.mdp.finite_mdp import FiniteMDP
 from small_mdps import q_of, random_rows
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF, Transitions
-from kbrl.learners.coverage import coverage
+from kbrl.insight.coverage import coverage
 from kbrl.report import subject as subjects
-from kbrl.report.answers import answers, reach
 from kbrl.report.facts import gather
+from kbrl.report.recommendations import answers, reach
 from kbrl.report.subject import open_subject
 from samples import random_log
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from kbrl import KBSF
-from kbrl.report.answers import answers
 from kbrl.report.maps import GROUPS, influences, maps_of
+from kbrl.report.recommendations import answers
 from samples import random_log
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kbrl import Transitions
-from kbrl.policy.rules import UniformRandom
 from kbrl.tasks import PuddleWorld, Task
+from kbrl.trials.policies import UniformRandom
 
 
 def to_the_corner(observations):

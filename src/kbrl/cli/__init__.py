@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 import kbrl
-from kbrl.cli.interrupts import remembered
+from kbrl.interrupts import remembered
 
 # Each command's module, in the order of the work; it is loaded when the command is used.
 _HOMES = {
@@ -26,8 +26,8 @@ _HOMES = {
     "fit": "kbrl.cli.fitting",
     "update": "kbrl.cli.fitting",
     "merge": "kbrl.cli.fitting",
-    "predict": "kbrl.cli.answers",
-    "explain": "kbrl.cli.answers",
+    "predict": "kbrl.cli.asking",
+    "explain": "kbrl.cli.asking",
     "evaluate": "kbrl.cli.simulators",
     "report": "kbrl.cli.reporting",
     "completion": "kbrl.cli.completion",

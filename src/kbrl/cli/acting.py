@@ -14,9 +14,9 @@ from kbrl.cli.model_columns import variables
 
 if TYPE_CHECKING:
     from kbrl.arrays import Array, Floats, Integers
-    from kbrl.learners.model_file import SavedModel
-    from kbrl.policy.rules import Policy
+    from kbrl.storage.model_file import SavedModel
     from kbrl.tasks import Task
+    from kbrl.trials.policies import Policy
 
 env_option = click.option("--env", metavar="ID", help="Gymnasium environment instead, as in CartPole-v1.")
 set_option = click.option(
@@ -98,7 +98,7 @@ def _make_environment(name: str, options: dict[str, Any]) -> Any:
 
 def random_moves(simulator: Task, rng: Any) -> Policy:
     """Return the policy of uniformly random moves."""
-    from kbrl.policy.rules import UniformRandom
+    from kbrl.trials.policies import UniformRandom
 
     return UniformRandom(range(len(simulator.actions)), rng)
 
@@ -117,7 +117,7 @@ def model_policy(simulator: Task, saved: SavedModel) -> Policy:
     """Return the policy of a model in a simulator with the same actions and state variables."""
     import numpy as np
 
-    from kbrl.policy.q_functions import check_some_action
+    from kbrl.model.q_functions import check_some_action
 
     model, order = saved.model, _order(simulator, saved)
     places = _places(model.action_labels_, simulator)
@@ -146,7 +146,7 @@ def _places(labels: Array, simulator: Task) -> Integers:
     """Return the place of each label among the actions of the simulator: by name, or else as a place already."""
     import numpy as np
 
-    from kbrl.policy.rules import action_indices
+    from kbrl.trials.policies import action_indices
 
     words = [str(label) for label in labels.tolist()]
     if set(words) <= set(simulator.actions):

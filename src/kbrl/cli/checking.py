@@ -15,8 +15,8 @@ from kbrl.cli.screen import print_table
 from kbrl.cli.settings import config_option, option_names
 
 if TYPE_CHECKING:
-    from kbrl.data.places import Place
-    from kbrl.data.quality import Report
+    from kbrl.logs.check import Report
+    from kbrl.logs.places import Place
 
 
 def _options_of_fit() -> list[str]:
@@ -41,7 +41,7 @@ def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:
 
     Example: kbrl check log.csv --state age,sofa --action dose
     """
-    from kbrl.data.quality import check_log
+    from kbrl.logs.check import check_log
 
     report = check_log(source_of(log), columns=given(columns))
     if as_json:

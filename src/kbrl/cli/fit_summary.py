@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from kbrl.data.episodes import Log
-    from kbrl.learners.automatic import Automatic
+    from kbrl.choosing.automatic_fit import Automatic
     from kbrl.learners.kbsf import KBSF
+    from kbrl.logs.log import Log
 
 _JUDGED = {
     "error": "chosen by the errors of next states and rewards left out, and of next states rebuilt",

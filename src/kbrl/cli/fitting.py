@@ -30,7 +30,7 @@ from kbrl.cli.settings import config_option
 if TYPE_CHECKING:
     from kbrl.data.overlap import Overlap
     from kbrl.learners.kbsf import KBSF
-    from kbrl.learners.model_file import SavedModel
+    from kbrl.storage.model_file import SavedModel
 
 _jobs_option = click.option("--jobs", type=click.IntRange(1), help="Threads; one a core if not given.")
 _chunk_option = click.option(
@@ -81,9 +81,9 @@ def fit(
 
     Example: kbrl fit log.csv --state age,sofa --action dose -o model.kbrl
     """
-    from kbrl.learners.automatic import CHOSEN, fit_automatically
+    from kbrl.choosing.automatic_fit import CHOSEN, fit_automatically
     from kbrl.learners.kbsf import KBSF
-    from kbrl.learners.model_file import save_model
+    from kbrl.storage.model_file import save_model
 
     start = perf_counter()
     refuse_input_as_output(output, *log)
@@ -133,9 +133,9 @@ def update(
 
     Example: kbrl update model.kbrl may.csv -o model-may.kbrl
     """
+    from kbrl.choosing.automatic_fit import learn_more, unlearnt
     from kbrl.data.overlap import overlap
-    from kbrl.learners.automatic import learn_more, unlearnt
-    from kbrl.learners.model_file import read_model, save_model
+    from kbrl.storage.model_file import read_model, save_model
 
     start = perf_counter()
     if alone and output is None:
@@ -171,7 +171,7 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
     them once more.
     Such models come from kbrl update --alone.  Example: kbrl merge april.kbrl may.kbrl -o both.kbrl
     """
-    from kbrl.learners.model_file import read_model, save_model
+    from kbrl.storage.model_file import read_model, save_model
 
     start = perf_counter()
     if len(models) < 2:
@@ -254,7 +254,7 @@ def _content(path: Path) -> bytes:
 
 def _check_output(path: Path) -> None:
     """Refuse a file that cannot be written, before hours of work rather than after."""
-    from kbrl.data.files import check_target
+    from kbrl.atomic_write import check_target
 
     folder = check_target(path).parent
     if not os.access(folder, os.W_OK):

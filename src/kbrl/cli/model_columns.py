@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from kbrl.learners.model_file import SavedModel
+    from kbrl.storage.model_file import SavedModel
 
 
 def state_columns(saved: SavedModel) -> list[str]:
@@ -19,7 +19,7 @@ def state_columns(saved: SavedModel) -> list[str]:
 
 def variables(saved: SavedModel) -> list[str]:
     """Return a name for each state variable: those of the file, mostly without the prefix of a dialect, or x0, x1..."""
-    from kbrl.data.columns import Columns
+    from kbrl.logs.columns import Columns
 
     names, n_dims = state_columns(saved), saved.model.n_features_in_
     return list(Columns(tuple(names), "", "").labels) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
@@ -27,8 +27,8 @@ def variables(saved: SavedModel) -> list[str]:
 
 def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
     """Return the columns of a table that hold the state of a model; None if the model does not name them."""
-    from kbrl.data.columns import listing
-    from kbrl.data.naming import find_names
+    from kbrl.data.column_names import listing
+    from kbrl.data.state_names import find_names
 
     names = state_columns(saved)
     if not names:
@@ -63,7 +63,7 @@ def parse_state(text: str, saved: SavedModel) -> list[float]:
 
 
 def _number(text: str, name: str) -> float:
-    from kbrl.data.rows import LARGEST_NUMBER
+    from kbrl.logs.rows import LARGEST_NUMBER
 
     try:
         value = float(text)

@@ -11,14 +11,14 @@ import click
 from kbrl.cli.options import refuse_repeated, source_of
 
 if TYPE_CHECKING:
-    from kbrl.data.episodes import Log
-    from kbrl.learners.model_file import SavedModel
+    from kbrl.logs.log import Log
+    from kbrl.storage.model_file import SavedModel
 
 
 def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: Any = None) -> Any:
     """Open a log, here or on a cluster."""
-    from kbrl.data.episodes import open_log
-    from kbrl.learners.distributed import open_on_dask
+    from kbrl.logs.log import open_log
+    from kbrl.on_dask.fitting_on_dask import open_on_dask
 
     refuse_repeated(log)
     if client is not None:
@@ -29,7 +29,7 @@ def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: An
 @contextmanager
 def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[Any]:
     """Give a client of the cluster that was asked for, None if none was."""
-    from kbrl.learners.cluster import local_cluster, running_cluster
+    from kbrl.on_dask.clients import local_cluster, running_cluster
 
     if workers is not None and address is not None:
         raise click.UsageError("--workers starts a cluster and --dask uses one that runs: give one of them.")
@@ -45,9 +45,9 @@ def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -
     """Open a log as a model needs it: in its columns, where no others are named, and with its actions."""
     from dataclasses import replace
 
-    from kbrl.data.columns import carried_over
-    from kbrl.data.faults import LogError
-    from kbrl.data.readers import open_table
+    from kbrl.logs.columns import carried_over
+    from kbrl.logs.faults import LogError
+    from kbrl.logs.formats import open_table
 
     stored = saved.columns if isinstance(saved.columns, dict) else {}
     opened = open_source(log, carried_over(stored, columns, open_table(source_of(log)).names) or None)
@@ -85,8 +85,8 @@ def _flag(text: str) -> bool:
 def _with_labels(log: Any, labels: list[Any]) -> Any:
     from dataclasses import replace
 
-    from kbrl.data.labels import label_array
-    from kbrl.learners.distributed import ClusterLog
+    from kbrl.logs.label_types import label_array
+    from kbrl.on_dask.fitting_on_dask import ClusterLog
 
     if isinstance(log, ClusterLog):
         return log.with_actions(labels)
@@ -99,7 +99,7 @@ def _with_labels(log: Any, labels: list[Any]) -> Any:
 @contextmanager
 def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
     """Say of faults in a log how to see all of them."""
-    from kbrl.data.faults import LogError
+    from kbrl.logs.faults import LogError
 
     try:
         yield

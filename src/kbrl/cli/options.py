@@ -43,7 +43,7 @@ class Stride(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the stride as text, or refuse it."""
-        from kbrl.data.sequence import stride_text
+        from kbrl.logs.sequence import stride_text
 
         try:
             return stride_text(value)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kbrl.cli.interrupts import stop_if_asked
+from kbrl.interrupts import stop_if_asked
 
 
 @contextmanager

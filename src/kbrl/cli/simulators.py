@@ -15,9 +15,9 @@ from kbrl.cli.screen import print_table, progress
 
 if TYPE_CHECKING:
     from kbrl.demo import Score
-    from kbrl.policy.rules import Policy
     from kbrl.tasks import Task
     from kbrl.trials import Evaluation
+    from kbrl.trials.policies import Policy
 
 
 @click.command()
@@ -95,7 +95,7 @@ def collect(
     """
     import numpy as np
 
-    from kbrl.data.logs import write_log
+    from kbrl.logs.writing import write_log
 
     if epsilon is not None and policy is None:
         raise click.UsageError("--epsilon goes with --policy: without a model, all moves are random.")
@@ -112,8 +112,8 @@ def collect(
 
 def _check_output(output: Path) -> None:
     """Refuse a file that could not be written in the end."""
-    from kbrl.data.files import check_target
-    from kbrl.data.tables import check_suffix
+    from kbrl.atomic_write import check_target
+    from kbrl.logs.table_writers import check_suffix
 
     try:
         check_suffix(output, "A log")
@@ -123,8 +123,8 @@ def _check_output(output: Path) -> None:
 
 
 def _moves(simulator: Task, model: str | None, epsilon: float, rng: Any) -> Policy:
-    from kbrl.learners.model_file import read_model
-    from kbrl.policy.rules import EpsilonGreedy
+    from kbrl.storage.model_file import read_model
+    from kbrl.trials.policies import EpsilonGreedy
 
     if model is None:
         return random_moves(simulator, rng)
@@ -154,7 +154,7 @@ def evaluate(
 
     Example: kbrl evaluate model.kbrl --task PuddleWorld --states paper --runs 20
     """
-    from kbrl.learners.model_file import read_model
+    from kbrl.storage.model_file import read_model
 
     saved = read_model(model)
     with simulator_of(task, env, settings, discount=saved.model._fitted.discount) as simulator:

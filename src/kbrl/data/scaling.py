@@ -14,7 +14,7 @@ import numpy as np
 
 from kbrl.arrays import Floats
 from kbrl.checks import LARGEST_COORDINATE, as_floats, one_of
-from kbrl.data.moments import Moments
+from kbrl.data.exact_sums import Moments
 
 # A variable that moves by no more than this fraction of its size moves by rounding: it is constant.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)

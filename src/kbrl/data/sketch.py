@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kbrl.arrays import Array
-from kbrl.data.hashing import Hashes
+from kbrl.data.row_hashes import Hashes
 from kbrl.data.transitions import Transitions
 
 LISTED = 1024  # different rows

@@ -15,8 +15,8 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import whole
-from kbrl.data.hashing import HashCounts, Hashes, row_hashes
-from kbrl.data.moments import Moments
+from kbrl.data.exact_sums import Moments
+from kbrl.data.row_hashes import HashCounts, Hashes, row_hashes
 from kbrl.data.scaling import scale_of
 from kbrl.data.transitions import Transitions
 

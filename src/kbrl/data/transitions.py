@@ -28,7 +28,7 @@ from kbrl.checks import (
     whole,
 )
 from kbrl.data.action_labels import as_labels, find_label, index_labels, positions, unite_labels
-from kbrl.data.naming import UNNAMED, Source, frame_names, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, frame_names, rows_by_name
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)

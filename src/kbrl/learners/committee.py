@@ -15,10 +15,11 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats
 from kbrl.checks import as_generator, one_of, whole
-from kbrl.data.hashing import row_hashes
-from kbrl.data.naming import UNNAMED, row_by_name
+from kbrl.data.row_hashes import row_hashes
+from kbrl.data.state_names import UNNAMED, row_by_name
 from kbrl.data.transitions import Transitions
-from kbrl.learners.estimator import Learner, as_log, clone, is_on_dask, number_of_jobs
+from kbrl.learners.learner import Learner, as_log, clone
+from kbrl.threads import number_of_jobs
 
 VOTES = ("majority", "mean")
 
@@ -48,12 +49,8 @@ class Committee(Learner):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, log: Any, *, client: Any = None, columns: Any = None) -> Committee:
-        """Let every member learn from the same transitions; those of KBSF also on a Dask cluster, as `KBSF.fit`."""
-        if is_on_dask(log, client):
-            from kbrl.learners.distributed import fit_on_dask
-
-            return fit_on_dask(self, log, client=client, columns=columns)
+    def fit(self, log: Transitions) -> Committee:
+        """Let every member learn from the same transitions; on a Dask cluster: `kbrl.fit_on_dask`."""
         members = self._new_members()
         self._each(lambda member: member.fit(as_log(log)), members)
         self._set(members)

@@ -16,9 +16,9 @@ from scipy import sparse
 from kbrl.arrays import Array, Floats
 from kbrl.checks import in_unit_interval, positive, whole
 from kbrl.learners.kbsf import KBSF
-from kbrl.model.finite_mdp import FiniteMDP
-from kbrl.planning import Solution, solve
-from kbrl.policy.q_functions import GreedyPolicy, RepQ
+from kbrl.mdp.dynamic_programming import Solution, solve
+from kbrl.mdp.finite_mdp import FiniteMDP
+from kbrl.model.q_functions import GreedyPolicy, RepQ
 
 
 class Exploration(Protocol):

@@ -18,9 +18,10 @@ from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_generator, in_unit_interval, one_of, whole
 from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions
-from kbrl.learners.estimator import Learner, as_log, number_of_jobs
 from kbrl.learners.forest import Forest, grow
 from kbrl.learners.kbsf import TERMINALS
+from kbrl.learners.learner import Learner, as_log
+from kbrl.threads import number_of_jobs
 
 _FARTHEST = 1e30  # inputs of trees are clipped to it: they have single precision
 _GROWTH = 1e6  # by which a regressor may exceed the largest possible value before it is stopped

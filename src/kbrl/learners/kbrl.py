@@ -16,14 +16,14 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import coordinates
 from kbrl.data.transitions import Transitions
-from kbrl.learners.estimator import Learner, as_log
 from kbrl.learners.kbsf import TERMINALS
+from kbrl.learners.learner import Learner, as_log
 from kbrl.learners.reduced_model import say_if_not_converged
-from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.mdp.dynamic_programming import METHODS, Solution, solve
+from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, blocks, check_norm, check_profile
+from kbrl.model.q_functions import SampleQ
 from kbrl.model.sample_weights import SampleWeights
-from kbrl.planning import METHODS, Solution, solve
-from kbrl.policy.q_functions import SampleQ
 
 
 class KBRL(Learner):

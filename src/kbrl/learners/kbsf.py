@@ -18,22 +18,24 @@ import numpy as np
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, as_generator, as_rows, in_unit_interval, one_of, positive, whole
-from kbrl.data.moments import Moments
+from kbrl.data.exact_sums import Moments
 from kbrl.data.overlap import Overlap, is_same_by_no_chance, overlap
 from kbrl.data.scaling import Coordinates, around_centre, scale_of, state_scale
 from kbrl.data.sketch import Sketch
 from kbrl.data.transitions import Transitions, join
-from kbrl.learners.estimator import Learner, as_log, is_on_dask, number_of_jobs
+from kbrl.learners.learner import Learner, as_log
 from kbrl.learners.reduced_model import ReducedModel
+from kbrl.mdp.bounds import Bound
+from kbrl.mdp.dynamic_programming import METHODS, Solution, backup
+from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.basis import Basis
-from kbrl.model.bounds import Bound, bound_kbsf, bound_online, kbsf_matrices
-from kbrl.model.cells import FEW_CASES
-from kbrl.model.finite_mdp import FiniteMDP
+from kbrl.model.case_counts import FEW_CASES
+from kbrl.model.kbsf_bounds import bound_kbsf, bound_online, kbsf_matrices
 from kbrl.model.kernels import Kernel, Profile, check_norm, check_profile, check_width
+from kbrl.model.q_functions import GreedyPolicy, RepQ, SampleQ
 from kbrl.model.representatives import choose, distinct_rows
-from kbrl.model.statistics import NEIGHBORHOODS, Statistics
-from kbrl.planning import METHODS, Solution, backup
-from kbrl.policy.q_functions import GreedyPolicy, RepQ, SampleQ
+from kbrl.model.sums import NEIGHBORHOODS, Statistics
+from kbrl.threads import number_of_jobs
 
 TERMINALS = ("absorb", "continue")
 AGGREGATIONS = ("soft", "hard")
@@ -132,17 +134,11 @@ class KBSF(Learner):
         self.min_cases = min_cases
         self.n_jobs = n_jobs
 
-    def fit(self, log: Any, *, client: Any = None, columns: Any = None) -> KBSF:
+    def fit(self, log: Any) -> KBSF:
         """Learn from transitions, or from an iterable of chunks of them, of which one at a time is in memory.
 
-        On a Dask cluster, from a Dask collection, or from paths with a ``client``; ``columns`` as in `read_log`.
+        Logs on a Dask cluster are learnt from by `kbrl.fit_on_dask`.
         """
-        if is_on_dask(log, client):
-            from kbrl.learners.distributed import fit_on_dask
-
-            fit_on_dask(self, log, client=client, columns=columns)
-            self._say_if_rare()
-            return self
         self._check_parameters()
         chunks = _chunks(log)
         with self._unharmed():

@@ -17,12 +17,13 @@ from scipy import linalg, sparse
 from scipy.sparse.linalg import lgmres, lsmr
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.data.naming import Source
 from kbrl.data.scaling import Coordinates
+from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions
-from kbrl.learners.estimator import as_log
-from kbrl.model.basis import Samples, for_each_action
+from kbrl.learners.learner import as_log
+from kbrl.model.basis import Samples
 from kbrl.model.kernels import blocks
+from kbrl.threads import for_each_action
 
 _PART_ROWS = 2**16  # transitions that are sorted by action together
 _BLOCK_ENTRIES = 2**19  # of a block of features, so that it stays in the cache

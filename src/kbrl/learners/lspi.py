@@ -19,11 +19,12 @@ from kbrl.arrays import Booleans, Floats
 from kbrl.checks import as_generator, as_rows, check_finite, in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions
-from kbrl.learners.estimator import Learner, as_log, number_of_jobs
 from kbrl.learners.kbsf import TERMINALS
+from kbrl.learners.learner import Learner, as_log
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
 from kbrl.model.kernels import Kernel, KernelAt, Profile, check_profile, check_width, log_profile
 from kbrl.model.representatives import choose, distinct_rows
+from kbrl.threads import number_of_jobs
 
 KINDS = ("normalized", "raw")
 

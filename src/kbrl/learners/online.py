@@ -21,7 +21,7 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import as_generator, as_rows, check_finite, check_lengths, one_entry_a_row, whole
 from kbrl.data.transitions import Transitions
 from kbrl.learners.exploration import Exploration, as_actions, as_exploration
-from kbrl.policy.q_functions import GreedyPolicy
+from kbrl.model.q_functions import GreedyPolicy
 from kbrl.trials.streams import as_stream
 
 

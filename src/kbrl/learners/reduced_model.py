@@ -17,11 +17,11 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
 from kbrl.data.sketch import LARGEST_HASH, Sketch
 from kbrl.data.transitions import Transitions
+from kbrl.mdp.dynamic_programming import Solution, solve, sweep
+from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.basis import Basis
-from kbrl.model.finite_mdp import FiniteMDP
 from kbrl.model.representatives import cover
-from kbrl.model.statistics import Statistics, new_statistics
-from kbrl.planning import Solution, solve, sweep
+from kbrl.model.sums import Statistics, new_statistics
 
 
 class ReducedModel:

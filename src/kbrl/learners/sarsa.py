@@ -17,9 +17,9 @@ from numba import njit
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import as_floats, as_generator, as_rows, in_unit_interval, positive, whole
 from kbrl.data.scaling import Coordinates
-from kbrl.learners.estimator import Learner
 from kbrl.learners.exploration import as_actions, as_exploration
-from kbrl.policy.tile_coding import fill_q, fill_tiles
+from kbrl.learners.learner import Learner
+from kbrl.learners.tile_coding import fill_q, fill_tiles
 
 
 class SARSA(Learner):

@@ -6,18 +6,13 @@ Paper: section 4, and equation (kveton) of section 7 for hard aggregation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from threading import Lock
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
-from threadpoolctl import ThreadpoolController
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.scaling import Coordinates
@@ -124,44 +119,3 @@ class Basis:
                 f"Statistics add up only if they refer to the same basis, but these differ in: {', '.join(different)}. "
                 f"Fit both models with the same representative states, scaling and widths."
             )
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Find the BLAS libraries once: looking for them takes a millisecond."""
-    return ThreadpoolController()
-
-
-_limit_lock = Lock()
-_limits: list[Any] = []  # the one limit in force, and how many hold it: threads must not restore each other's
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Hold BLAS to one thread until the last of those who ask for it is done."""
-    with _limit_lock:
-        if not _limits:
-            _limits[:] = [_blas().limit(limits=1, user_api="blas"), 0]
-        _limits[1] += 1
-    try:
-        yield
-    finally:
-        with _limit_lock:
-            _limits[1] -= 1
-            if _limits[1] == 0:
-                _limits[0].restore_original_limits()
-                _limits.clear()
-
-
-def for_each_action(work: Callable[[int], None], n_actions: int, n_jobs: int) -> None:
-    """Do the work for every action; actions share nothing, so the result does not depend on the number of threads.
-
-    BLAS is held to one thread: its own threads would compete with ours on blocks that are too small for them.
-    """
-    with one_blas_thread():
-        if n_jobs == 1 or n_actions == 1:
-            for action in range(n_actions):
-                work(action)
-        else:
-            with ThreadPoolExecutor(max_workers=min(n_jobs, n_actions)) as pool:
-                list(pool.map(work, range(n_actions)))

@@ -16,8 +16,8 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, one_of, positive, whole
-from kbrl.model.basis import one_blas_thread
 from kbrl.model.kernels import blocks, distances_between, nearest_points
+from kbrl.threads import one_blas_thread
 
 WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
 

@@ -2,7 +2,7 @@
 
 With ``neighbors``, the mu nearest samples count.  Those at the mu-th distance share the places that are left, however
 many there are, so that neither the order of the rows nor chance decides.  KBRL, Q from samples and the bounds use this;
-`kbrl.model.neighborhoods` keeps the same weights while the samples come and go.
+`kbrl.model.nearest_samples` keeps the same weights while the samples come and go.
 Paper: section 2.2, and appendix B.2 for truncated kernels.
 """
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kbrl.data.files import check_target, written_beside
+from kbrl.atomic_write import check_target, written_beside
 from kbrl.report.drawing import need_matplotlib
 from kbrl.report.facts import Facts, gather
 from kbrl.report.page import render

@@ -10,7 +10,7 @@ import numpy as np
 
 from kbrl import __version__
 from kbrl.learners.kbsf import KBSF
-from kbrl.planning import method_for
+from kbrl.mdp.dynamic_programming import method_for
 from kbrl.report.blocks import paragraph, section
 from kbrl.report.facts import Facts
 from kbrl.report.markup import Markup, element, table

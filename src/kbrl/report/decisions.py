@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbrl.model.cells import FEW_CASES
+from kbrl.model.case_counts import FEW_CASES
 from kbrl.report.blocks import (
     count_cell,
     left_out,

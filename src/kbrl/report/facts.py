@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from kbrl.arrays import Floats, Integers
-from kbrl.data.moments import Moments
+from kbrl.data.exact_sums import Moments
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.report.answers import Answers, answers, reach
 from kbrl.report.maps import Map, influences, maps_of
+from kbrl.report.recommendations import Answers, answers, reach
 from kbrl.report.subject import Subject
 from kbrl.report.tally import Example, Tally
 

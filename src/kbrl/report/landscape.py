@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kbrl.model.cells import FEW_CASES
+from kbrl.model.case_counts import FEW_CASES
 from kbrl.report.blocks import (
     count_cell,
     left_out,

@@ -16,7 +16,7 @@ from scipy.ndimage import binary_dilation
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.learners.kbsf import KBSF
-from kbrl.report.answers import Answers, answers
+from kbrl.report.recommendations import Answers, answers
 
 MOST_VARIABLES = 3  # of which all pairs are drawn
 MOST_CELLS = 36  # a side

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 
-from kbrl.model.cells import FEW_CASES
+from kbrl.model.case_counts import FEW_CASES
 from kbrl.report.blocks import log_name, number_cell, paragraph, point, sampled_note, section, share_cell, weak_share
 from kbrl.report.facts import Facts, Spread
 from kbrl.report.markup import Cell, Markup, Row, element, listed, table

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.model.cells import FEW_CASES
+from kbrl.model.case_counts import FEW_CASES
 from kbrl.report import drawing
 from kbrl.report.drawing import Picture
 from kbrl.report.facts import Facts

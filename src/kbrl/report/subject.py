@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Integers
-from kbrl.data.columns import Columns, carried_over
-from kbrl.data.episodes import CHUNK_ROWS, Log, open_log
-from kbrl.data.faults import LogError
-from kbrl.data.readers import open_table
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.model_file import SavedModel, read_model
+from kbrl.logs.columns import Columns, carried_over
+from kbrl.logs.faults import LogError
+from kbrl.logs.formats import open_table
+from kbrl.logs.log import CHUNK_ROWS, Log, open_log
+from kbrl.storage.model_file import SavedModel, read_model
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.data.episodes import EpisodeMemory
-from kbrl.data.moments import Moments
+from kbrl.data.exact_sums import Moments
 from kbrl.data.survey import Survey
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.report.answers import Answers, answers
+from kbrl.logs.log import EpisodeMemory
+from kbrl.report.recommendations import Answers, answers
 
 SAMPLE_ROWS = 20_000
 N_EXAMPLES = 10

@@ -21,12 +21,12 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_generator, as_rows, flag, one_of, positive, whole
 from kbrl.data.transitions import Transitions
-from kbrl.policy.rules import Policy, action_indices
 from kbrl.tasks.epileptor import N_COMPONENTS, SOURCE, simulate_recordings
 from kbrl.tasks.nearest_row import RowModel, make_row_model, move, nearest_rows
 from kbrl.tasks.recordings import Recordings, read_recordings
 from kbrl.tasks.task import Task
 from kbrl.trials.evaluation import Evaluation
+from kbrl.trials.policies import Policy, action_indices
 
 N_TEST_STATES = 10
 TEST_SEED = 0  # of the draw of the test states

@@ -12,9 +12,9 @@ import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_rows, in_unit_interval, whole
-from kbrl.policy.rules import Policy
 from kbrl.tasks.task import Task
 from kbrl.trials.evaluation import Evaluation
+from kbrl.trials.policies import Policy
 
 
 def from_gymnasium(env: Any, *, discount: float = 0.99, max_steps: int | None = None) -> GymnasiumTask:

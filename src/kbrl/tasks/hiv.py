@@ -17,8 +17,8 @@ from numba import njit
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_floats, as_generator, as_rows, in_unit_interval, one_of, refuse_rows, whole
 from kbrl.data.transitions import Transitions, join
-from kbrl.policy.rules import EpsilonGreedy, Policy
 from kbrl.tasks.task import Task
+from kbrl.trials.policies import EpsilonGreedy, Policy
 
 EULER_STEP = 0.001  # days
 EULER_STEPS = 5000  # a decision

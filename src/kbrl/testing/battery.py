@@ -7,23 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 from kbrl.checks import KbrlWarning
-from kbrl.testing import answers, habits, online, worked_out
+from kbrl.testing import answer_checks, habits, online_checks, worked_out
 from kbrl.testing.lessons import is_online
 
 Check = Callable[[Any], None]
 
 _ANSWERS: tuple[Check, ...] = (
-    answers.q_values_has_one_row_a_state_and_one_column_an_action,
-    answers.the_log_and_the_states_are_left_as_they_were,
-    answers.predict_answers_with_labels_of_the_log,
-    answers.predict_chooses_the_best_action,
-    answers.columns_are_in_the_order_of_the_labels_and_the_best_paid_action_is_chosen,
-    answers.the_same_random_state_gives_the_same_answers_whatever_the_number_of_threads,
-    answers.every_state_is_answered_by_itself,
-    answers.states_may_come_as_lists_in_single_precision_or_in_columns,
-    answers.states_that_are_none_are_refused,
-    answers.one_action_is_enough,
-    answers.variables_and_rewards_that_never_change_do_no_harm,
+    answer_checks.q_values_has_one_row_a_state_and_one_column_an_action,
+    answer_checks.the_log_and_the_states_are_left_as_they_were,
+    answer_checks.predict_answers_with_labels_of_the_log,
+    answer_checks.predict_chooses_the_best_action,
+    answer_checks.columns_are_in_the_order_of_the_labels_and_the_best_paid_action_is_chosen,
+    answer_checks.the_same_random_state_gives_the_same_answers_whatever_the_number_of_threads,
+    answer_checks.every_state_is_answered_by_itself,
+    answer_checks.states_may_come_as_lists_in_single_precision_or_in_columns,
+    answer_checks.states_that_are_none_are_refused,
+    answer_checks.one_action_is_enough,
+    answer_checks.variables_and_rewards_that_never_change_do_no_harm,
 )
 
 # Those first without which the others could not be told.
@@ -44,16 +44,16 @@ _OF_A_LOG: tuple[Check, ...] = (
 )
 
 _OF_ACTING: tuple[Check, ...] = (
-    online.set_params_returns_the_learner_and_refuses_unknown_parameters,
-    online.it_acts_and_answers_before_it_has_learnt,
+    online_checks.set_params_returns_the_learner_and_refuses_unknown_parameters,
+    online_checks.it_acts_and_answers_before_it_has_learnt,
     habits.parameters_are_stored_untouched,
-    online.a_clone_has_the_same_parameters_and_knows_no_more_than_a_new_learner,
+    online_checks.a_clone_has_the_same_parameters_and_knows_no_more_than_a_new_learner,
     *_ANSWERS,
-    online.the_same_random_state_gives_the_same_behaviour,
-    online.a_refused_observation_loses_nothing,
-    online.it_finds_the_action_that_is_paid,
-    online.a_final_reward_counts_once_and_is_discounted_on_the_way_to_it,
-    online.a_reward_at_every_step_is_worth_its_discounted_sum,
+    online_checks.the_same_random_state_gives_the_same_behaviour,
+    online_checks.a_refused_observation_loses_nothing,
+    online_checks.it_finds_the_action_that_is_paid,
+    online_checks.a_final_reward_counts_once_and_is_discounted_on_the_way_to_it,
+    online_checks.a_reward_at_every_step_is_worth_its_discounted_sum,
 )
 
 

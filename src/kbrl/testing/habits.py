@@ -8,8 +8,8 @@ import numpy as np
 
 from kbrl.checks import NotFittedError
 from kbrl.data.transitions import Transitions
-from kbrl.learners.estimator import clone
 from kbrl.learners.exploration import as_actions
+from kbrl.learners.learner import clone
 from kbrl.testing.lessons import LABELS, error_of, is_online, refuses, same, some_log, some_states, teach, with_params
 
 # Parameters

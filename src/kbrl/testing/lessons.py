@@ -9,7 +9,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats
 from kbrl.data.transitions import Transitions
-from kbrl.learners.estimator import clone
+from kbrl.learners.learner import clone
 
 DISCOUNT = 0.5  # for problems worked out by hand
 BLUR = 0.1  # by how much smoothing and regularisation may move their values

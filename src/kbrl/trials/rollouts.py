@@ -17,8 +17,8 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_generator, as_rows, whole
 from kbrl.data.transitions import Transitions, join
-from kbrl.policy.rules import Policy, action_indices
 from kbrl.trials.evaluation import Evaluation
+from kbrl.trials.policies import Policy, action_indices
 from kbrl.trials.recording import Recorder, Step, empty_pages
 
 

@@ -1,0 +1,1 @@
+"""Choosing what a model is made of from the data."""

@@ -1,0 +1,243 @@
+"""A model from a log alone: what is not given is chosen from the data, then KBSF learns in one pass.
+
+The log is looked through once.  From that come the number of representative states, the widths and the scale.  None
+of it depends on how the log is cut into files or on the order of its rows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from kbrl.checks import KbrlWarning, one_of, positive
+from kbrl.choosing.number_of_reps import NumberOfReps, Sizes, choose_n_reps, measure
+from kbrl.choosing.two_passes import fit_log, sample_rows_for
+from kbrl.choosing.widths import WIDTHS, Each, Widths, choose_widths
+from kbrl.data.survey import Survey, survey
+from kbrl.data.transitions import Transitions
+from kbrl.learners.kbsf import KBSF, MANY_ROWS
+from kbrl.learners.learner import clone
+from kbrl.logs.log import CHUNK_ROWS, Log
+from kbrl.model.case_counts import FEW_CASES
+
+CHOSEN = ("n_reps", *WIDTHS)
+# Told the name of a part of the work and how many rows it has to do; returns what is told how many were done.
+Phase = Callable[[str, int], Callable[[int], None]]
+_FEW_ROWS = 16384
+_LEARNING_SHARE = 0.8  # of the time left; the widths are chosen in the rest
+
+
+@dataclass(frozen=True, eq=False)
+class Automatic:
+    """A fitted model, and how what was not given was chosen; None where nothing was to be chosen."""
+
+    model: KBSF
+    survey: Survey
+    n_episodes: int  # 0 where the log does not tell them apart, or a cluster reads it
+    n_reps: NumberOfReps | None
+    widths: Widths | None
+    seconds: dict[str, float]  # of each part of the work
+
+
+class FittableLog(Protocol):
+    """A log that knows how to be looked through and learnt from, here or elsewhere."""
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+
+    def looked_through(self, sample_rows: int, *, step: Callable[[int], None]) -> tuple[Survey, int]:
+        """Return a survey and the number of episodes, 0 where they are not counted; ``step`` is told the progress."""
+
+    def teach(self, learner: KBSF, *, survey: Survey, step: Callable[[int], None]) -> None:
+        """Fit the learner."""
+
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
+        """Do what ``map`` does, where the work is done."""
+
+
+@dataclass(frozen=True, eq=False)
+class _LocalLog:
+    """A log that this process reads, in chunks of a size, from the start whenever asked for."""
+
+    log: Log
+    chunk_rows: int
+
+    @property
+    def n_rows(self) -> int:
+        return self.log.n_rows
+
+    def __iter__(self) -> Iterator[Transitions]:
+        return self.log.chunks(self.chunk_rows)
+
+    def looked_through(self, sample_rows: int, *, step: Callable[[int], None]) -> tuple[Survey, int]:
+        counter = _EpisodeCounter()
+        return survey(_told(counter.counted(self), step), sample_rows=sample_rows), counter.n_episodes
+
+    def teach(self, learner: KBSF, *, survey: Survey, step: Callable[[int], None]) -> None:
+        fit_log(learner, self, survey=survey, step=step)
+
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
+        return map(function, items)
+
+
+def fit_automatically(
+    learner: KBSF,
+    log: Log | FittableLog,
+    *,
+    choose: Collection[str] = CHOSEN,
+    criterion: str = "error",
+    megabytes: float | None = None,
+    seconds: float | None = None,
+    chunk_rows: int | None = None,
+    phase: Phase | None = None,
+) -> Automatic:
+    """Choose those of n_reps, sample_width and rep_width that are in ``choose``, and fit a copy of the learner.
+
+    ``megabytes`` and ``seconds`` (for all of the work) limit the number of representative states.  Where the learner
+    has no ``min_cases``, it is 5: an action that was taken fewer times is not recommended.
+    """
+    for name in choose:
+        one_of(name, CHOSEN, "choose")
+    clock, phase = _Clock(seconds), phase or _silent
+    learner = clone(learner)
+    if learner.min_cases is None:
+        learner.set_params(min_cases=FEW_CASES)
+    learner._check_parameters()
+    chunks = chunk_rows or _rows_at_a_time(learner)
+    source: FittableLog = _LocalLog(log, chunks) if isinstance(log, Log) else log
+    step = phase("looking through the log", log.n_rows)
+    seen, n_episodes = source.looked_through(sample_rows_for(learner), step=step)
+    clock.lap("looking through the log")
+    number = None
+    if "n_reps" in choose and isinstance(learner.reps, str) and learner.reps != "cover":
+        number = _number(learner, seen, clock, megabytes)
+        learner.set_params(n_reps=number.n_reps)
+    widths = _widths(learner, seen, choose, criterion, phase, source.each)
+    if widths is not None:
+        learner.set_params(sample_width=widths.sample_width, rep_width=widths.rep_width)
+    clock.lap("choosing")
+    source.teach(learner, survey=seen, step=phase("learning", seen.n_rows))
+    clock.lap("learning")
+    _refuse_luck(learner)
+    return Automatic(learner, seen, n_episodes, number, widths, clock.laps)
+
+
+def _refuse_luck(model: KBSF) -> None:
+    """Refuse a model of many rows in which no action was taken often: the luckiest row would be the advice for all."""
+    counts, least = model.statistics_.counts, model._fitted.min_cases
+    if counts.max() < least and model.n_samples_ >= MANY_ROWS:
+        shown = ", ".join(str(label) for label in model.action_labels_[:3].tolist())
+        raise ValueError(
+            f"Of {model.n_samples_} transitions with {len(counts)} different actions ({shown}, ...), no action was "
+            f"taken more than {counts.max()} times, and at least one must be taken {least} times (min_cases). Put "
+            f"amounts such as doses into a few classes, each with a label."
+        )
+
+
+def unlearnt(model: KBSF) -> KBSF:
+    """Return a model of no data with the same representative states, scale and settings: the two can be merged."""
+    return model._with(model._fitted.unlearnt(), [])
+
+
+def learn_more(model: KBSF, log: Log, *, chunk_rows: int | None = None, phase: Phase | None = None) -> KBSF:
+    """Go on learning from a log, chunk by chunk, and solve the model; whether it was learnt before, nobody asks."""
+    chunks = log.chunks(chunk_rows or _rows_at_a_time(model))
+    for chunk in _told(chunks, (phase or _silent)("learning", log.n_rows)):
+        model._learn_more(chunk)
+    model.solution_  # noqa: B018
+    return model
+
+
+def _rows_at_a_time(learner: KBSF) -> int:
+    """Return the rows of a chunk: dense sums take few as fast as many; neighbours are searched anew in each chunk."""
+    return _FEW_ROWS if learner.sample_neighbors is None else CHUNK_ROWS
+
+
+def _number(learner: KBSF, seen: Survey, clock: _Clock, megabytes: float | None) -> NumberOfReps:
+    neighbors = (learner.sample_neighbors, learner.rep_neighbors)
+    sizes = Sizes(seen.n_rows, seen.n_dims, len(seen.action_labels), *neighbors)
+    if clock.limit is None:
+        return _no_more_than_there_are(choose_n_reps(sizes, megabytes=megabytes), seen)
+    rates = measure(learner, seen.sample, row_seconds=clock.passed / seen.n_rows)
+    left = _LEARNING_SHARE * (clock.limit - clock.passed)
+    number = _no_more_than_there_are(choose_n_reps(sizes, megabytes=megabytes, seconds=left, rates=rates), seen)
+    _say_if_too_little(clock, rates.seconds(seen.n_rows, number.n_reps))
+    return number
+
+
+def _no_more_than_there_are(number: NumberOfReps, seen: Survey) -> NumberOfReps:
+    """Representative states are chosen among the next states of the sample, which may be few."""
+    n_different = len(np.unique(seen.sample.next_states, axis=0))
+    return number if number.n_reps <= n_different else NumberOfReps(n_different, "there are no more next states")
+
+
+def _say_if_too_little(clock: _Clock, needed: float) -> None:
+    total = clock.passed + needed / _LEARNING_SHARE
+    if clock.limit is not None and total > 1.05 * clock.limit:
+        warnings.warn(
+            f"seconds={clock.limit:g} are too few: with the fewest representative states this will take about "
+            f"{total:.2g} seconds, most of them to read the log.",
+            KbrlWarning,
+            stacklevel=4,
+        )
+
+
+def _widths(
+    learner: KBSF, seen: Survey, choose: Collection[str], criterion: str, phase: Phase, each: Each
+) -> Widths | None:
+    keep = [name for name in WIDTHS if name not in choose]
+    if len(keep) == len(WIDTHS):
+        return None
+    phase("choosing the widths", 0)
+    scaled = clone(learner).set_params(scaling=seen.scale(learner.scaling))
+    return choose_widths(seen.sample, scaled, criterion=criterion, keep=keep, each=each)
+
+
+class _Clock:
+    """The seconds that passed since the start, part by part, and the limit to all of them."""
+
+    def __init__(self, limit: float | None) -> None:
+        self.limit = None if limit is None else positive(limit, "seconds")
+        self.laps: dict[str, float] = {}
+        self._start = self._last = perf_counter()
+
+    @property
+    def passed(self) -> float:
+        return perf_counter() - self._start
+
+    def lap(self, name: str) -> None:
+        now = perf_counter()
+        self.laps[name], self._last = now - self._last, now
+
+
+class _EpisodeCounter:
+    """Counts episodes as chunks come by: rows of one follow each other."""
+
+    def __init__(self) -> None:
+        self.n_episodes = 0
+        self._last: object = None
+
+    def counted(self, chunks: Iterable[Transitions]) -> Iterator[Transitions]:
+        for chunk in chunks:
+            episodes = chunk.episodes
+            if episodes is not None:
+                is_new = self.n_episodes == 0 or episodes[0] != self._last
+                self.n_episodes += int(is_new) + int((episodes[1:] != episodes[:-1]).sum())
+                self._last = episodes[-1]
+            yield chunk
+
+
+def _told(chunks: Iterable[Transitions], step: Callable[[int], None]) -> Iterator[Transitions]:
+    for chunk in chunks:
+        yield chunk
+        step(len(chunk))
+
+
+def _silent(name: str, n_rows: int) -> Callable[[int], None]:
+    return lambda n_done: None

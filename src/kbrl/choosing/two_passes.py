@@ -1,0 +1,92 @@
+"""KBSF from a log that is read twice and never held: once to look through it, once to learn.
+
+The look gives the scale of all states and a sample of all rows, of which the representative states are chosen.  So the
+model does not depend on how the log is cut into files and chunks, nor on the order of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from kbrl.data.state_names import Source
+from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
+from kbrl.data.transitions import Transitions
+from kbrl.learners.kbsf import KBSF
+from kbrl.learners.learner import as_log
+from kbrl.logs.log import CHUNK_ROWS, Log
+
+# An iterable that starts anew each time, such as a list of chunks.
+Rereadable = Log | Transitions | Iterable[Transitions]
+_ROWS_PER_REP = 10  # in the sample, at least
+
+
+def fit_log(
+    learner: KBSF,
+    log: Rereadable,
+    *,
+    survey: Survey | None = None,
+    step: Callable[[int], Any] | None = None,
+) -> KBSF:
+    """Fit a learner to a log that can be read again: an opened one, or a sequence of chunks; return the learner.
+
+    ``survey`` is one made before, of the same log.  ``step`` is called after each chunk with its number of rows.
+    """
+    learner._check_parameters()
+    with learner._unharmed():
+        survey = survey_for(learner, log) if survey is None else survey
+        start_from(learner, survey)
+        for chunk in chunks_of(log):
+            learner._add(chunk)
+            if step is not None:
+                step(len(chunk))
+        check_n_rows(learner.n_samples_, survey)
+        if learner._growth is None:
+            # The curve m(n) has one point, however the log was cut.
+            learner._take(learner.statistics_, learner._model.sketch)
+        learner.solution_  # noqa: B018
+    return learner
+
+
+def survey_for(learner: KBSF, log: Rereadable) -> Survey:
+    """Look through a log, with a sample that is large enough for the learner's representative states."""
+    return survey(chunks_of(log), sample_rows=sample_rows_for(learner))
+
+
+def sample_rows_for(learner: KBSF) -> int:
+    """Return how many rows are sampled to choose the representative states from."""
+    return max(SAMPLE_ROWS, _ROWS_PER_REP * int(learner.n_reps))
+
+
+def start_from(learner: KBSF, survey: Survey) -> None:
+    """Freeze the scale, the actions and the representative states of a learner by a survey."""
+    learner._start(survey.sample, survey.moments)
+
+
+def chunks_of(log: Rereadable) -> Iterator[Transitions]:
+    """Return the chunks of a log from its start; what can be read only once is refused."""
+    if isinstance(log, (Log, Transitions)):
+        return log.chunks(CHUNK_ROWS)
+    if not isinstance(log, Iterable) or isinstance(log, Iterator):
+        raise TypeError(
+            f"A log is read twice here, so it must be an opened log or a list of Transitions, but it is "
+            f"{type(log).__name__}. Use open_log(path), or fit(chunks), which chooses by the first chunk alone."
+        )
+    return _in_one_order(log)
+
+
+def _in_one_order(chunks: Iterable[Any]) -> Iterator[Transitions]:
+    """Yield chunks with the state variables in the order of the first one, by their names."""
+    source: Source | None = None
+    for chunk in map(as_log, chunks):
+        source = chunk.source if source is None else source
+        yield chunk.in_order_of(source)
+
+
+def check_n_rows(n_rows: int, survey: Survey) -> None:
+    """Refuse a model behind which there are not just the rows that were looked at."""
+    if n_rows != survey.n_rows:
+        raise ValueError(
+            f"The log had {survey.n_rows} transitions when it was looked through, but {n_rows} when it was learnt "
+            f"from. Do not change it in between, and give the survey of the same log."
+        )

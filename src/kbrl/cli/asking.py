@@ -1,0 +1,219 @@
+"""Commands that ask a model: predict, for all states of a table, and explain, for one state."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kbrl.cli.model_columns import columns_in, parse_state, variables
+from kbrl.cli.opening import open_for
+from kbrl.cli.options import (
+    FILE,
+    given,
+    json_option,
+    log_argument,
+    log_column_options,
+    model_argument,
+    quiet_option,
+    refuse_input_as_output,
+    source_of,
+)
+from kbrl.cli.progress import row_progress
+from kbrl.cli.screen import print_table
+
+if TYPE_CHECKING:
+    from kbrl.insight.explanation import ActionExplanation, Case, Explanation
+    from kbrl.learners.kbsf import KBSF
+    from kbrl.logs.table_writers import Piece
+
+
+@click.command()
+@model_argument
+@log_argument
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    help=".csv, .parquet, .arrow or .npz; else CSV here.",
+)
+@click.option("--state", help="Columns of the state, where they are not those that the model was fitted to.")
+@json_option
+@quiet_option
+def predict(
+    model: str, log: tuple[str, ...], output: Path | None, state: str | None, as_json: bool, quiet: bool
+) -> None:
+    """Answer for each row of a LOG: the best action, the values, and how well the data of the MODEL cover the state.
+
+    The LOG needs no columns but those of the state.  Columns of the answer: row, action, value, q_LABEL for each
+    action (-inf where it is not available), distance to the nearest representative state in units of the model's
+    scale, support, about how many logged cases of the chosen action there are around the state (0 outside of the data;
+    nan in CSV where the model's file does not tell), and log_mass, the log of its kernel sums, which is no number of
+    cases.  Only .npz is held in memory.
+
+    Example: kbrl predict model.kbrl new.csv -o answers.csv
+    """
+    from kbrl.logs.formats import open_table
+    from kbrl.logs.state_tables import read_states
+    from kbrl.storage.model_file import read_model
+
+    refuse_input_as_output(output, model, *log)
+    saved, table = read_model(model), open_table(source_of(log))
+    columns = state or columns_in(table.names, saved)
+    with _answers_to(output, as_json) as write, row_progress(quiet) as phase:
+        n_rows, count = 0, phase("answering", 0)
+        for states in read_states(table, state=columns):
+            write(_answers(saved.model, states, n_rows))
+            n_rows += len(states)
+            count(len(states))
+    if output is not None:
+        click.echo(f"{output}: {n_rows} answers.")
+
+
+@click.command()
+@model_argument
+@click.option("--state", "state_text", required=True, metavar="VALUES", help="As in 0.2,0.4 or x=0.2,y=0.4.")
+@click.option("--log", multiple=True, type=click.Path(), help="What the model was fitted to; may be repeated.")
+@click.option("--cases", default=10, show_default=True, type=click.IntRange(1), help="Number of cases an action.")
+@log_column_options
+@json_option
+@quiet_option
+def explain(
+    model: str, state_text: str, log: tuple[str, ...], cases: int, as_json: bool, quiet: bool, **columns: str | None
+) -> None:
+    """Show the logged cases that weigh most in the value of each action, in one state.
+
+    Every value is a weighted mean over logged cases of what they were worth: their reward, and the discounted value
+    of their next state.  A MODEL with sample_neighbors has kept the outcomes of the cases that matter; for the rows
+    of the cases, and for other models, give the log that the model was fitted to.  Its columns are those that the
+    MODEL was learnt from, unless others are named.
+
+    Example: kbrl explain model.kbrl --state x=0.2,y=0.4 --log log.csv
+    """
+    from kbrl.insight.explanation import explain as explained
+    from kbrl.storage.model_file import read_model
+
+    saved = read_model(model)
+    state = parse_state(state_text, saved)
+    if given(columns) and not log:
+        raise click.UsageError("Columns are those of --log LOG, which was not given.")
+    opened = open_for(saved, log, given(columns) or {}) if log else None
+    with row_progress(quiet) as phase:
+        count = phase("weighing cases", opened.n_rows if opened else 0)
+        found = explained(saved.model, state, log=opened, n_cases=cases, step=count)
+    if as_json:
+        click.echo(json.dumps({"variables": variables(saved)} | found.to_dict(), indent=2, default=str))
+    else:
+        _print_explanation(found, variables(saved))
+
+
+@contextmanager
+def _answers_to(output: Path | None, as_json: bool) -> Iterator[Callable[[Piece], None]]:
+    """Give a function that writes answers to a file, or to standard output."""
+    from kbrl.logs.table_writers import check_suffix, csv_writer, table_writer
+
+    if output is None:
+        yield _write_json if as_json else csv_writer(sys.stdout)
+        return
+    if as_json:
+        raise click.UsageError("--json prints to standard output; it does not go with --output.")
+    try:
+        check_suffix(output, "A table of answers")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    with table_writer(output, "A table of answers") as write:
+        yield write
+
+
+def _answers(model: KBSF, states: Any, first: int) -> Piece:
+    """Return a table of answers, one row a state."""
+    import numpy as np
+
+    from kbrl.insight.coverage import coverage
+    from kbrl.model.q_functions import check_some_action
+
+    q, covered = model.q_values(states), coverage(model, states)
+    check_some_action(q)
+    rows, best = np.arange(len(q)), q.argmax(axis=1)
+    values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels_.tolist())}
+    return {
+        "row": first + rows,
+        "action": model.action_labels_[best],
+        "value": q[rows, best],
+        **values,
+        "distance": covered.distances,
+        "support": covered.support[rows, best],
+        "log_mass": covered.log_mass[rows, best],
+    }
+
+
+def _write_json(piece: Piece) -> None:
+    """Print one JSON object a row; what is not available is null."""
+    from math import isfinite
+
+    for cells in zip(*(column.tolist() for column in piece.values())):
+        plain = (None if isinstance(cell, float) and not isfinite(cell) else cell for cell in cells)
+        click.echo(json.dumps(dict(zip(piece, plain))))
+
+
+def _print_explanation(found: Explanation, names: list[str]) -> None:
+    state = ", ".join(f"{name} = {value:g}" for name, value in zip(names, found.state))
+    click.echo(f"State {state}; {found.distance:.3g} from the nearest representative state, in units of the scale.")
+    if found.source == "outcomes":
+        click.echo("Cases are known by their outcomes; --log LOG shows their rows, episodes and states.")
+    for rank, action in enumerate(found.actions, start=1):
+        click.echo(f"\n{rank}. {_heading(action)}")
+        if action.cases:
+            has_rows = found.source != "outcomes"
+            head = ("row", "episode", "state") if has_rows else ()
+            rows = [(*(_whence(case) if has_rows else ()), *_outcome(case)) for case in action.cases]
+            print_table((*head, "weight", "reward", "next state", "ends", "worth"), rows, right=True)
+            click.echo(_sum_up(action))
+
+
+def _heading(action: ActionExplanation) -> str:
+    if not action.n_taken:
+        return f"{action.action}: not available, as it was never tried."
+    if action.is_left_out:
+        times = "once" if action.n_taken == 1 else f"{action.n_taken} times"
+        return f"{action.action}: left out, as it was taken only {times} in all (see --min-cases of kbrl fit)."
+    if action.value == float("-inf"):
+        return f"{action.action}: not available, as nothing is known of it around this state."
+    return f"{action.action}: value {action.value:.6g}, {_support(action.support)}"
+
+
+def _support(support: float) -> str:
+    """Say how many logged cases there are around a state."""
+    if support != support:
+        return "support not known: this model's file does not say how many cases there were"
+    if support < 0.05:
+        return f"{'hardly any' if support else 'no'} logged cases around this state"
+    number = f"{support:,.0f}" if support >= 10 else f"{support:.1f}".removesuffix(".0")
+    return f"about {number} logged case{'' if number == '1' else 's'} around this state"
+
+
+def _whence(case: Case) -> tuple[str, ...]:
+    states = _list(case.state or ())
+    return (str(case.row), "-" if case.episode is None else str(case.episode), states)
+
+
+def _outcome(case: Case) -> tuple[str, ...]:
+    ends = "yes" if case.ends else "no"
+    return (f"{case.weight:.4f}", f"{case.reward:.4g}", _list(case.next_state), ends, f"{case.worth:.6g}")
+
+
+def _list(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:.4g}" for value in values)
+
+
+def _sum_up(action: ActionExplanation) -> str:
+    n_rest = action.n_cases - len(action.cases)
+    shown = f"Weight of the cases shown: {action.shown_weight:.4f}"
+    rest = f"of the other {n_rest}: {action.rest_weight:.4f}, worth {action.rest_worth:.6g} on average"
+    parts = f"{shown}; {rest}" if n_rest else shown
+    return f"{parts}; of all: {action.total_weight:.6g}, which makes {action.explained:.6g}."

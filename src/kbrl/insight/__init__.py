@@ -1,0 +1,1 @@
+"""What a model knows, and why it answers as it does."""

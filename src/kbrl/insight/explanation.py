@@ -1,0 +1,251 @@
+"""Why a value is what it is: the logged cases that weigh most in it.
+
+Every value of a kernel-based model is a weighted mean of what logged cases were worth, r + discount V(s').  An
+explanation shows the heaviest ones and says what the others weigh and are worth on average, so that the cases shown
+and the rest make up the value again.  `kbrl.insight.case_weights` has the formulas.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Floats, Integers
+from kbrl.checks import KbrlWarning, whole
+from kbrl.data.transitions import Transitions, join
+from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
+from kbrl.insight.coverage import coverage
+from kbrl.learners.kbsf import KBSF
+from kbrl.learners.learner import as_log
+from kbrl.logs.log import Log
+
+Numbered = tuple[Integers, Transitions]  # the numbers of the rows behind transitions, and those
+_NEGLIGIBLE = 1e-6  # what is not explained may be the solver's tolerance
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One logged transition, and how much it weighs in a value."""
+
+    weight: float
+    reward: float
+    next_state: tuple[float, ...]
+    ends: bool  # the episode ended here
+    worth: float  # reward + discount V(next state)
+    row: int | None = None  # of the log, from 0; None where the model only kept the outcome
+    episode: Any = None
+    state: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ActionExplanation:
+    """The value of an action in a state as a weighted mean over cases, the heaviest first."""
+
+    action: Any
+    value: float  # -inf where the action is not available
+    support: float  # the number of logged cases of it around the state, see kbrl.insight.coverage; NaN: not known
+    log_mass: float  # of its kernel sums, see kbrl.insight.coverage
+    n_taken: int  # how often it was taken in all
+    is_left_out: bool  # it was taken too rarely to be available
+    cases: tuple[Case, ...]
+    n_cases: int  # that weigh anything, shown or not
+    rest_weight: float  # of all cases that are not shown, together
+    rest_worth: float  # their mean worth; 0 where they weigh nothing
+
+    @property
+    def shown_weight(self) -> float:
+        """What the cases shown weigh together."""
+        return float(sum(case.weight for case in self.cases))
+
+    @property
+    def total_weight(self) -> float:
+        """What all cases weigh: 1, if they are those that the model was fitted to."""
+        return self.shown_weight + self.rest_weight
+
+    @property
+    def explained(self) -> float:
+        """The value that the cases shown and the rest make up."""
+        return float(sum(case.weight * case.worth for case in self.cases)) + self.rest_weight * self.rest_worth
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The values of all actions in a state, the best first, and the cases that they come from."""
+
+    state: tuple[float, ...]
+    distance: float  # to the nearest representative state, in units of the model's scale
+    source: str  # of the cases: the "log" that was given, the "samples" of the model, or the "outcomes" it kept
+    actions: tuple[ActionExplanation, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold; what is not available is None."""
+        facts = asdict(self)
+        for found, given in zip(facts["actions"], self.actions):
+            found |= {"shown_weight": given.shown_weight, "total_weight": given.total_weight}
+            found |= {"explained": given.explained}
+            if not np.isfinite(given.support):
+                found["support"] = None
+            if not np.isfinite(given.value):
+                found |= {"value": None, "log_mass": None, "explained": None}
+        return facts
+
+
+def explain(
+    model: KBSF, state: Any, *, log: Any = None, n_cases: int = 10, step: Callable[[int], None] | None = None
+) -> Explanation:
+    """Show which logged cases the value of each action in a state, (n_dims,), comes from.
+
+    ``log`` is what the model was fitted to: Transitions, several of them, or an opened Log, which is read once, chunk
+    by chunk.  Without it, cases come from the model itself: its samples (q_function="samples"), or the outcomes it
+    kept (sample_neighbors), of which neither rows nor states are known; those that are the same count as one case.
+    A warning says so where the cases do not make up the value, as those of another log do not.  ``step`` is called
+    with the number of transitions after each chunk of the log.
+    """
+    whole(n_cases, "n_cases")
+    state = model._as_row(state)
+    row = model._scaled([state])[0]
+    source = "log"
+    if log is None and model._kept:
+        source, log = "samples", join(model._kept)
+    tallies = [_Tally(n_cases) for _ in model.action_labels_]
+    if log is not None:
+        _weigh_log(model, row, _numbered(log), tallies, step or (lambda n_rows: None))
+    else:
+        source = "outcomes"
+        for action, tally in enumerate(tallies):
+            tally.add_outcomes(_kept_outcomes(model, row, action))
+    result = _explanation(model, state, source, tallies)
+    _say_if_unexplained(model, result)
+    return result
+
+
+def _kept_outcomes(model: KBSF, state: Floats, action: int) -> Outcomes:
+    found = outcomes(model, state, action)
+    if found is None:
+        raise ValueError(
+            "This model has kept no cases, only sums over them. Pass the log that it was fitted to (log=, or "
+            "--log), or fit with sample_neighbors, which keeps the nearest cases."
+        )
+    return found
+
+
+def _numbered(log: Any) -> Iterator[Numbered]:
+    """Yield chunks of transitions with the numbers of their rows."""
+    if isinstance(log, Log):
+        yield from log.numbered_chunks()
+        return
+    if not isinstance(log, Iterable):
+        as_log(log)  # says what is wrong
+    first = 0
+    for chunk in [log] if isinstance(log, Transitions) else log:
+        yield np.arange(first, first + len(as_log(chunk))), chunk
+        first += len(chunk)
+
+
+def _weigh_log(
+    model: KBSF, state: Floats, chunks: Iterator[Numbered], tallies: list[_Tally], step: Callable[[int], None]
+) -> None:
+    weigh = weigher(model, state)
+    if model._used["q_function"] == "samples":  # these weights are relative to all cases of the log
+        numbers, logs = zip(*chunks)
+        chunks = iter([(np.concatenate(numbers), join(logs))])
+    for row_numbers, chunk in chunks:
+        chunk = model._prepared(chunk)
+        weights = weigh(chunk)
+        for action, rows in enumerate(chunk.by_action()):
+            heavy = rows[weights[rows] > 0]
+            if len(heavy):
+                tallies[action].add(weights[heavy], chunk[heavy], worths(model, chunk[heavy]), row_numbers[heavy])
+        step(len(chunk))
+
+
+@dataclass(eq=False)
+class _Tally:
+    """The heaviest cases of one action so far, and what the others weigh and are worth."""
+
+    n_shown: int
+    n_cases: int = 0
+    rest_weight: float = 0.0
+    rest_sum: float = 0.0  # of weight * worth
+    heaviest: list[Case] = field(default_factory=list)
+
+    def add(self, weights: Floats, log: Transitions, worths: Floats, numbers: Integers) -> None:
+        """Take transitions of a log into account."""
+        for k in self._candidates(weights, worths):
+            episode = None if log.episodes is None else log.episodes[k].item()
+            outcome = (float(log.rewards[k]), _numbers(log.next_states[k]), bool(log.terminals[k]), float(worths[k]))
+            self.heaviest.append(
+                Case(float(weights[k]), *outcome, row=int(numbers[k]), episode=episode, state=_numbers(log.states[k]))
+            )
+        self._cut()
+
+    def add_outcomes(self, found: Outcomes) -> None:
+        """Take kept outcomes into account."""
+        for k in self._candidates(found.weights, found.worths):
+            outcome = (float(found.rewards[k]), _numbers(found.next_states[k]), bool(found.terminals[k]))
+            self.heaviest.append(Case(float(found.weights[k]), *outcome, float(found.worths[k])))
+        self._cut()
+
+    def _candidates(self, weights: Floats, worths: Floats) -> Integers:
+        """Return the places of the heaviest cases; the others belong to the rest."""
+        order = np.argsort(-weights, kind="stable")
+        others = order[self.n_shown :]
+        self.n_cases += len(weights)
+        self.rest_weight += float(weights[others].sum())
+        self.rest_sum += float(weights[others] @ worths[others])
+        return order[: self.n_shown]
+
+    def _cut(self) -> None:
+        ordered = sorted(self.heaviest, key=lambda case: -case.weight)
+        self.heaviest, others = ordered[: self.n_shown], ordered[self.n_shown :]
+        self.rest_weight += sum(case.weight for case in others)
+        self.rest_sum += sum(case.weight * case.worth for case in others)
+
+
+def _numbers(values: Array) -> tuple[float, ...]:
+    return tuple(values.tolist())
+
+
+def _explanation(model: KBSF, state: Any, source: str, tallies: list[_Tally]) -> Explanation:
+    q, covered = model.q_values([state])[0], coverage(model, [state])
+    labels = model.action_labels_.tolist()
+    found = []
+    for action in np.argsort(-q, kind="stable").tolist():
+        tally = tallies[action]
+        rest_worth = tally.rest_sum / tally.rest_weight if tally.rest_weight > 0 else 0.0
+        found.append(
+            ActionExplanation(
+                action=labels[action],
+                value=float(q[action]),
+                support=float(covered.support[0, action]),
+                log_mass=float(covered.log_mass[0, action]),
+                n_taken=int(model.statistics_.counts[action]),
+                is_left_out=labels[action] in model.left_out_,
+                cases=tuple(tally.heaviest),
+                n_cases=tally.n_cases,
+                rest_weight=tally.rest_weight,
+                rest_worth=rest_worth,
+            )
+        )
+    given = _numbers(np.asarray(state, dtype=np.float64))
+    return Explanation(given, float(covered.distances[0]), source, tuple(found))
+
+
+def _say_if_unexplained(model: KBSF, result: Explanation) -> None:
+    """Warn where the cases do not make up a value."""
+    largest = float(np.abs(model.mdp_.rewards).max()) / (1.0 - model._fitted.discount)
+    for found in result.actions:
+        off = abs(found.total_weight - 1.0) > _NEGLIGIBLE
+        if np.isfinite(found.value) and (off or abs(found.explained - found.value) > _NEGLIGIBLE * largest):
+            warnings.warn(
+                f"The cases do not make up the value of {found.action!r}: they weigh {found.total_weight:.6g} instead "
+                f"of 1 and make {found.explained:.6g} instead of {found.value:.6g}. The log is not the one that the "
+                f"model was fitted to, or the model has grown, shrunk or forgotten since.",
+                KbrlWarning,
+                stacklevel=3,
+            )
+            return

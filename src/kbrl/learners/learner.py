@@ -1,0 +1,145 @@
+"""What all learners share: scikit-learn's habits, and how they answer.
+
+Parameters are stored untouched at construction and checked by ``fit``; what was learnt ends in an underscore.
+A learner answers through its Q function: ``q_values``, ``predict`` and ``act``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kbrl.arrays import Array, Floats
+from kbrl.checks import NotFittedError, as_rows
+from kbrl.data.scaling import Coordinates
+from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.data.transitions import Transitions
+from kbrl.model.q_functions import GreedyPolicy, check_some_action
+
+L = TypeVar("L", bound="Learner")
+
+
+class Learner:
+    """A learner: ``get_params``, ``set_params``, and answers from what ``fit`` has learnt.
+
+    States are arrays in the order of the data, or frames, which are read by the names that the data had.
+    """
+
+    action_labels_: Array  # (n_actions,), in the order of the columns of q_values
+    coordinates_: Coordinates  # what is taken from each state variable, and what it is divided by
+    _source: Source = UNNAMED  # the names of the state variables, if the data had any
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters with which the learner was made."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self: L, **params: Any) -> L:
+        """Change parameters; they count from the next ``fit`` on."""
+        unknown = sorted(set(params) - set(self._parameter_names()))
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no parameter {', '.join(unknown)}; "
+                f"it has {', '.join(self._parameter_names())}."
+            )
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if not _same(v, defaults[k].default)]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of state variables of the data."""
+        self._check_fitted()
+        return self.coordinates_.n_dims
+
+    @property
+    def scale_(self) -> Floats:
+        """What each state variable is divided by, (n_dims,)."""
+        self._check_fitted()
+        return self.coordinates_.scale
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """The names of the state variables, (n_dims,), as scikit-learn has them; none where the data had none."""
+        if self._source.state_names is None:
+            raise AttributeError(f"This {type(self).__name__} knows no names of state variables: its data had none.")
+        return np.array(self._source.state_names, dtype=object)
+
+    @property
+    def chooses_by(self) -> str:
+        """The method of which ``predict`` chooses the best column: the values, unless a learner says otherwise."""
+        return "q_values"
+
+    def q_values(self, states: Any) -> Floats:
+        """Return the value of each action in each state, (n_states, n_actions); -inf for one never tried."""
+        return self._q_function()(self._scaled(states))
+
+    def values(self, states: Any) -> Floats:
+        """Return the value of each state, (n_states,): that of its best action."""
+        return self.q_values(states).max(axis=1)
+
+    def predict(self, states: Any) -> Array:
+        """Return the label of the best action for each state, (n_states,)."""
+        q = self.q_values(states)
+        check_some_action(q)
+        return self.action_labels_[np.argmax(q, axis=1)]
+
+    def act(self, state: Any) -> Any:
+        """Return the label of the best action for one state, (n_dims,)."""
+        return self.policy().act(state)
+
+    def policy(self) -> GreedyPolicy:
+        """Return the present greedy policy, which later learning does not change."""
+        return GreedyPolicy(self._q_function(), self.coordinates_, self.action_labels_, self._source)
+
+    def _q_function(self) -> Callable[[Floats], Floats]:
+        raise NotFittedError(f"{type(self).__name__} does not say how it values actions.")
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "coordinates_"):
+            name = type(self).__name__
+            raise NotFittedError(f"This {name} has not learnt anything yet. Call fit with transitions first.")
+
+    def _scaled(self, states: Any) -> Floats:
+        self._check_fitted()
+        rows = as_rows(rows_by_name(states, self._source), "states", n_dims=self.coordinates_.n_dims)
+        return self.coordinates_.of(rows)
+
+    def _as_row(self, state: Any) -> Floats:
+        """Return one state, (n_dims,), by name where it has names."""
+        self._check_fitted()
+        return as_rows([row_by_name(state, self._source)], "states", n_dims=self.coordinates_.n_dims)[0]
+
+
+def clone(learner: L) -> L:
+    """Return a learner with the same parameters that has learnt nothing."""
+    if isinstance(learner, type) or not hasattr(learner, "get_params"):
+        raise TypeError(f"clone needs a learner with get_params, such as KBSF(), but it got {learner!r}.")
+    return type(learner)(**learner.get_params())
+
+
+def as_log(log: Any) -> Transitions:
+    """Refuse anything but Transitions."""
+    if hasattr(log, "__dask_graph__"):
+        raise TypeError("A Dask collection is learnt from by kbrl.fit_on_dask(learner, log, client=client).")
+    if not isinstance(log, Transitions):
+        raise TypeError(
+            f"A learner learns from Transitions, but it got {type(log).__name__}. "
+            f"Make them by Transitions(states, actions, rewards, next_states, terminals)."
+        )
+    return log
+
+
+def _same(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and np.array_equal(value, default))

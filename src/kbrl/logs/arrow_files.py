@@ -1,0 +1,241 @@
+"""Tables of Apache Arrow: Parquet files, Arrow and Feather files, and tables in memory.
+
+Parquet is decoded page by page and Arrow files are mapped, so that memory is bounded by the rows asked for, not by
+the size of a row group.  The record batches of a compressed Arrow file are the exception: each is unpacked whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kbrl.logs.cell_values import (
+    Batch,
+    Column,
+    Kind,
+    Labels,
+    Numbers,
+    RaggedError,
+    as_flags,
+    from_objects,
+    from_texts,
+    from_times,
+    refuse_struct,
+)
+from kbrl.logs.faults import LogError
+from kbrl.logs.places import Place
+
+_BUFFER = 1 << 20  # bytes of a column that are fetched at a time
+
+
+class ParquetTable:
+    """One Parquet file, or some of its row groups."""
+
+    is_text = False
+
+    def __init__(self, path: Path, row_groups: Sequence[int] | None = None) -> None:
+        self.path, self._row_groups = path, row_groups
+        with refusing(path), self._open() as file:
+            self.names = tuple(file.schema_arrow.names)
+
+    def _open(self) -> Any:
+        import pyarrow.parquet as parquet
+
+        # without a buffer, the whole column of a row group would be fetched at once
+        return parquet.ParquetFile(
+            self.path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True, memory_map=False
+        )
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        options = {"columns": list(kinds), "row_groups": self._row_groups, "use_threads": False}
+        with refusing(self.path), self._open() as file:
+            for batch in file.iter_batches(batch_size=n_rows, **options):
+                yield converted(batch, kinds)
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the numbers of some rows in the whole file."""
+        first = sum(self.row_group_sizes()[: self._row_groups[0]]) if self._row_groups else 0
+        return [Place("row", first + row + 1) for row in rows]
+
+    def row_group_sizes(self) -> list[int]:
+        """Return the number of rows of each row group."""
+        with refusing(self.path), self._open() as file:
+            return [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+
+
+class ArrowFileTable:
+    """One Arrow or Feather file, in the file format or the stream format."""
+
+    is_text = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with refusing(path):
+            self.names = tuple(self._open().schema.names)
+
+    def _open(self) -> Any:
+        import pyarrow as pa
+
+        source = pa.memory_map(str(self.path))
+        try:
+            return pa.ipc.open_file(source)
+        except pa.ArrowInvalid:
+            source.seek(0)
+            return pa.ipc.open_stream(source)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        with refusing(self.path):
+            file = self._open()
+            n_batches = getattr(file, "num_record_batches", None)
+            stored = file if n_batches is None else (file.get_batch(k) for k in range(n_batches))
+            for batch in stored:
+                batch.validate(full=True)  # offsets of a damaged file may point anywhere
+                for start in range(0, batch.num_rows, n_rows):
+                    yield converted(batch.slice(start, n_rows), kinds)
+
+
+class MemoryTable:
+    """A table in memory that speaks Arrow."""
+
+    is_text = False
+
+    def __init__(self, source: Any) -> None:
+        import pyarrow as pa
+
+        self._table = pa.table(source)
+        self.names = tuple(self._table.schema.names)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        for batch in self._table.select(list(kinds)).to_batches(max_chunksize=n_rows):
+            yield converted(batch, kinds)
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Turn what Arrow says of a broken file into a fault that names the file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except LogError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise LogError("unreadable", f"{path} cannot be read: {reason}.") from None
+
+
+def converted(batch: Any, kinds: Mapping[str, Kind]) -> Batch:
+    """Convert the columns of a record batch that are asked for."""
+    missing = [name for name in kinds if name not in batch.schema.names]
+    if missing:
+        raise LogError("missing_column", f"All files of a log must have the same columns, but one lacks {missing}.")
+    return {name: from_arrow(batch.column(name), kind, name) for name, kind in kinds.items()}
+
+
+def from_arrow(column: Any, kind: Kind, name: str) -> Column:
+    """Convert one Arrow array."""
+    import pyarrow as pa
+
+    types = pa.types
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if types.is_struct(column.type):
+        refuse_struct(name, [field.name for field in column.type], kind)
+    if kind == "labels":
+        return _labels(column, name)
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
+        return _lists(column, name)
+    if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
+        values = _as_numpy(column.cast(pa.float64()))  # empty cells become NaN
+        return as_flags(values, name) if kind == "flags" else Numbers(values)
+    if types.is_temporal(column.type) and kind == "steps":
+        return from_times(_microseconds(column), kind, name)
+    if types.is_decimal(column.type):
+        return Numbers(_as_numpy(column.cast(pa.float64())))
+    return from_objects(column.to_pylist(), kind, name)
+
+
+def _microseconds(column: Any) -> Any:
+    """Return datetimes, or durations and times of day, as NumPy has them."""
+    import pyarrow as pa
+
+    is_moment = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
+    of_day = pa.types.is_time(column.type)
+    exact = column.cast(
+        pa.timestamp("us") if is_moment else pa.time64("us") if of_day else pa.duration("us"), safe=False
+    )
+    counts = exact.cast(pa.int64())
+    missing = np.asarray(counts.is_null().to_numpy(zero_copy_only=False))
+    times = _as_numpy(counts.fill_null(0)).astype("datetime64[us]" if is_moment else "timedelta64[us]")
+    times[missing] = "NaT"
+    return times
+
+
+def texts_from_arrow(column: Any, kind: Kind) -> Column:
+    """Convert cells of a text file that Arrow has split."""
+    import pyarrow as pa
+
+    if kind == "labels":
+        encoded = _labels(column, "")
+        empty = np.array([value == "" for value in encoded.values] + [True])
+        return Labels(np.where(empty[encoded.codes], -1, encoded.codes), encoded.values)
+    if kind != "flags":
+        try:
+            return Numbers(_as_numpy(column.cast(pa.float64())))
+        except pa.ArrowInvalid:
+            pass  # some cell is empty, true or no number
+    different = _labels(column, "")  # each text is converted once
+    found = from_texts([str(value) for value in different.values], kind)
+    assert isinstance(found, Numbers)
+    return found.take(different.codes)
+
+
+def _as_numpy(array: Any) -> Any:
+    """Return the values of an Arrow array, NaN where a cell is empty.
+
+    Arrow's own conversion loads pandas wherever it is installed, which takes 60 MB; this way is for arrays without
+    empty cells.
+    """
+    if len(array) and array.null_count == 0 and hasattr(array, "__dlpack__"):
+        return np.from_dlpack(array)
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _labels(column: Any, name: str) -> Labels:
+    import pyarrow as pa
+
+    if hasattr(column.type, "value_type") and not pa.types.is_dictionary(column.type):
+        found = from_objects(column.to_pylist(), "labels", name)
+        assert isinstance(found, Labels)
+        return found
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    indices = encoded.indices.fill_null(-1) if encoded.indices.null_count else encoded.indices
+    codes = _as_numpy(indices).astype(np.intp)
+    values = encoded.dictionary.to_pylist()
+    missing = np.array([value is None or value != value for value in values] + [True])
+    plain = (int, float, bool, str)
+    return Labels(np.where(missing[codes], -1, codes), tuple(v if isinstance(v, plain) else str(v) for v in values))
+
+
+def _lists(column: Any, name: str) -> Numbers:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    if len(lengths) and (lengths != lengths[0]).any():
+        odd_one = int(np.argmax(lengths != lengths[0]))
+        raise RaggedError(name, odd_one, int(lengths[odd_one]), int(lengths[0]))
+    flat = column.flatten()
+    if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type) or pa.types.is_boolean(flat.type)):
+        raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {flat.type}.")
+    values = _as_numpy(flat.cast(pa.float64()))
+    return Numbers(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))

@@ -1,0 +1,344 @@
+"""From the cells of a column, however they are stored, to numbers, steps, flags and labels.
+
+What cannot be converted is marked, not refused: the reader refuses it with its place, the check counts it.
+True and false are the numbers 1 and 0 wherever they are written; yes, no, t and f are words, except in flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.data.action_labels import is_whole
+from kbrl.logs.faults import LogError
+
+Kind = Literal["numbers", "steps", "flags", "labels"]  # steps are numbers or times, as seconds
+BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none"})
+BOOLEANS = {"true": 1.0, "false": 0.0}
+FLAGS = BOOLEANS | {"t": 1.0, "f": 0.0, "yes": 1.0, "no": 0.0}
+_LONGEST_SHOWN = 80  # characters of a cell that a message quotes
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Numbers or flags of some rows; a cell that is empty is NaN, one that is no number is marked odd as well."""
+
+    values: Floats  # (n,), or (n, width) for a column of lists
+    odd: Booleans | None = None  # (n,)
+    texts: tuple[str, ...] = ()  # what the odd cells hold, one each, in their order
+    is_time: bool = False  # the values are seconds
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice) -> Numbers:
+        if self.odd is None:
+            return Numbers(self.values[rows], is_time=self.is_time)
+        first, last = (int(self.odd[:row].sum()) for row in rows.indices(len(self))[:2])
+        return Numbers(self.values[rows], self.odd[rows], self.texts[first:last], self.is_time)
+
+    def take(self, rows: Integers) -> Numbers:
+        """Return the cells of some rows, in any order and as often as they are named."""
+        if self.odd is None:
+            return Numbers(self.values[rows], is_time=self.is_time)
+        odd, places = self.odd[rows], np.cumsum(self.odd) - 1
+        texts = tuple(self.texts[place] for place in places[rows[odd]].tolist())
+        return Numbers(self.values[rows], odd, texts, self.is_time)
+
+    def quote(self, row: int) -> str:
+        """Return what a cell without a number holds, for a message."""
+        if self.odd is None or not self.odd[row]:
+            return "nothing"
+        return self.texts[int(self.odd[:row].sum())]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels of some rows, as places in a list of values; -1 where there is none."""
+
+    codes: Integers  # (n,)
+    values: tuple[Hashable, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: slice) -> Labels:
+        return Labels(self.codes[rows], self.values)
+
+    def taken(self) -> tuple[Integers, Integers]:
+        """Return the codes that occur and how often each does."""
+        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.values))
+        codes = np.flatnonzero(counts)
+        return codes, counts[codes]
+
+
+class RaggedError(Exception):
+    """A list of another length than the first; who knows the number of the row says it to the user."""
+
+    def __init__(self, name: str, row: int, length: int, usual: int) -> None:
+        super().__init__(name, row, length, usual)
+        self.name, self.row, self.length, self.usual = name, row, max(length, 0), max(usual, 0)
+
+
+Column = Numbers | Labels
+Batch = dict[str, Column]
+
+
+def join_columns(parts: Sequence[Column]) -> Column:
+    """Put pieces of one column one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], Labels):
+        return _join_labels([part for part in parts if isinstance(part, Labels)])
+    numbers = [part for part in parts if isinstance(part, Numbers)]
+    odd = None
+    if any(part.odd is not None for part in numbers):
+        odd = np.concatenate([np.zeros(len(p), dtype=bool) if p.odd is None else p.odd for p in numbers])
+    texts = tuple(text for part in numbers for text in part.texts)
+    return Numbers(np.concatenate([part.values for part in numbers]), odd, texts, numbers[0].is_time)
+
+
+def _join_labels(parts: Sequence[Labels]) -> Labels:
+    places: dict[tuple[type, Hashable], int] = {}
+    codes = []
+    for part in parts:
+        # True == 1 == 1.0 in a dictionary, hence the type; the last entry serves the code -1
+        moved = np.array([places.setdefault((type(v), v), len(places)) for v in part.values] + [-1], dtype=np.intp)
+        codes.append(moved[part.codes])
+    return Labels(np.concatenate(codes), tuple(value for _, value in places))
+
+
+def stripped(column: Column) -> Column:
+    """Return labels of a text without the blanks around them; numbers and flags have none."""
+    if isinstance(column, Numbers):
+        return column
+    bare = from_texts([str(value).strip() for value in column.values], "labels")
+    assert isinstance(bare, Labels)
+    return Labels(np.append(bare.codes, -1)[column.codes], bare.values)  # the last entry serves the code -1
+
+
+def as_array(values: Any) -> Array:
+    """Return an array; a list of whole numbers that NumPy would round to floats stays what it is."""
+    array = np.asarray(values)
+    if array.dtype.kind == "f" and isinstance(values, (list, tuple)) and all(map(is_whole, values)):
+        return np.array(values, dtype=object)
+    return array
+
+
+def from_array(array: Array, kind: Kind, name: str) -> Column:
+    """Convert a NumPy array as it comes from .npz files and frames."""
+    if array.dtype.kind == "O":
+        return from_objects(array.tolist(), kind, name)
+    if kind == "labels":
+        return _label_array(squeezed(array, name))
+    if array.dtype.kind in "mM":
+        return from_times(array, kind, name)
+    if array.dtype.kind not in "biuf":
+        return from_objects(array.tolist(), kind, name)
+    if array.ndim > 2 or (kind == "flags" and array.ndim > 1 and array.shape[1] != 1):
+        raise LogError("wrong_width", f"{name!r} must have one or two dimensions, but its shape is {array.shape}.")
+    values = np.ascontiguousarray(array, dtype=np.float64)
+    return as_flags(values.reshape(len(values)), name) if kind == "flags" else Numbers(values)
+
+
+def from_times(array: Array, kind: Kind, name: str) -> Column:
+    """Convert datetimes or durations: steps are their seconds; numbers they are not, whatever their unit."""
+    exact = array.astype(f"{array.dtype.kind}8[us]")
+    if kind != "steps":
+        return from_objects(exact.tolist(), kind, name)
+    return Numbers(np.where(np.isnat(exact), np.nan, exact.astype(np.int64) / 1e6), is_time=True)
+
+
+def refuse_struct(name: str, fields: Iterable[Any], kind: Kind) -> NoReturn:
+    """Refuse a column whose cells have named fields, which stand for several columns."""
+    listed = ", ".join(map(str, fields))
+    if kind == "labels":
+        raise LogError(
+            "vector_action",
+            f"{name!r} must hold one label a row, but each cell is a struct of the fields {listed}.",
+            columns=[name],
+        )
+    raise LogError(
+        "not_a_number",
+        f"{name!r} must hold numbers or lists of numbers, but each cell is a struct of the fields {listed}. Make each "
+        f"field a column of its own, such as observation_x.",
+        columns=[name],
+    )
+
+
+def squeezed(array: Array, name: str) -> Array:
+    """Return (n,) from (n,) or (n, 1); vectors as labels are refused."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        return array[:, 0]
+    if array.ndim != 1:
+        raise LogError(
+            "vector_action", f"{name!r} must hold one label a row, but its shape is {array.shape}.", columns=[name]
+        )
+    return array
+
+
+def _label_array(array: Array) -> Labels:
+    if array.dtype.kind == "M":
+        array = array.astype("U")
+    values, codes = np.unique(array, return_inverse=True)
+    codes = codes.reshape(-1).astype(np.intp)
+    if array.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8")
+    if array.dtype.kind == "f":
+        codes[np.isnan(array)] = -1
+    return Labels(codes, tuple(values.tolist()))
+
+
+def from_objects(cells: Sequence[Any], kind: Kind, name: str) -> Column:
+    """Convert Python objects: what a frame or a table of mixed cells holds."""
+    struct = next((cell for cell in cells if isinstance(cell, Mapping)), None)
+    if struct is not None:
+        refuse_struct(name, struct, kind)
+    if kind == "labels":
+        return _label_objects(cells, name)
+    if any(is_list(cell) for cell in cells):
+        return from_lists(cells, name)
+    if kind == "steps" and isinstance(next((cell for cell in cells if not is_missing(cell)), None), (date, timedelta)):
+        return replace(_parsed(cells, _seconds_of), is_time=True)
+    parse: Callable[[Any], float] = _flag_of if kind == "flags" else _number_of
+    return _parsed(cells, parse)
+
+
+def from_texts(cells: Sequence[str], kind: Kind) -> Column:
+    """Convert cells of a text file: numbers are written out, and an empty cell is a missing one."""
+    if kind == "labels":
+        places: dict[Hashable, int] = {}
+        codes = np.array([places.setdefault(cell, len(places)) if cell else -1 for cell in cells], dtype=np.intp)
+        return Labels(codes, tuple(places))
+    if kind == "flags":
+        return _parsed(cells, _flag_in)
+    try:
+        if not any("_" in cell for cell in cells):  # Python reads 1_000 as a number
+            return Numbers(np.array([float(cell) for cell in cells]))
+    except ValueError:
+        pass
+    numbers = _parsed(cells, _number_in)
+    if kind == "steps" and numbers.odd is not None:
+        times = replace(_parsed(cells, _seconds_in), is_time=True)
+        return numbers if times.odd is not None else times
+    return numbers
+
+
+def as_flags(values: Floats, name: str) -> Numbers:
+    """Mark what is neither 0 nor 1, nor missing."""
+    bad = (values != 0) & (values != 1) & ~np.isnan(values)
+    if not bad.any():
+        return Numbers(values)
+    return Numbers(np.where(bad, np.nan, values), bad, tuple(f"{value:g}" for value in values[bad].tolist()))
+
+
+def is_list(cell: Any) -> bool:
+    """Say whether a cell holds several values."""
+    return not isinstance(cell, (str, bytes)) and hasattr(cell, "__len__") and hasattr(cell, "__getitem__")
+
+
+def from_lists(cells: Sequence[Any], name: str) -> Numbers:
+    """Convert lists of numbers of one length."""
+    lengths = [len(cell) if is_list(cell) else -1 for cell in cells]
+    odd_one = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
+    if odd_one is not None:
+        raise RaggedError(name, odd_one, lengths[odd_one], lengths[0])
+    try:
+        return Numbers(np.array([[float(entry) for entry in cell] for cell in cells]))
+    except (TypeError, ValueError):
+        raise LogError("not_a_number", f"Lists in {name!r} must hold numbers only.", columns=[name]) from None
+
+
+def is_missing(cell: Any) -> bool:
+    """Say whether a cell is None, NaN or the marker of a frame for nothing."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
+
+
+def _label_objects(cells: Sequence[Any], name: str) -> Labels:
+    places: dict[tuple[type, Hashable], int] = {}
+    codes = np.empty(len(cells), dtype=np.intp)
+    for row, cell in enumerate(cells):
+        if is_list(cell):
+            if len(cell) != 1:
+                raise LogError("vector_action", f"{name!r} must hold one label a row, but it holds {list(cell)!r}.")
+            cell = cell[0]
+        cell = cell.item() if isinstance(cell, np.generic) else cell
+        codes[row] = -1 if is_missing(cell) else places.setdefault((type(cell), cell), len(places))
+    return Labels(codes, tuple(value for _, value in places))
+
+
+def _parsed(cells: Sequence[Any], parse: Callable[[Any], float]) -> Numbers:
+    """Convert cell by cell; ``parse`` raises ValueError for what is no number."""
+    values, odd, texts = np.full(len(cells), np.nan), np.zeros(len(cells), dtype=bool), []
+    for row, cell in enumerate(cells):
+        try:
+            values[row] = parse(cell)
+        except ValueError:
+            odd[row] = True
+            texts.append(_shown(cell))
+    return Numbers(values, odd if texts else None, tuple(texts))
+
+
+def _shown(cell: Any) -> str:
+    text = repr(cell) if isinstance(cell, str) else str(cell)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _number_in(text: str) -> float:
+    bare = text.strip().lower()
+    if bare in BLANKS:
+        return np.nan
+    if bare in BOOLEANS:
+        return BOOLEANS[bare]
+    if "_" in text:
+        raise ValueError
+    return float(text)
+
+
+def _seconds_in(text: str) -> float:
+    bare = text.strip()
+    return np.nan if bare.lower() in BLANKS else _seconds_of(datetime.fromisoformat(bare))
+
+
+def _seconds_of(cell: Any) -> float:
+    """Return the seconds of a duration, or of a time since 1970; a time without a zone is taken as UTC."""
+    if is_missing(cell):
+        return np.nan
+    if isinstance(cell, timedelta):
+        return float(cell.total_seconds())
+    if not isinstance(cell, date):
+        raise ValueError
+    moment = cell if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return float((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
+
+
+def _flag_in(text: str) -> float:
+    known = FLAGS.get(text.strip().lower())
+    return _flag(_number_in(text)) if known is None else known
+
+
+def _number_of(cell: Any) -> float:
+    if is_missing(cell):
+        return np.nan
+    if isinstance(cell, (str, bytes)):
+        raise ValueError
+    try:
+        return float(cell)
+    except TypeError:
+        raise ValueError from None
+
+
+def _flag_of(cell: Any) -> float:
+    return _flag(_number_of(cell))
+
+
+def _flag(value: float) -> float:
+    if value not in (0.0, 1.0) and not np.isnan(value):
+        raise ValueError
+    return value

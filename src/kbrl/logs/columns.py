@@ -1,0 +1,237 @@
+"""Which column of a table is what: canonical names, the dialects of other libraries, and a mapping by the user.
+
+Canonical: episode_id, step, observation_* (or one column of lists), action, reward, next_observation_*,
+terminated, truncated.  Recognised as well: Gymnasium, Minari, D4RL, d3rlpy, RLlib and LeRobot.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kbrl.checks import KbrlWarning, flag
+from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
+from kbrl.logs.faults import LogError
+from kbrl.logs.sequence import stride_text
+
+ROLES = tuple(ALIASES)
+REQUIRED = ("state", "action", "reward")
+SETTINGS = ("stride", "allow_gaps")  # how rows are joined; the other entries name columns
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The name of the column in each role; None, or nothing at all, where the log has none."""
+
+    state: tuple[str, ...]
+    action: str
+    reward: str
+    next_state: tuple[str, ...] = ()
+    terminated: str | None = None
+    truncated: str | None = None
+    done: str | None = None
+    episode: str | None = None
+    step: str | None = None
+    stride: str | None = None  # of the step: a number, a number with a unit of time, or any
+    allow_gaps: bool = False  # more than a few per cent of the rows may be left out for gaps
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the state variables without the prefix that they share with the dialect."""
+        return without_prefix(self.state)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the state variables for people: whole, where only numbers would be left of them."""
+        return self.state if any(name.isdigit() for name in self.variables) else self.variables
+
+    def used(self) -> tuple[str, ...]:
+        """Return the names of all columns that are read."""
+        single = (self.action, self.reward, self.terminated, self.truncated, self.done, self.episode, self.step)
+        return (*self.state, *self.next_state, *(name for name in single if name is not None))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the mapping as what JSON can hold; it can be given as ``columns`` again.
+
+        That gaps were allowed is left out: it was said of one log, not of those that come later.
+        """
+        listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k != "allow_gaps"}
+        return {role: names for role, names in listed.items() if names}
+
+
+def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = None) -> Columns:
+    """Return the column of each role: as given by the user, else by the names of the dialects."""
+    named = vars(given) if isinstance(given, Columns) else dict(given or {})
+    settings = _checked_settings({name: named[name] for name in SETTINGS if name in named})
+    given = given.to_dict() if isinstance(given, Columns) else named
+    given = {role: value for role, value in given.items() if role not in SETTINGS}
+    _check_given(given)
+    _check_distinct(names)
+    found: dict[str, Any] = {}
+    for role in ROLES:
+        chosen = _chosen(role, given[role], names) if role in given else _recognised(role, names, given)
+        found[role] = chosen if role in ("state", "next_state") else next(iter(chosen), None)
+    for role in REQUIRED:
+        if not found[role]:
+            why = _why_not(role, names, found)
+            raise LogError("missing_column", f"A log must have a column for the {role}, but {why}.")
+    found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
+    _check_one_role(found)
+    if found["step"] is None and settings.get("stride") is not None:
+        raise LogError(
+            "missing_column",
+            f"A stride of {settings['stride']} was stated, but no column of {listing(names)} is the step.",
+        )
+    return Columns(**found, **settings)
+
+
+def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    if settings.get("stride") is not None:
+        settings["stride"] = stride_text(settings["stride"])
+    if "allow_gaps" in settings:
+        settings["allow_gaps"] = flag(settings["allow_gaps"], "allow_gaps")
+    return settings
+
+
+def _why_not(role: str, names: Sequence[str], found: Mapping[str, Any]) -> str:
+    """Say why no column has a role that all logs need: none is called so, or the user named it as something else."""
+    for other, chosen in found.items():
+        for name in [chosen] if isinstance(chosen, str) else chosen or ():
+            if name.lower() in ALIASES[role] or name.lower().startswith(PREFIXES.get(role, ())):
+                return f"{name!r} is already the {other}, and no other column fits"
+    return f"it has {listing(names)}"
+
+
+def _check_one_role(found: Mapping[str, Any]) -> None:
+    """Refuse a column that is to be two things at once."""
+    roles: dict[str, list[str]] = {}
+    for role, chosen in found.items():
+        for name in [chosen] if isinstance(chosen, str) else chosen or ():
+            roles.setdefault(name, []).append(role)
+    for name, its_roles in roles.items():
+        if len(its_roles) > 1 and its_roles != ["terminated", "done"]:
+            raise LogError(
+                "ambiguous_column",
+                f"A column must be one thing, but {name!r} is named as {' and as '.join(its_roles)}. Name another, or "
+                f"copy it to a column of another name.",
+                columns=[name],
+            )
+
+
+def resolve_state(names: Sequence[str], given: str | Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the columns of the state alone, for a table that need not have any others."""
+    mapped: dict[str, Any] = {} if given is None else {"state": given}
+    _check_given(mapped)
+    _check_distinct(names)
+    found = _recognised("state", names, {}) if given is None else _chosen("state", given, names)
+    if not found:
+        raise LogError(
+            "missing_column", f"A table of states must have columns for the state, but has {listing(names)}."
+        )
+    return found
+
+
+def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return which columns of another log are what: as in the first one, of which they are stored, unless given.
+
+    Those that a log can do without, and this one has not, are left out with a warning.
+    """
+    if "state" in given:  # the names of next states belong to those of the states
+        stored = {role: columns for role, columns in stored.items() if role != "next_state"}
+    if "step" in given:  # the stride belongs to the step
+        stored = {role: columns for role, columns in stored.items() if role != "stride"}
+    roles = {role: columns for role, columns in stored.items() if role not in SETTINGS}
+    listed = {role: [columns] if isinstance(columns, str) else list(columns) for role, columns in roles.items()}
+    optional = [role for role in listed if role not in REQUIRED and role not in given]
+    missing = [role for role in optional if not set(names).issuperset(listed[role])]
+    if missing:
+        lacking = [name for role in missing for name in listed[role]]
+        message = f"The log lacks {listing(lacking)}, which the model's first log had."
+        warnings.warn(message, KbrlWarning, stacklevel=3)
+    missing += ["stride"] if "step" in missing else []
+    return {role: columns for role, columns in stored.items() if role not in missing} | dict(given)
+
+
+def _check_given(given: Mapping[str, Any]) -> None:
+    unknown = [role for role in given if role not in ROLES]
+    if unknown:
+        raise ValueError(
+            f"columns must map some of {', '.join(ROLES)} to names, or set {' or '.join(SETTINGS)}, but it also has "
+            f"{listing(unknown)}."
+        )
+    for role, value in given.items():
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"columns[{role!r}] must be the name of a column or several, but it is {value!r}.")
+        if len(names) > 1 and role not in PREFIXES:
+            raise ValueError(f"columns[{role!r}] must be one column, but it is {value!r}.")
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    repeated = sorted({name for name in names if list(names).count(name) > 1}) if len(set(names)) < len(names) else []
+    if repeated:
+        raise LogError(
+            "repeated_column",
+            f"Columns must have different names, but {listing(repeated)} occur more than once.",
+            columns=repeated,
+        )
+
+
+def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that the user named; 'age,sofa' stands for two columns unless one is called so."""
+    if isinstance(value, str):
+        several = role in PREFIXES and value not in names
+        value = [part.strip() for part in value.split(",")] if several else [value]
+    missing = [name for name in value if name not in names]
+    if missing:
+        raise LogError(
+            "missing_column",
+            f"The {role} was said to be in {listing(missing)}, but the columns are {listing(names)}.",
+            columns=missing,
+        )
+    return tuple(value)
+
+
+def _recognised(role: str, names: Sequence[str], given: Mapping[str, Any]) -> tuple[str, ...]:
+    taken = {name for value in given.values() for name in ([value] if isinstance(value, str) else value)}
+    if role == "next_state" and "state" in given:  # the user's own names: age -> next_age
+        own = tuple(f"next_{name}" for name in _chosen("state", given["state"], names))
+        if all(name in names for name in own):
+            return own
+    free = [name for name in names if name not in taken]
+    families: list[tuple[str, ...]] = [(name,) for name in free if name.lower() in ALIASES[role]]
+    families += _families(PREFIXES.get(role, ()), free)
+    if len(families) > 1:
+        rivals = [name for family in families for name in family]
+        raise LogError(
+            "ambiguous_column", f"The {role} must be in one place, but {listing(rivals)} all fit.", columns=rivals
+        )
+    return families[0] if families else ()
+
+
+def _families(prefixes: Sequence[str], names: Sequence[str]) -> list[tuple[str, ...]]:
+    grouped = (tuple(name for name in names if name.lower().startswith(prefix)) for prefix in prefixes)
+    return [family for family in grouped if family]
+
+
+def _in_order_of(state: tuple[str, ...], next_state: tuple[str, ...], given: bool) -> tuple[str, ...]:
+    """Return the columns of the next state in the order of those of the state, by the names after the prefix."""
+    if given or len(next_state) <= 1:
+        return next_state
+    variables = Columns(state, "", "").variables
+    places = {_variable(name): name for name in next_state}
+    if sorted(places) != sorted(variables):
+        raise LogError(
+            "wrong_width",
+            f"Next states must have the variables of the states, {listing(variables)}, but theirs are "
+            f"{listing(sorted(places))}.",
+            columns=next_state,
+        )
+    return tuple(places[variable] for variable in variables)
+
+
+def _variable(name: str) -> str:
+    prefix = next((p for p in PREFIXES["next_state"] if name.lower().startswith(p)), "next_")
+    return name[len(prefix) :] if name.lower().startswith(prefix) else name

@@ -1,0 +1,294 @@
+"""From files and frames to batches of columns, streamed: only the rows asked for are in memory.
+
+Parquet (a file, a folder, a glob), Arrow and Feather need pyarrow, HDF5 needs h5py; CSV is faster with pyarrow; .npz
+and frames of pandas and polars need nothing.  However a log is cut into files and row groups, its batches are the same.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import os
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from kbrl.checks import how_to_install
+from kbrl.data.column_names import listing
+from kbrl.logs.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
+from kbrl.logs.faults import PLACE, LogError
+from kbrl.logs.places import Place, places_of
+
+
+class Table(Protocol):
+    """Named columns that can be read from the start, again and again."""
+
+    names: tuple[str, ...]
+    is_text: bool  # numbers are written out, so that a label may be a number or a word
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the columns named, converted to what is wanted, at most ``n_rows`` rows at a time."""
+
+
+class Border(NamedTuple):
+    """Where the rows of one file end and those of another start."""
+
+    row: int  # the first of the second file
+    before: Path
+    after: Path
+
+
+class FilesTable:
+    """The rows of several tables, one after the other."""
+
+    def __init__(self, tables: Sequence[Table], paths: Sequence[Path]) -> None:
+        self.names = tables[0].names
+        self.is_text = any(table.is_text for table in tables)
+        self._tables, self._paths = tables, paths
+        self.borders: list[Border] = []  # that the last pass came to: how many rows a file has is known once it is read
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows of one table after the other."""
+        self.borders = []
+        n_rows_before, path_before = 0, self._paths[0]
+        for table, path in zip(self._tables, self._paths):
+            missing = [name for name in kinds if name not in table.names]
+            if missing:
+                raise LogError(
+                    "missing_column",
+                    f"All files of a log must have the same columns, but {path} lacks {listing(missing)}.",
+                    columns=missing,
+                )
+            for batch in table.batches(kinds, n_rows):
+                if batch_length(batch) == 0:
+                    continue
+                if n_rows_before and path is not path_before:
+                    self.borders.append(Border(n_rows_before, path_before, path))
+                n_rows_before, path_before = n_rows_before + batch_length(batch), path
+                yield batch
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the places of rows that the last pass came to, in their files."""
+        starts = [Border(0, self._first_file(), self._first_file()), *self.borders]
+        homes = [starts[bisect_right(starts, row, key=lambda border: border.row) - 1] for row in rows]
+        found: dict[int, Place] = {}
+        for start in starts:
+            there = [row for row, home in zip(rows, homes) if home is start]
+            table = self._tables[self._paths.index(start.after)]
+            places = places_of(table, [row - start.row for row in there]) if there else []
+            found |= {row: place._replace(file=str(start.after)) for row, place in zip(there, places)}
+        return [found[row] for row in rows]
+
+    def _first_file(self) -> Path:
+        """Return the first file with rows."""
+        return self.borders[0].before if self.borders else self._paths[0]
+
+
+def open_table(source: Any) -> Table:
+    """Open a path, a folder, a glob, several of them, a frame, a mapping or rollouts; only the header is read yet."""
+    if isinstance(source, (str, os.PathLike)):
+        return _one_after_the_other(_open_paths(Path(source)))
+    if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
+        return _one_after_the_other([opened for path in source for opened in _open_paths(Path(path))])
+    from kbrl.logs.frames import FrameTable
+    from kbrl.logs.rollout_lists import FORMS, open_rollouts
+
+    rollouts = open_rollouts(source) if isinstance(source, (list, tuple)) and source else None
+    if rollouts is not None:
+        return rollouts
+    if isinstance(source, Mapping) or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
+        return FrameTable(source)
+    if hasattr(source, "__arrow_c_stream__"):
+        _need_pyarrow("A table of Arrow")
+        from kbrl.logs.arrow_files import MemoryTable
+
+        return MemoryTable(source)
+    raise TypeError(
+        f"A log must be a path, a list of paths, a frame, a mapping of columns, {FORMS}, but it is "
+        f"{type(source).__name__}{_of_what(source)}."
+    )
+
+
+def _of_what(source: Any) -> str:
+    if not isinstance(source, (list, tuple)):
+        return ""
+    return f" of {type(source[0]).__name__}" if source else " without entries"
+
+
+def regrouped(table: Table, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+    """Yield the rows of a table, exactly ``n_rows`` at a time, and the rest at the end."""
+    held: list[Batch] = []
+    n_held = 0
+    for batch in _checked(table, kinds, n_rows):
+        held.append(batch)
+        n_held += batch_length(batch)
+        if n_held < n_rows:
+            continue
+        whole = _joined(held)
+        n_given = n_held - n_held % n_rows
+        for start in range(0, n_given, n_rows):
+            yield _cut(whole, slice(start, start + n_rows))
+        held = [_cut(whole, slice(n_given, n_held))] if n_given < n_held else []
+        n_held -= n_given
+    if n_held:
+        yield _joined(held)
+
+
+def batch_length(batch: Batch) -> int:
+    """Return the number of rows of a batch."""
+    return len(next(iter(batch.values())))
+
+
+def _checked(table: Table, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+    """Yield batches that have rows, and give lists of varying length the number of their row."""
+    n_seen, widths, are_times = 0, dict[str, tuple[int, ...]](), dict[str, bool]()
+    try:
+        for batch in table.batches(kinds, n_rows):
+            if batch_length(batch) == 0:
+                continue
+            for name, column in batch.items():
+                if not isinstance(column, Numbers):
+                    continue
+                if column.values.shape[1:] != widths.setdefault(name, column.values.shape[1:]):
+                    raise RaggedError(name, 0, sum(column.values.shape[1:]), sum(widths[name]))
+                if column.is_time != are_times.setdefault(name, column.is_time):
+                    raise LogError(
+                        "not_a_number",
+                        f"Steps in {name!r} must be all numbers or all datetimes, but there are both.",
+                        columns=[name],
+                    )
+            yield batch
+            n_seen += batch_length(batch)
+    except RaggedError as error:
+        row = n_seen + error.row
+        usual = sum(widths.get(error.name, (error.usual,)))
+        raise LogError(
+            "ragged_state",
+            f"Lists in {error.name!r} must be of one length, {usual} as in the first row, but {PLACE} has "
+            f"{error.length} entries.",
+            rows=[row],
+            columns=[error.name],
+            table=table,
+        ) from None
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    return {name: join_columns([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _cut(batch: Batch, rows: slice) -> Batch:
+    return {name: column[rows] for name, column in batch.items()}
+
+
+def borders_in(table: Table, first: int, n_rows: int) -> tuple[Border, ...]:
+    """Return the borders of files that lie just before or within rows that were read."""
+    known = table.borders if isinstance(table, FilesTable) else []
+    start, stop = (bisect_left(known, row, key=lambda border: border.row) for row in (first, first + n_rows))
+    return tuple(known[start:stop])
+
+
+def _one_after_the_other(opened: list[tuple[Path, Table]]) -> Table:
+    paths, tables = zip(*opened)
+    return tables[0] if len(tables) == 1 else FilesTable(tables, paths)
+
+
+def _open_paths(path: Path) -> list[tuple[Path, Table]]:
+    if path.is_dir():
+        from kbrl.logs.minari import MinariTable, find_dataset
+
+        dataset = find_dataset(path)
+        if dataset is not None:
+            return [(path, MinariTable(dataset))]
+    return [(file, _open_file(file)) for file in find_files(path)]
+
+
+def find_files(path: Path) -> list[Path]:
+    """Return the files of a log in their order: numbers in names count as numbers, part-2 before part-10."""
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = [file for file in path.rglob("*") if file.is_file() and _is_data(file.relative_to(path))]
+        if not found:
+            raise LogError("missing_file", f"The folder {path} holds no file of a log.")
+    else:
+        found = [Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
+        if not found:
+            raise LogError("missing_file", f"There is no file {path}.")
+    endings = sorted({file.suffix.lower() for file in found})
+    if len({_OPENERS.get(ending) for ending in endings}) > 1:
+        raise LogError("unknown_format", f"The files of a log must be of one format, but {path} has {endings}.")
+    return sorted(found, key=lambda file: _natural(str(file)))
+
+
+def _is_data(path: Path) -> bool:
+    return path.suffix.lower() in _OPENERS and not any(part.startswith((".", "_")) for part in path.parts)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _open_file(path: Path) -> Table:
+    opener = _OPENERS.get(path.suffix.lower())
+    if opener is None:
+        raise LogError("unknown_format", f"{path} has an unknown ending, {path.suffix!r}.")
+    try:
+        n_bytes = path.stat().st_size
+        if n_bytes == 0:
+            raise LogError("empty_log", f"{path} is empty: it has no bytes.")
+        return opener(path)
+    except OSError as error:
+        raise LogError("unreadable", f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def has_pyarrow() -> bool:
+    """Say whether pyarrow is installed."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def _need_pyarrow(what: str) -> None:
+    if not has_pyarrow():
+        raise ImportError(f"{what} needs pyarrow. {how_to_install('files')}")
+
+
+def _open_parquet(path: Path) -> Table:
+    _need_pyarrow(f"{path}: Parquet")
+    from kbrl.logs.arrow_files import ParquetTable
+
+    return ParquetTable(path)
+
+
+def _open_arrow(path: Path) -> Table:
+    _need_pyarrow(f"{path}: Arrow")
+    from kbrl.logs.arrow_files import ArrowFileTable
+
+    return ArrowFileTable(path)
+
+
+def _open_csv(path: Path) -> Table:
+    from kbrl.logs.text_files import ArrowCsvTable, CsvTable
+
+    return ArrowCsvTable(path) if has_pyarrow() else CsvTable(path)
+
+
+def _open_npz(path: Path) -> Table:
+    from kbrl.logs.frames import NpzTable
+
+    return NpzTable(path)
+
+
+def _open_hdf5(path: Path) -> Table:
+    from kbrl.logs.minari import open_hdf5
+
+    return open_hdf5(path)
+
+
+_OPENERS: dict[str, Callable[[Path], Table]] = {
+    **dict.fromkeys((".parquet", ".pq"), _open_parquet),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _open_arrow),
+    **dict.fromkeys((".csv", ".tsv"), _open_csv),
+    **dict.fromkeys((".hdf5", ".h5"), _open_hdf5),
+    ".npz": _open_npz,
+}

@@ -1,0 +1,139 @@
+"""Tables of NumPy arrays: .npz files, frames of pandas and polars, and mappings of names to arrays.
+
+The members of an .npz file are streamed from the archive; none is ever unpickled, and none is loaded whole but those
+that are stored column by column.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from kbrl.arrays import Array
+from kbrl.logs.cell_values import Batch, Kind, as_array, from_array
+from kbrl.logs.faults import LogError
+
+# what the archive, its compression and the headers of its arrays raise where bytes are wrong
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, tokenize.TokenError, EOFError, OSError, ValueError, KeyError,
+    SyntaxError, TypeError, NotImplementedError, OverflowError, RuntimeError,
+)  # fmt: skip
+
+
+class FrameTable:
+    """A frame of pandas or polars, or a mapping of names to arrays."""
+
+    is_text = False
+
+    def __init__(self, frame: Any) -> None:
+        is_mapping = isinstance(frame, Mapping)
+        self.names = tuple(str(name) for name in (frame if is_mapping else frame.columns))
+        self._keys = dict(zip(self.names, frame if is_mapping else frame.columns))
+        self._frame = {name: as_array(column) for name, column in frame.items()} if is_mapping else frame
+        if is_mapping:
+            check_lengths({name: len(column) for name, column in self._frame.items()}, "The mapping")
+        self._n_rows = len(next(iter(self._frame.values()), ())) if is_mapping else len(frame)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        for start in range(0, self._n_rows, n_rows):
+            rows = slice(start, min(start + n_rows, self._n_rows))
+            yield {name: from_array(self._piece(name, rows), kind, name) for name, kind in kinds.items()}
+
+    def _piece(self, name: str, rows: slice) -> Array:
+        column = self._frame[self._keys[name]]
+        piece = column.iloc[rows] if hasattr(column, "iloc") else column[rows]
+        return piece if isinstance(piece, np.ndarray) else np.asarray(piece.to_numpy())
+
+
+class NpzTable:
+    """An .npz file: one array a column, of one length."""
+
+    is_text = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as archive:
+                shapes = {name: _member(archive, name).shape for name in archive.namelist() if name.endswith(".npy")}
+        except _DAMAGED as error:
+            raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
+        lengths = {name.removesuffix(".npy"): shape[0] for name, shape in shapes.items() if shape}
+        check_lengths(lengths, str(path))
+        self.names = tuple(lengths)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        with ExitStack() as stack:
+            archive = stack.enter_context(zipfile.ZipFile(self.path))
+            try:
+                members = {name: _row_by_row(_member(archive, f"{name}.npy")) for name in kinds}
+                length = next(iter(members.values())).shape[0]
+                for start in range(0, length, n_rows):
+                    count = min(n_rows, length - start)
+                    arrays = {name: _rows(member, count) for name, member in members.items()}
+                    yield {name: from_array(array, kinds[name], name) for name, array in arrays.items()}
+            except LogError:
+                raise
+            except _DAMAGED as error:
+                raise LogError("unreadable", f"{self.path} cannot be read: {error}.") from None
+
+
+def check_lengths(lengths: Mapping[str, int], what: str) -> None:
+    """Refuse columns of unequal length."""
+    if len(set(lengths.values())) > 1:
+        counted = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise LogError("uneven_columns", f"{what} must have one entry a row in every column, but {counted}.")
+
+
+class _Member(NamedTuple):
+    """An array of an archive, opened at its first entry."""
+
+    file: IO[bytes]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_by_columns: bool  # in the order of Fortran, as DataFrame.to_numpy() gives it
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> _Member:
+    """Open an array of the archive and read its header, up to the first row."""
+    from numpy.lib import format as npy
+
+    file = archive.open(name)
+    version = npy.read_magic(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, is_by_columns, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError(f"{name} holds Python objects, which would have to be unpickled")
+    return _Member(file, shape, dtype, is_by_columns and len(shape) > 1)
+
+
+def _row_by_row(member: _Member) -> _Member:
+    """Return the array such that its rows follow each other."""
+    if not member.is_by_columns:
+        return member
+    # Loaded whole: the first row is spread over the file, up to its end.
+    array = _entries(member, math.prod(member.shape)).reshape(member.shape, order="F")
+    return member._replace(file=io.BytesIO(array.tobytes()), is_by_columns=False)
+
+
+def _rows(member: _Member, count: int) -> Array:
+    row = member.shape[1:]
+    return _entries(member, count * math.prod(row)).reshape(count, *row)
+
+
+def _entries(member: _Member, count: int) -> Array:
+    n_bytes = count * member.dtype.itemsize
+    read = member.file.read(n_bytes)
+    if len(read) < n_bytes:
+        raise EOFError("an array is cut short")
+    return np.frombuffer(read, dtype=member.dtype)

@@ -1,0 +1,239 @@
+"""The rows of a log as arrays, with what is wrong in their cells; nothing is refused here.
+
+Flags: a row is terminated where the episode really ended, truncated where it was only cut.  ``done`` is either; it
+counts as an end unless another column says that the row was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.data.action_labels import fits_int64, is_whole
+from kbrl.logs.cell_values import Batch, Kind, Labels, Numbers
+from kbrl.logs.columns import Columns
+from kbrl.logs.faults import LogError
+from kbrl.logs.formats import Border, Table, batch_length, borders_in, regrouped
+from kbrl.logs.label_types import as_type
+from kbrl.logs.sequence import stride_size
+
+LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Cells of one column that break a rule."""
+
+    name: str  # of the fault
+    column: str
+    bad: Booleans  # (n,)
+    sample: str  # the first of them
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What tells which of some consecutive rows follow each other."""
+
+    terminated: Booleans  # (n,)
+    truncated: Booleans  # (n,)
+    both_flags: Booleans  # (n,)
+    episodes: Array | None  # (n,); None where nothing tells episodes apart
+    steps: Floats | None  # (n,)
+    are_times: bool  # the steps, in seconds
+    stride: float | None  # between the steps of rows that follow each other; None where any will do
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Order):
+    """Some consecutive rows of a log."""
+
+    first: int  # the number of the first row in the log, from 0
+    states: Floats  # (n, d)
+    actions: Labels
+    rewards: Floats  # (n,)
+    next_states: Floats | None  # (n, d)
+    problems: tuple[Problem, ...]
+    borders: tuple[Border, ...] = ()  # of files, before one of these rows
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    @property
+    def without_next(self) -> Booleans:
+        """The rows whose next state is left empty because the episode ends or is cut there."""
+        if self.next_states is None:
+            return np.zeros(len(self), dtype=bool)
+        return np.isnan(self.next_states).all(axis=1) & (self.terminated | self.truncated)
+
+
+def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = None) -> Iterator[Rows]:
+    """Yield the rows of a table, exactly ``n_rows`` at a time and the rest at the end."""
+    if not columns.next_state and not any(
+        (columns.episode, columns.step, columns.terminated, columns.truncated, columns.done)
+    ):
+        raise LogError("no_order", "The log has no next states, and nothing tells where its episodes end.")
+    numbering = Numbering()
+    first = 0
+    for batch in regrouped(table, kinds_of(columns), n_rows):
+        rows = _rows_of(batch, columns, first, numbering, episode_type)
+        yield replace(rows, borders=borders_in(table, first, len(rows)))
+        first += len(rows)
+    if first == 0:
+        raise LogError("empty_log", "The log has columns, but no rows.")
+
+
+def kinds_of(columns: Columns) -> dict[str, Kind]:
+    """Return what the cells of each column that is read are converted to."""
+    labels = (columns.action, columns.episode)
+    flags = (columns.terminated, columns.truncated, columns.done)
+    kinds: dict[str, Kind] = {}
+    for name in columns.used():
+        kinds[name] = "labels" if name in labels else "flags" if name in flags else "numbers"
+    if columns.step is not None:
+        kinds[columns.step] = "steps"
+    return kinds
+
+
+def order_of(batch: Batch, columns: Columns, numbering: Numbering, episode_type: Any) -> Order:
+    """Return what orders the rows of a batch; episodes without an identifier are numbered."""
+    terminated, truncated, both = ends(batch, columns, batch_length(batch))
+    steps, episodes = _column(batch, columns.step), _episodes(batch, columns, episode_type)
+    if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step)):
+        episodes = numbering.number(terminated | truncated, steps)
+    are_times = columns.step is not None and cast(Numbers, batch[columns.step]).is_time
+    stride = stride_size(columns.stride, columns.step, is_time=are_times)
+    return Order(terminated, truncated, both, episodes, steps, are_times, stride)
+
+
+def _rows_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any) -> Rows:
+    states = stacked(batch, columns.state)
+    next_states = stacked(batch, columns.next_state) if columns.next_state else None
+    if next_states is not None and next_states.shape != states.shape:
+        raise LogError(
+            "wrong_width",
+            f"Next states must have the {states.shape[1]} variables of the states, but they have "
+            f"{next_states.shape[1]}.",
+            columns=columns.next_state,
+        )
+    rewards, actions = cast(Floats, _column(batch, columns.reward)), cast(Labels, batch[columns.action])
+    order = order_of(batch, columns, numbering, episode_type)
+    rows = Rows(
+        **vars(order),
+        first=first,
+        states=states,
+        actions=actions,
+        rewards=rewards,
+        next_states=next_states,
+        problems=(),
+    )
+    return replace(rows, problems=tuple(_problems(rows, batch, columns)))
+
+
+def stacked(batch: Batch, names: Sequence[str]) -> Floats:
+    """Return the state variables in some columns, (n, n_dims); a column of lists holds several."""
+    parts = [cast(Numbers, batch[name]).values for name in names]
+    return parts[0] if len(parts) == 1 and parts[0].ndim == 2 else np.column_stack(parts)
+
+
+def _column(batch: Batch, name: str | None) -> Floats | None:
+    if name is None:
+        return None
+    values = cast(Numbers, batch[name]).values
+    if values.ndim == 2 and values.shape[1] != 1:
+        raise LogError("wrong_width", f"{name!r} must hold one number a row, but it holds {values.shape[1]}.")
+    return values.reshape(len(values))
+
+
+def _episodes(batch: Batch, columns: Columns, episode_type: Any) -> Array | None:
+    if columns.episode is None:
+        return None
+    labels = cast(Labels, batch[columns.episode])
+    values: list[Hashable] = [as_type(value, episode_type) for value in labels.values]
+    if len({type(value) for value in values}) > 1:
+        values = [str(value) for value in values]
+    # as objects, whole numbers beyond int64 stay exact; beside smaller ones they would become floats
+    is_large = any(is_whole(value) and not fits_int64(value) for value in values)
+    known = [*values, type(values[0])() if values else 0]  # the last entry serves -1
+    return np.array(known, dtype=object if is_large else None)[labels.codes]
+
+
+def ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Booleans, Booleans]:
+    """Return which rows are ends, which are cut, and which are said to be both; those count as ends."""
+    flags = [_flag(batch, name, n_rows) for name in (columns.terminated, columns.truncated, columns.done)]
+    terminated, truncated, done = flags
+    if columns.terminated is None:
+        return done & ~truncated, truncated, np.zeros(n_rows, dtype=bool)
+    both = terminated & truncated
+    if columns.truncated is None:
+        truncated = done
+    return terminated, truncated & ~terminated, both
+
+
+def _flag(batch: Batch, name: str | None, n_rows: int) -> Booleans:
+    return np.zeros(n_rows, dtype=bool) if name is None else cast(Numbers, batch[name]).values == 1
+
+
+class Numbering:
+    """Numbers episodes that have no identifier: a new one starts after an end or where the steps go back."""
+
+    def __init__(self) -> None:
+        self._number, self._was_end, self._step = 0, False, -np.inf
+
+    def number(self, ends: Booleans, steps: Floats | None) -> Integers:
+        """Return the numbers of the episodes of more rows."""
+        starts = np.append(self._was_end, ends[:-1])
+        if steps is not None:
+            starts = starts | (steps < np.append(self._step, steps[:-1]))
+            self._step = steps[-1]
+        numbers = self._number + np.cumsum(starts)
+        self._number, self._was_end = int(numbers[-1]), bool(ends[-1])
+        return numbers.astype(np.intp)
+
+
+def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
+    exempt = rows.without_next
+    roles = [(name, "state") for name in columns.state] + [(name, "next_state") for name in columns.next_state]
+    roles.append((columns.reward, "reward"))
+    for name, role in roles:
+        spared = exempt if role == "next_state" else np.zeros(len(rows), dtype=bool)
+        yield from bad_numbers(cast(Numbers, batch[name]), name, role, spared)
+    if columns.step is not None:
+        yield from bad_numbers(cast(Numbers, batch[columns.step]), columns.step, "step", np.zeros(len(rows), bool))
+    for flag in (columns.terminated, columns.truncated, columns.done):
+        if flag is not None:
+            cells = cast(Numbers, batch[flag])
+            yield from _found("bad_flag", flag, np.isnan(cells.values), cells.quote)
+    for label, fault in ((columns.action, "missing_action"), (columns.episode, "missing_episode")):
+        if label is not None:
+            missing = np.asarray(cast(Labels, batch[label]).codes < 0)
+            yield from _found(fault, label, missing, lambda row: "nothing")
+
+
+def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
+    """Yield what is wrong with the numbers of a column; in ``spared`` rows they may be missing."""
+    values = cells.values.reshape(len(cells), -1)
+    odd = np.zeros(len(cells), dtype=bool) if cells.odd is None else cells.odd
+    missing = np.isnan(values).any(axis=1) & ~odd & ~spared
+    too_large = np.abs(values) > LARGEST_NUMBER
+    infinite = np.asarray(too_large.any(axis=1))
+    yield from _found("not_a_number", name, odd, cells.quote)
+    yield from _found(f"missing_{role}", name, missing, lambda row: "nan")
+    if role != "step":
+        rule = f"numbers must be finite and at most {LARGEST_NUMBER:g} in size"
+        yield from _found(
+            f"infinite_{role}", name, infinite, lambda row: f"{values[row][too_large[row]][0]:g} ({rule})"
+        )
+
+
+def is_usable(numbers: Floats) -> Booleans:
+    """Say which numbers are neither missing nor infinite or too large."""
+    return np.asarray(np.abs(numbers) <= LARGEST_NUMBER)
+
+
+def _found(fault: str, column: str, bad: Booleans, quote: Callable[[int], str]) -> Iterator[Problem]:
+    if bad.any():
+        yield Problem(fault, column, bad, quote(int(np.argmax(bad))))

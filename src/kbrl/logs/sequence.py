@@ -1,0 +1,213 @@
+"""Which row of a log follows which, and how many rows are left out because none does.
+
+A step orders the rows of an episode.  A difference between two steps is a gap only where the stride is stated: see
+docs/decisions/13-steps.md.  The reader, the look before it and the check all ask here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats
+from kbrl.checks import positive
+from kbrl.logs.faults import SHOWN_ROWS, LogError
+
+ANY = "any"  # a stride: the step only orders the rows, whatever its differences
+MOST_GAPS = 0.05  # of the rows may be left out for gaps before that has to be allowed
+_SLACK = 1e-3  # of the stride: differences of seconds since 1970 are off by rounding, up to a microsecond
+_SECONDS = {"millisecond": 0.001, "ms": 0.001, "second": 1, "s": 1, "minute": 60, "min": 60, "hour": 3600, "h": 3600,
+            "day": 86400, "d": 86400, "week": 604800, "w": 604800}  # fmt: skip
+_WITH_UNIT = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)?\s*([a-z]+)", re.ASCII | re.IGNORECASE)
+
+
+def stride_text(value: Any) -> str:
+    """Return a stride as it is stored: a number, a number with a unit of time, or ``any``."""
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()!r} seconds"
+    text = value.strip() if isinstance(value, str) else value
+    try:
+        if text != ANY and _seconds(text) is None:
+            positive(float(text) if isinstance(text, str) else text, "stride")
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"stride must be a number above 0, a number with a unit from ms to weeks such as '1 day', or 'any', but it "
+            f"is {value!r}."
+        ) from None
+    return str(text)
+
+
+def stride_size(text: str | None, column: str | None, *, is_time: bool) -> float | None:
+    """Return the stride between the steps of a column, in seconds if they are times; None if any will do."""
+    if text is None or text == ANY:
+        return None
+    seconds = _seconds(text)
+    if (seconds is not None) != is_time:
+        held = "datetimes, which need a unit" if is_time else "numbers, which have no unit"
+        raise LogError(
+            "wrong_stride", f"The stride is {text!r}, but the steps in {column!r} are {held}.", columns=[str(column)]
+        )
+    return float(text) if seconds is None else seconds
+
+
+def _seconds(text: Any) -> float | None:
+    """Return the seconds of a stride that has a unit, None if it has none."""
+    found = _WITH_UNIT.fullmatch(text) if isinstance(text, str) else None
+    unit = found[2].lower() if found else ""
+    unit = unit if unit in _SECONDS else unit.removesuffix("s")
+    return positive(float(found[1] or 1) * _SECONDS[unit], "stride") if found and unit in _SECONDS else None
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Of each row but the last: how the row after it continues."""
+
+    same: Booleans  # (n - 1,), with the same episode
+    rises: Floats | None  # (n - 1,), by so many steps; None where there are no steps
+    follows: Booleans  # (n - 1,), as the next step of the same episode
+
+
+def compare_rows(episodes: Array, steps: Floats | None, stride: float | None) -> Pairs:
+    """Compare each row with the one after it; without a stride, the next row of an episode follows."""
+    same = np.asarray(episodes[1:] == episodes[:-1])
+    rises = None if steps is None else np.diff(steps)
+    if rises is None or stride is None:
+        return Pairs(same, rises, same)
+    return Pairs(same, rises, same & (np.abs(rises - stride) <= _SLACK * stride))
+
+
+class LastRow:
+    """Puts the last row of a chunk before the next chunk, so that every two neighbours are compared."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Array] | None = None
+
+    def before(self, fields: Mapping[str, Array | None]) -> dict[str, Array]:
+        """Return the fields of a chunk with the row before it, and keep its last row; a field may be None."""
+        known = {name: field for name, field in fields.items() if field is not None}
+        if self.fields is not None:
+            known = {name: np.concatenate([self.fields[name], field]) for name, field in known.items()}
+        self.fields = {name: field[-1:] for name, field in known.items()}
+        return known
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """How many rows are no transitions, by reason; counts of the parts of a log add up."""
+
+    gaps: int = 0  # the step after them is not the next one
+    cuts: int = 0  # the episode was cut there, and what came next was not logged
+
+    def __add__(self, other: LeftOut) -> LeftOut:
+        """Return the counts of both parts."""
+        return LeftOut(self.gaps + other.gaps, self.cuts + other.cuts)
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.gaps + self.cuts
+
+    def say(self, n_rows: int) -> str:
+        """Return a sentence with the counts and the reasons."""
+        reasons = []
+        if self.gaps:
+            reasons.append(f"{self.gaps:,} before a gap, where the step does not rise by the stride")
+        if self.cuts:
+            reasons.append(f"{self.cuts:,} at the end of an episode that was cut, where the next state is not known")
+        return f"{self.total:,} of {n_rows:,} rows are left out: {' and '.join(reasons)}."
+
+
+class LeftOutCounter:
+    """Counts the rows that the reader leaves out, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._last = LastRow()
+        self._sum = LeftOut()
+
+    def add(self, terminated: Booleans, episodes: Array, steps: Floats | None, stride: float | None) -> None:
+        """Take more rows into account, whose next states are in the next row."""
+        fields = self._last.before({"terminated": terminated, "episodes": episodes, "steps": steps})
+        pairs = compare_rows(fields["episodes"], fields.get("steps"), stride)
+        lost = ~pairs.follows & ~fields["terminated"][:-1]
+        n_gaps = int((lost & pairs.same).sum())
+        self._sum += LeftOut(n_gaps, int(lost.sum()) - n_gaps)
+
+    def add_cuts(self, cut: Booleans) -> None:
+        """Take rows into account whose next states are their own; that of the marked ones is missing."""
+        self._sum += LeftOut(cuts=int(cut.sum()))
+
+    @property
+    def found(self) -> LeftOut:
+        """The counts, if the log ends here."""
+        is_open = self._last.fields is not None and not self._last.fields["terminated"][0]
+        return self._sum + LeftOut(cuts=int(is_open))
+
+
+def too_many_gaps(n_gaps: int, n_rows: int) -> bool:
+    """Say whether so many rows before gaps are left out that it has to be allowed."""
+    return n_gaps > MOST_GAPS * n_rows
+
+
+class Rises:
+    """The smallest rise of the step within an episode, how often it occurs, and how often a larger one."""
+
+    def __init__(self) -> None:
+        self.least, self.n_least, self.n_larger = np.inf, 0, 0
+        self.rows: list[int] = []  # the first before a larger rise
+        self._least_rows: list[int] = []
+        self._are_whole, self._is_time = True, False
+        self._last = LastRow()
+
+    def add(self, episodes: Array, steps: Floats, first: int, *, is_time: bool) -> None:
+        """Take more rows into account, of which the first has the number ``first``."""
+        first -= self._last.fields is not None
+        fields = self._last.before({"episodes": episodes, "steps": steps})
+        pairs = compare_rows(fields["episodes"], fields["steps"], None)
+        self._are_whole &= bool((np.floor(steps) == steps).all())
+        self._is_time |= is_time
+        rises = np.where(pairs.same, np.diff(fields["steps"]), np.nan)
+        self._lower(rises[rises > 0].min(initial=np.inf))
+        larger, least = (first + np.flatnonzero(found) for found in (rises > self.least, rises == self.least))
+        self.n_larger, self.n_least = self.n_larger + len(larger), self.n_least + len(least)
+        self.rows = [*self.rows, *larger[:SHOWN_ROWS].tolist()][:SHOWN_ROWS]
+        self._least_rows = [*self._least_rows, *least[:SHOWN_ROWS].tolist()][:SHOWN_ROWS]
+
+    def _lower(self, least: float) -> None:
+        """Where a smaller rise turns up, those that were the smallest are larger ones."""
+        if least < self.least:
+            self.rows = sorted(self.rows + self._least_rows)[:SHOWN_ROWS]
+            self.n_larger, self.n_least = self.n_larger + self.n_least, 0
+            self.least, self._least_rows = float(least), []
+
+    def __add__(self, other: Rises) -> Rises:
+        """Return the counts of both parts of a log; the rows, which each part counts anew, are not kept."""
+        result = Rises()
+        result.least = min(self.least, other.least)
+        for part in (self, other):
+            n_least = part.n_least if part.least == result.least else 0
+            result.n_least += n_least
+            result.n_larger += part.n_least + part.n_larger - n_least
+            result._are_whole &= part._are_whole
+            result._is_time |= part._is_time
+        return result
+
+    @property
+    def usual(self) -> float | None:
+        """The smallest rise, if steps are whole numbers and most of them rise by it, as those of a counter do."""
+        return self.least if self._are_whole and self.n_least > self.n_larger else None
+
+    def say(self) -> tuple[str, str]:
+        """Return what larger rises are and what to do about them; only where ``usual`` is a number."""
+        stride = f"{self.least:g}{' seconds' if self._is_time else ''}"
+        written = f"'{stride}'" if self._is_time else stride
+        advice = (
+            f"If rows are missing there, leave the rows before the gaps out by --stride {written}, in Python "
+            f"columns={{'stride': {written}}}; if none are, say so by --stride any."
+        )
+        rows = f"{self.n_larger:,} {'row' if self.n_larger == 1 else 'rows'}"
+        return f"After {rows} the step rises by more than {stride}, its usual rise", advice

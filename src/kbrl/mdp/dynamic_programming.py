@@ -1,0 +1,371 @@
+"""The value function of a finite MDP by dynamic programming.
+
+Three operators come first: look one step ahead, choose the best action, evaluate a policy.  Value iteration, modified
+policy iteration and policy iteration are one loop made of them; they differ in how far the chosen policy is evaluated
+between two improvements.
+
+Paper: section 2.1, T = Gamma Delta.  Puterman 1994, chapter 6; the stopping rule is his proposition 6.6.5.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from scipy import sparse
+from scipy.sparse.linalg import spsolve
+
+from kbrl.arrays import Array, Floats, Integers
+from kbrl.checks import as_floats, check_finite, one_of, positive, refuse_rows, whole
+from kbrl.mdp.finite_mdp import FiniteMDP, as_mdp
+from kbrl.mdp.residuals import EPSILON, proved_residual, row_sums
+from kbrl.threads import one_blas_thread
+
+TIE = 8 * EPSILON  # an action is better only if it gains more than this, relative to the largest value
+FLOOR = 64 * EPSILON  # changes up to this, relative to the largest value, may be rounding alone
+STUCK = 10  # improvements without progress after which such changes are taken for rounding
+ROUNDS, SWEEPS = 3, 10  # of partial evaluation: 30 sweeps, with an extrapolation after every ten
+PATIENCE = 100  # improvements without progress after which extrapolation is suspended
+FEW_STATES = 500  # whose linear systems one thread solves
+
+# Takes the improved values, the policy that attains them and the bound on their error; returns values to go on from.
+Evaluate = Callable[[Floats, Integers, float], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What ``solve`` found.
+
+    ``values`` are the largest ``q`` of each state, and ``policy`` attains them up to a few rounding errors.
+    ``residual`` is max |T values - values|, with T the Bellman operator: it proves that no value is off by more than
+    residual / (1 - discount), whatever ``converged`` says.  All rounding is part of the proof, and so are rows that sum
+    to a little more than one, which enlarge it: see ``model.residuals``.
+    """
+
+    values: Floats  # (n_states,); 0 where no action is available
+    q: Floats  # (n_states, n_actions); -inf where an action is not available
+    policy: Integers  # (n_states,), indices of actions; -1 where none is available
+    iterations: int  # improvements of the policy
+    residual: float
+    converged: bool  # the residual proves that the values are within the tolerance
+
+
+def backup(mdp: FiniteMDP, values: Floats) -> Floats:
+    """Look one step ahead: q[i, a] = r[a, i] + discount * P[a, i] . values, or -inf (the paper's operator Delta)."""
+    ahead = (mdp.stacked @ _checked_values(mdp, values)).reshape(mdp.rewards.shape)
+    return np.where(mdp.available, mdp.rewards + mdp.discount * ahead, -np.inf).T
+
+
+def greedy(q: Floats, current: Integers | None = None) -> Integers:
+    """Choose the best action of each row of ``q``, (n_states, n_actions): the first of equals, -1 where all are -inf.
+
+    An action of the ``current`` policy is kept unless another one gains more than rounding can explain.
+    """
+    best, states = q.argmax(axis=1), np.arange(len(q))
+    top = q[states, best]
+    possible = np.isfinite(top)
+    if current is not None:
+        slack = TIE * np.abs(top[possible]).max(initial=0.0)
+        held = np.where(current >= 0, q[states, current], -np.inf)
+        best = np.where(held >= top - slack, current, best)
+    return np.where(possible, best, -1)
+
+
+def evaluate_policy(mdp: FiniteMDP, policy: Integers) -> Floats:
+    """Return the exact value of a policy in each state, (n_states,), by one linear system.
+
+    ``policy`` holds an action's index for each state, or -1 to stop there, which is worth 0.  A sparse MDP is
+    factorised sparsely; where its states are richly connected, the factors may need far more memory than the MDP.
+    """
+    rows, rewards = _rows(mdp, _checked_policy(as_mdp(mdp), policy))
+    ahead = _discounted_rows(mdp, rows)
+    if sparse.issparse(ahead):
+        return np.atleast_1d(spsolve((sparse.eye_array(mdp.n_states) - ahead).tocsc(), rewards))
+    system = np.negative(ahead, out=ahead)  # in place, for large MDPs
+    system.flat[:: mdp.n_states + 1] += 1.0
+    return np.linalg.solve(system, rewards)
+
+
+def solve(
+    mdp: FiniteMDP,
+    method: str = "auto",
+    *,
+    values: Floats | None = None,
+    tolerance: float = 1e-8,
+    max_iterations: int = 10_000,
+) -> Solution:
+    """Return the optimal values, action values and policy.
+
+    ``method`` is "value iteration", "modified policy iteration", "policy iteration" or "auto": policy iteration for a
+    dense MDP of few states, else modified policy iteration.  ``values`` are where to start from.
+
+    Where ``converged``, no value is off by more than ``tolerance`` times the largest that a value could be, which is
+    max |r| / (1 - discount); multiplying the rewards therefore changes nothing.  Else ``converged`` is False, and
+    ``residual`` says how far off they can be.  That is so after ``max_iterations`` improvements of the policy, or
+    sooner where rounding puts the tolerance out of reach: expect it below some 1e-15 / (1 - discount).
+    """
+    as_mdp(mdp)
+    one_of(method, ("auto", *METHODS), "method")
+    tolerance = positive(tolerance, "tolerance")
+    max_iterations = whole(max_iterations, "max_iterations")
+    scale = _largest_value(mdp)
+    start = np.zeros(mdp.n_states) if values is None else _checked_values(mdp, values)
+    start = np.clip(start, -scale, scale)  # which brings it closer: no value is beyond the scale
+    yardstick = _yardstick(mdp, tolerance * scale)
+    method = method_for(mdp) if method == "auto" else method
+    # Threads gain nothing on small systems, and on a busy machine they wait for each other (20 times slower, measured).
+    with one_blas_thread() if mdp.n_states <= FEW_STATES else nullcontext():
+        return _iterate(mdp, start, METHODS[method](mdp, yardstick), yardstick, max_iterations)
+
+
+def method_for(mdp: FiniteMDP) -> str:
+    """Return the method that "auto" stands for: a small linear system costs less than looking through many actions."""
+    few_states = mdp.n_states <= (500 if mdp.n_actions >= 32 else 300) and not sparse.issparse(mdp.stacked)  # measured
+    return "policy iteration" if few_states else "modified policy iteration"
+
+
+def sweep(mdp: FiniteMDP, values: Floats, times: int, *, tolerance: float = 1e-8) -> Solution:
+    """Apply the Bellman operator T a fixed number of times to the values, and stop there.
+
+    From zero, this gives the optimal ``times``-step values.  ``converged`` is True only where the residual proves that
+    the values are within the tolerance, as in `solve`.  Paper: section 2.1, v(t) = T v(t - 1), and the end of 5.1.
+    """
+    times, tolerance = whole(times, "times"), positive(tolerance, "tolerance")
+    goal, values = tolerance * _largest_value(as_mdp(mdp)), _checked_values(mdp, values)
+    for _ in range(times - 1):
+        values = _best(backup(mdp, values))
+    return _finished(mdp, values, None, times, _yardstick(mdp, goal))
+
+
+@dataclass(frozen=True)
+class _Yardstick:
+    """How far values can be from a fixed point, judged by what one more application of its operator changes.
+
+    With lo <= T v - v <= hi and row sums s of P, T T v - T v is between discount * s * lo and discount * s * hi, each
+    for the worst s.  Adding y to all states lowers that by (1 - discount * s) y.  We add the y that leaves the smallest
+    change to be feared.  With s = 1 it is the middle of the bounds of MacQueen 1966 (Puterman 1994, prop. 6.6.5); where
+    an episode can end, s = 0 and y is next to nothing; rows that lack a little lie in between.
+    """
+
+    discount: float
+    least_sum: float  # of a row of probabilities
+    largest_sum: float
+    goal: float  # the error that is good enough
+
+    @property
+    def left(self) -> float:
+        """1 - discount, less where rows sum to more than one; errors are changes over this."""
+        return max(1.0 - self.discount * max(self.largest_sum, 1.0), EPSILON)
+
+    def offset(self, change: Floats) -> float:
+        """Return what is added to T v, in all states alike."""
+        return self._settled(change)[0]
+
+    def error(self, change: Floats) -> float:
+        """Return the largest error that T v + offset can have, but for rounding."""
+        return self._settled(change)[1] / self.left
+
+    def common(self, change: Floats) -> float:
+        """Return what all changes have in common and keep, unless rows lack more than the discount takes."""
+        is_kept = 1.0 - self.discount * self.least_sum <= 2.0 * self.left
+        return 0.5 * float(change.min() + change.max()) if is_kept else 0.0
+
+    def _settled(self, change: Floats) -> tuple[float, float]:
+        """Return the offset, and the largest change that can come after it."""
+        lo, hi = float(change.min()), float(change.max())
+        least, largest = self.discount * self.least_sum, self.discount * self.largest_sum
+        lo, hi = lo * (largest if lo < 0 else least), hi * (largest if hi > 0 else least)
+        offset = (lo + hi) / max(2.0 - least - largest, EPSILON)
+        return offset, hi - offset * (1.0 - (largest if offset > 0 else least))
+
+
+def _yardstick(mdp: FiniteMDP, goal: float) -> _Yardstick:
+    sums = row_sums(mdp)[mdp.available]
+    ends = not mdp.available.any(axis=0).all()  # the value of a state without actions never changes
+    return _Yardstick(mdp.discount, 0.0 if ends else sums.min(), sums.max(initial=0.0), goal)
+
+
+def _iterate(mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: _Yardstick, most: int) -> Solution:
+    """Improve the policy, evaluate it, and again, until the values are proved to be good enough or nothing helps."""
+    policy, aim = None, yardstick.goal
+    least_error, stale = np.inf, 0
+    for iteration in range(1, most + 1):
+        q = backup(mdp, values)
+        policy = greedy(q, policy)
+        improved = _best(q)
+        change = improved - values
+        error = yardstick.error(change)
+        least_error, stale = (error, 0) if error < 0.9 * least_error else (least_error, stale + 1)
+        is_rounding = error * yardstick.left <= FLOOR * np.abs(improved).max()
+        is_last = iteration == most or (is_rounding and stale >= STUCK)
+        improved += yardstick.offset(change)
+        if error <= aim or is_last:
+            solution = _finished(mdp, improved, policy, iteration, yardstick)
+            if solution.converged or is_last:
+                return solution
+            aim = 0.25 * error  # rounding took too much of it
+        values = evaluate(improved, policy, error)
+    raise AssertionError("the last iteration returns")
+
+
+def _finished(
+    mdp: FiniteMDP, values: Floats, policy: Integers | None, iteration: int, yardstick: _Yardstick
+) -> Solution:
+    """Back up once more, so that values, q and policy belong together, and prove how good they are."""
+    q = np.ascontiguousarray(backup(mdp, values))
+    values = _best(q)
+    residual = proved_residual(mdp, values, backup(mdp, values), yardstick.largest_sum)
+    is_good = residual / (1.0 - mdp.discount) <= yardstick.goal
+    return Solution(values, q, greedy(q, policy), iteration, residual, is_good)
+
+
+def _best(q: Floats) -> Floats:
+    """Return the largest of each row (the paper's operator Gamma), 0 where no action is available."""
+    top = q.max(axis=1)
+    return np.where(np.isfinite(top), top, 0.0)
+
+
+def _no_evaluation(mdp: FiniteMDP, yardstick: _Yardstick) -> Evaluate:
+    """Value iteration: improve again at once."""
+    return lambda improved, policy, error: improved
+
+
+class _ExactEvaluation:
+    """Policy iteration: solve for the policy's value.
+
+    In exact arithmetic every new policy is better.  Rounding could make it go around in circles among equals; as the
+    sum of the values has to rise, no policy is accepted twice.
+    """
+
+    def __init__(self, mdp: FiniteMDP, yardstick: _Yardstick) -> None:
+        self._mdp, self._largest_sum = mdp, -np.inf
+
+    def __call__(self, improved: Floats, policy: Integers, error: float) -> Floats:
+        values = evaluate_policy(self._mdp, policy)
+        if values.sum() <= self._largest_sum:
+            return improved
+        self._largest_sum = values.sum()
+        return values
+
+
+class _PartialEvaluation:
+    """Modified policy iteration: some sweeps v <- r + discount * P v with the rows P of the policy.
+
+    What sweeps leave to be done soon is a multiple of the last change, so we extrapolate (a rank-one correction,
+    Bertsekas 1995).  Sweeps alone converge from any start (Puterman 1994, section 6.5); as extrapolation is suspended
+    while the bound on the error does not fall, so does the whole.
+    """
+
+    def __init__(self, mdp: FiniteMDP, yardstick: _Yardstick) -> None:
+        self._mdp, self._yardstick = mdp, yardstick
+        self._least_error, self._stale = np.inf, 0
+
+    def __call__(self, improved: Floats, policy: Integers, error: float) -> Floats:
+        self._stale += 1
+        if error < 0.9 * self._least_error:
+            self._least_error, self._stale = error, 0
+        enough = min(0.5 * self._yardstick.goal, 0.125 * error)
+        sweep, values = _sweeper(self._mdp, policy), improved
+        for _ in range(ROUNDS):
+            before = after = np.zeros_like(values)
+            for _ in range(SWEEPS):
+                swept = sweep(values)
+                before, after, values = after, swept - values, swept
+                if self._yardstick.error(after) <= enough:
+                    return values
+            if self._stale < PATIENCE:
+                further = self._extrapolate(values, before, after)
+                swept = sweep(further)
+                if self._yardstick.error(swept - further) < self._yardstick.error(after):  # else it went too far
+                    values = swept
+        return values
+
+    def _extrapolate(self, values: Floats, before: Floats, after: Floats) -> Floats:
+        """Go on along the last change as far as makes the next one smallest, in least squares."""
+        before = before - self._yardstick.common(before)
+        after = after - self._yardstick.common(after)
+        size = float(np.abs(before).max()) or 1.0  # keeps the squares of huge and tiny rewards in range
+        gap = (before - after) / size
+        furthest = self._mdp.discount / (1.0 - self._mdp.discount)
+        step = float(after / size @ gap) / max(float(gap @ gap), EPSILON**2)
+        return values + min(max(step, 0.0), furthest) * after
+
+
+METHODS: dict[str, Callable[[FiniteMDP, _Yardstick], Evaluate]] = {
+    "modified policy iteration": _PartialEvaluation,
+    "value iteration": _no_evaluation,
+    "policy iteration": _ExactEvaluation,
+}
+
+
+def _rows(mdp: FiniteMDP, policy: Integers) -> tuple[Integers, Floats]:
+    """Return the policy's rows of the stacked probabilities, -1 for none, and its rewards."""
+    states = np.arange(mdp.n_states)
+    rows = np.where(policy >= 0, policy * mdp.n_states + states, -1)
+    return rows, np.where(policy >= 0, mdp.rewards[policy, states], 0.0)
+
+
+def _discounted_rows(mdp: FiniteMDP, rows: Integers) -> Any:
+    """Return a copy of discount * P for the chosen rows P, (n_states, n_states), zero where the row is -1."""
+    weight = np.where(rows >= 0, mdp.discount, 0.0)
+    chosen = mdp.stacked[np.maximum(rows, 0)]
+    if sparse.issparse(chosen):
+        return sparse.diags_array(weight) @ chosen
+    return np.multiply(chosen, weight[:, None], out=chosen)
+
+
+def _sweeper(mdp: FiniteMDP, policy: Integers) -> Callable[[Floats], Floats]:
+    """Return the function v -> r + discount * P v of a policy."""
+    rows, rewards = _rows(mdp, policy)
+    # Copying short sparse rows pays, as they are read 30 times; copying long dense rows only costs memory (measured).
+    if sparse.issparse(mdp.stacked):
+        ahead = _discounted_rows(mdp, rows)
+        return lambda values: rewards + ahead @ values
+    return lambda values: rewards + mdp.discount * _rows_times(mdp.stacked, rows, values)
+
+
+# Sums may be reordered, which vectorises them.
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz", "afn", "nnan"})
+def _rows_times(matrix: Any, rows: Any, values: Any) -> Any:
+    out = np.zeros_like(values)
+    for i, row in enumerate(rows):
+        if row >= 0:
+            for j in range(len(values)):
+                out[i] += matrix[row, j] * values[j]
+    return out
+
+
+def _largest_value(mdp: FiniteMDP) -> float:
+    """Return max |r| / (1 - discount), which no value exceeds, or refuse rewards whose sums overflow."""
+    largest = float(np.abs(mdp.rewards[mdp.available]).max(initial=0.0))
+    if largest > 1e300 * (1.0 - mdp.discount) ** 2:
+        where = f"the largest is {largest!r} and the discount {mdp.discount!r}"
+        raise ValueError(f"rewards must have finite discounted sums, but {where}. Divide all rewards by a constant.")
+    return largest / (1.0 - mdp.discount)
+
+
+def _checked_values(mdp: FiniteMDP, values: Any) -> Floats:
+    array = as_floats(values, "values")
+    _check_shape(array, mdp, "values")
+    check_finite(array, "values")
+    return array
+
+
+def _checked_policy(mdp: FiniteMDP, policy: Any) -> Integers:
+    array = np.asarray(policy)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"policy must be whole numbers, but its type is {array.dtype}. Pass indices of actions.")
+    _check_shape(array, mdp, "policy")
+    known = (array >= 0) & (array < mdp.n_actions)
+    bad = (array != -1) & ~(known & mdp.available[np.where(known, array, 0), np.arange(mdp.n_states)])
+    if bad.any():
+        rule = f"be indices of available actions, from 0 to {mdp.n_actions - 1}, or -1 for none"
+        refuse_rows(bad, array, "policy", rule, "mdp.available says which action can be taken where.")
+    return array.astype(np.intp)
+
+
+def _check_shape(array: Array, mdp: FiniteMDP, name: str) -> None:
+    if array.shape != (mdp.n_states,):
+        raise ValueError(f"{name} must have the shape (n_states,) = ({mdp.n_states},), but it is {array.shape}.")

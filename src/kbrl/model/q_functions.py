@@ -1,0 +1,186 @@
+"""The value of any state and action, from what was learnt at finitely many states.
+
+Two functions, both the paper's.  With the samples at hand: Q(s, a) = sum_i kappa_a(s, s_i) [r_i + discount V(s'_i)].
+Without them: Q(s, a) = sum_i kappa-bar(s, rep i) Q-bar(rep i, a).  Where an action is not available, Q is -inf.
+Paper: equations (kbrl_q), (kbsf_q) and (ikbsf_q).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.checks import LARGEST_COORDINATE, as_rows
+from kbrl.data.scaling import Coordinates
+from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.model import compiled
+from kbrl.model.kernels import Kernel, KernelAt, blocks
+from kbrl.model.sample_weights import SampleWeights
+
+# Entries of a block of weights; bounds the memory of a question about many states.
+_BLOCK_ENTRIES = 2**22
+_FEW = 100  # states
+_FEW_POINTS = 16_000  # among more, the tree finds the nearest sooner
+
+
+@dataclass(frozen=True, eq=False)
+class RepQ:
+    """Q from the representative states: a weighted mean of what is known at them."""
+
+    weights: KernelAt
+    rep_q: Floats  # (n_reps, n_actions), -inf where unavailable
+
+    @cached_property
+    def known(self) -> Booleans:
+        """Where something is known, (n_reps, n_actions)."""
+        return np.isfinite(self.rep_q)
+
+    @cached_property
+    def filled(self) -> Floats:
+        """The values, with 0 where nothing is known, (n_reps, n_actions)."""
+        return np.where(self.known, self.rep_q, 0.0)
+
+    @cached_property
+    def _all_known(self) -> bool:
+        return bool(self.known.all())
+
+    def __call__(self, states: Floats) -> Floats:
+        """Return Q, (n_states, n_actions), of scaled states."""
+        compute = self._mixed if self._all_known else self._where_known
+        return _in_blocks(lambda rows: compute(states[rows]), len(states), len(self.rep_q))
+
+    def decider(self) -> Callable[[Floats], int] | None:
+        """Return the compiled choice of the best action in one scaled state, if the kernel has one.
+
+        Where kernels are dense, it knows actions that are available everywhere or nowhere.
+        """
+        at, shape = self.weights, self.weights.shape
+        if shape is None:
+            return None
+        if at.kernel.neighbors is not None:
+            return _nearest_decider(at, self.rep_q, shape)
+        if not (self.known.all(axis=0) | ~self.known.any(axis=0)).all():
+            return None
+        actions, columns, widths = np.flatnonzero(self.known.any(axis=0)), at.columns, at.inverse_widths
+        q = np.ascontiguousarray(self.rep_q.T[actions])
+        return lambda state: int(actions[compiled.decide(state, columns, widths, q, shape)])
+
+    def _mixed(self, states: Floats) -> Floats:
+        if self.weights.kernel.neighbors is None or len(states) > _FEW:
+            return self.weights.weights(states) @ self.filled
+        shares, places = self.weights.neighbor_weights(states)  # a sparse matrix takes longer to make than to use
+        return np.asarray(sum(share[:, None] * self.filled[place] for share, place in zip(shares.T, places.T)))
+
+    def _where_known(self, states: Floats) -> Floats:
+        """Share the weight of representative states that know nothing of an action among those that do."""
+        weights = self.weights.weights(states)
+        mass = weights @ self.known.astype(np.float64)
+        total = weights @ self.filled
+        return np.divide(total, mass, out=np.full_like(total, -np.inf), where=mass > 0)
+
+
+def _nearest_decider(at: KernelAt, rep_q: Floats, shape: compiled.Shape) -> Callable[[Floats], int]:
+    """Prepare the decision by the points that count: found among all if they are few, else by the tree.
+
+    The tree takes some 15 microseconds for one state, however few the points are.  It also chooses between points
+    that are equally near, so that a decision does not depend on how it was asked for.  Where each point has a width of
+    its own, no tree can tell which have the largest kernel values.
+    """
+    columns, widths, n_neighbors = at.columns, at.inverse_widths, len(at.ranks)
+    if at.widths_differ:
+        return lambda state: int(compiled.decide_in_widths(state, columns, n_neighbors, widths, rep_q, shape))
+    ranks, query = at.ranks, at.tree.query
+
+    def by_tree(state: Floats) -> int:
+        distances, places = query(state, ranks)
+        return int(compiled.decide_near(distances, places, widths, rep_q, shape))
+
+    def by_all(state: Floats) -> int:
+        action = int(compiled.decide_nearest(state, columns, n_neighbors, widths, rep_q, shape))
+        return action if action >= 0 else by_tree(state)
+
+    return by_all if len(at.points) <= _FEW_POINTS else by_tree
+
+
+@dataclass(frozen=True, eq=False)
+class SampleQ:
+    """Q from the samples: for each action the kernel at its states, and what each of its transitions is worth."""
+
+    samples: list[SampleWeights | None]  # one per action; None where it was never tried
+    worths: list[Floats]  # r_i + discount V(s'_i)
+
+    @classmethod
+    def of(cls, kernel: Kernel, states: Floats, worths: Floats, by_action: list[Integers]) -> SampleQ:
+        """Part scaled sample states and their worths by action."""
+        at = [SampleWeights(kernel, states[rows]) if len(rows) else None for rows in by_action]
+        return cls(at, [worths[rows] for rows in by_action])
+
+    def __call__(self, states: Floats) -> Floats:
+        """Return Q, (n_states, n_actions), of scaled states."""
+        q = np.full((len(states), len(self.samples)), -np.inf)
+        for action, (samples, worths) in enumerate(zip(self.samples, self.worths)):
+            if samples is not None:
+                for rows in _blocks(len(states), len(worths)):
+                    q[rows, action] = samples.weights(states[rows]) @ worths
+        return q
+
+
+def check_some_action(q: Floats) -> None:
+    """Refuse to answer where nothing is known of any action."""
+    if not np.isfinite(q).any(axis=1).all():
+        raise ValueError("Nothing is known of any action in some of the states: all data were forgotten. Fit again.")
+
+
+class GreedyPolicy:
+    """The best action by a Q function of scaled states; for one state faster, if the Q function has a decider."""
+
+    def __init__(
+        self,
+        q: Callable[[Floats], Floats],
+        coordinates: Coordinates,
+        action_labels: Array,
+        source: Source = UNNAMED,
+    ) -> None:
+        self.q, self.coordinates, self.action_labels, self.source = q, coordinates, action_labels, source
+
+    @cached_property
+    def _decide(self) -> Callable[[Floats], int]:
+        decide = self.q.decider() if isinstance(self.q, RepQ) else None
+        return decide or (lambda state: int(np.argmax(self.q(state[None])[0])))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what other processes are to compile for themselves."""
+        return {name: value for name, value in vars(self).items() if name != "_decide"}
+
+    def __call__(self, states: Any) -> Array:
+        """Return the label of the best action for each state, (n_states,)."""
+        q = self.q(self._scaled(states))
+        check_some_action(q)
+        return self.action_labels[np.argmax(q, axis=1)]
+
+    def act(self, state: Any) -> Any:
+        """Return the label of the best action for one state, (n_dims,)."""
+        state = row_by_name(state, self.source)
+        row = np.asarray(state, dtype=np.float64)
+        if row.shape == self.coordinates.scale.shape:
+            row = self.coordinates.shifted(row) / self.coordinates.scale
+            if np.abs(row).max() <= LARGEST_COORDINATE:  # false for NaN, too
+                return self.action_labels[self._decide(row)]
+        return self.action_labels[self._decide(self._scaled([state])[0])]  # says what is wrong
+
+    def _scaled(self, states: Any) -> Floats:
+        rows = as_rows(rows_by_name(states, self.source), "states", n_dims=self.coordinates.n_dims)
+        return self.coordinates.of(rows)
+
+
+def _in_blocks(compute: Callable[[slice], Floats], n_rows: int, n_columns: int) -> Floats:
+    return np.concatenate([compute(rows) for rows in _blocks(n_rows, n_columns)])
+
+
+def _blocks(n_rows: int, n_columns: int) -> list[slice]:
+    return blocks(n_rows, max(1, _BLOCK_ENTRIES // n_columns))

@@ -1,0 +1,1 @@
+"""Fitting on many processes and machines."""

@@ -1,0 +1,266 @@
+"""KBSF and committees of it from a log in many parts, on a Dask cluster.
+
+Three passes over the parts, where the workers are: a light look at the actions, a survey (scale and sample), and the
+statistics.  Surveys and statistics add up, so what travels is the size of a model, not of the data.  The
+representative states are chosen, and the model is solved, where the caller is.  Paper: section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
+from operator import add
+from os import PathLike
+from typing import Any
+
+from kbrl.arrays import Array
+from kbrl.choosing.two_passes import check_n_rows, sample_rows_for, start_from
+from kbrl.data.sketch import Sketch
+from kbrl.data.state_names import UNNAMED, Source
+from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
+from kbrl.learners.kbsf import KBSF
+from kbrl.logs.columns import Columns, resolve
+from kbrl.logs.faults import LogError
+from kbrl.logs.label_types import label_array
+from kbrl.logs.log import Mapped
+from kbrl.model.basis import Basis
+from kbrl.model.sums import Statistics, new_statistics
+from kbrl.on_dask.clients import find_client
+from kbrl.on_dask.log_parts import Facts, Part, agree, cut, find_columns, light_columns, look_at, parts_of
+from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterLog:
+    """A log whose parts the workers of a cluster read, looked through once."""
+
+    work: OnCluster
+    facts: Facts
+
+    @property
+    def action_labels(self) -> Array:
+        """The labels of all actions, in the order that one process would give them."""
+        return self.facts.action_labels
+
+    @property
+    def columns(self) -> Columns | None:
+        """Which column is what; None where the parts are Transitions."""
+        return None if self.facts.scan is None else self.facts.scan.columns
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return self.facts.n_rows
+
+    def with_actions(self, actions: Sequence[Any]) -> ClusterLog:
+        """Return the log with these possible actions, among which those taken must be."""
+        column = "action" if self.columns is None else self.columns.action
+        labels = label_array(self.action_labels.tolist(), actions, column)
+        return replace(self, facts=replace(self.facts, action_labels=labels))
+
+    def looked_through(self, sample_rows: int, *, step: Step) -> tuple[Survey, int]:
+        """Return the survey; episodes are not counted."""
+        return self.survey(sample_rows, step=step), 0
+
+    def teach(self, learner: KBSF, *, survey: Survey, step: Step) -> None:
+        """Fit the learner on the workers."""
+        fit_all_on_dask([learner], self, survey=survey, step=step)
+
+    def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Do what ``map`` does, on the same workers."""
+        return map_on(self.work.client, function, items, retries=self.work.retries)
+
+    def survey(self, sample_rows: int, *, step: Step | None = None) -> Survey:
+        """Look through all parts for the scale and a sample; ``step`` is told the numbers of rows that are done."""
+        limit = hash_limit(self.n_rows, sample_rows)
+        found = self._survey(sample_rows, limit, step)
+        return (
+            self._survey(sample_rows, LARGEST_HASH, None) if found.is_short else found
+        )  # of many rows that are the same
+
+    def _survey(self, sample_rows: int, largest_hash: int, step: Step | None) -> Survey:
+        found = self.work.sums(_survey, _added_surveys, [(self.facts, sample_rows, largest_hash)], step)[0]
+        if found is None:
+            raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state, nor is an end.")
+        return found
+
+    def learnt(self, learners: Sequence[KBSF], *, step: Step | None = None) -> list[Learnt]:
+        """Return what all parts teach learners whose representative states are chosen."""
+        plans = [(self.facts, _Plan.of(learner)) for learner in learners]
+        totals = self.work.sums(_learn, _added, plans, step)
+        return [replace(t, statistics=t.statistics.on(each._model.basis)) for t, each in zip(totals, learners)]
+
+
+def open_on_dask(
+    sources: Any,
+    *,
+    client: Any = None,
+    columns: Mapped = None,
+    actions: Sequence[Any] | None = None,
+    retries: int = RETRIES,
+) -> ClusterLog:
+    """Open a log on a cluster: paths that its workers can read, or a Dask collection of frames or of Transitions.
+
+    ``columns`` and ``actions`` are as in `read_log`; ``retries`` is how often Dask tries again what failed.
+    """
+    client = find_client(client)
+    parts, held = _parts(sources)
+    if not parts:
+        raise LogError("empty_log", "The log has no parts.")
+    if hasattr(type(sources), "columns"):  # a frame of Dask: only what a look needs is read
+        found = resolve([str(name) for name in sources.columns], columns)
+        light = list(sources[light_columns(found)].to_delayed())
+        light = (
+            light if len(light) == len(parts) else held
+        )  # Dask may read several files at once where little is wanted
+    else:
+        found = OnCluster(client, parts[:1], held[:1], [0], retries).each(find_columns, columns)[0]
+        light = held
+    looks = OnCluster(client, parts, light, [0] * len(parts), retries).each(look_at, found, len(parts))
+    facts = agree(looks, [part.name for part in parts], actions)
+    held = [promise for promise, look in zip(held, looks) if look.n_rows]
+    pieces, sizes = cut(parts, looks)
+    held = held if any(promise is not None for promise in held) else [None] * len(pieces)
+    return ClusterLog(OnCluster(client, pieces, held, sizes, retries), facts)
+
+
+def fit_on_dask(
+    learner: Any,
+    log: Any,
+    *,
+    client: Any = None,
+    columns: Mapped = None,
+    survey: Survey | None = None,
+    step: Step | None = None,
+) -> Any:
+    """Fit a KBSF or a Committee to a log on a cluster, opened or not, and return it.
+
+    ``step`` is told the numbers of rows that were learnt from.
+    """
+    if not isinstance(log, ClusterLog):
+        log = open_on_dask(log, client=client, columns=columns)
+    if isinstance(learner, KBSF):
+        fit_all_on_dask([learner], log, survey=survey, step=step)
+        return learner
+    members = learner._new_members()
+    fit_all_on_dask(members, log, survey=survey, step=step)
+    learner._set(members)
+    return learner
+
+
+def fit_all_on_dask(
+    learners: Sequence[KBSF], log: ClusterLog, *, survey: Survey | None = None, step: Step | None = None
+) -> None:
+    """Fit several learners, the members of a committee or one for each width to try, side by side to the same log."""
+    for learner in learners:
+        _check(learner)
+    with ExitStack() as stack:
+        for learner in learners:
+            stack.enter_context(learner._unharmed())
+        if survey is None:
+            survey = log.survey(max(map(sample_rows_for, learners)))
+        for learner in learners:
+            start_from(learner, survey)
+        for learner, learnt in zip(learners, log.learnt(learners, step=step)):
+            check_n_rows(learnt.sketch.n_rows, survey)
+            learner._source = learnt.source
+            learner._take(learnt.statistics, learnt.sketch)
+
+
+def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
+    """Return the parts of a log, and what promises each of them where it is no file."""
+    if isinstance(sources, (str, PathLike)):
+        sources = [sources]
+    if hasattr(type(sources), "to_delayed"):  # asked of the type: a promise says yes to any attribute
+        promised = list(sources.to_delayed())
+    else:
+        promised = [sources] if hasattr(sources, "__dask_graph__") else sources
+    if not isinstance(promised, (list, tuple)):
+        raise TypeError(f"On a cluster a log must be paths or a Dask collection, but it is {type(sources).__name__}.")
+    if all(isinstance(item, (str, PathLike)) for item in promised):
+        parts = parts_of(promised)
+        return parts, [None] * len(parts)
+    if not all(hasattr(item, "__dask_graph__") for item in promised):
+        kinds = sorted({type(item).__name__ for item in promised})
+        raise TypeError(f"On a cluster a log must be all paths or all promises of Dask, but it has {', '.join(kinds)}.")
+    return [Part(f"partition {number}") for number in range(len(promised))], list(promised)
+
+
+def _check(learner: Any) -> None:
+    """Refuse what does not add up."""
+    if not isinstance(learner, KBSF):
+        raise TypeError(
+            f"Only the statistics of KBSF add up over a cluster, but the learner is {type(learner).__name__}."
+        )
+    learner._check_parameters()
+    if learner._growth_distance() is not None:
+        raise ValueError(
+            "A model that grows learns one chunk after the other, so its parts do not add up. Fit it in one process, "
+            "or without grow_distance and grow_below."
+        )
+    if learner.q_function == "samples":
+        raise ValueError("q_function='samples' keeps all transitions, which would travel here. Use q_function='reps'.")
+    if learner.neighborhoods == "per_chunk" and learner.sample_neighbors is not None:
+        raise ValueError("neighborhoods='per_chunk' depends on the chunks, which differ here. Use 'exact'.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """What a worker needs to learn from a part."""
+
+    learner: KBSF  # without a model: it only prepares transitions
+    basis: Basis
+    neighborhoods: str
+
+    @classmethod
+    def of(cls, learner: KBSF) -> _Plan:
+        bare = KBSF()
+        bare.coordinates_, bare.action_labels_ = learner.coordinates_, learner.action_labels_
+        bare._used = {"terminals": learner.terminals}
+        return cls(bare, learner._model.basis, learner.neighborhoods)
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What some parts of a log teach; it adds up."""
+
+    statistics: Statistics
+    sketch: Sketch
+    source: Source
+
+    def __add__(self, other: Learnt) -> Learnt:
+        """Return what both sets of parts teach."""
+        statistics: Statistics = self.statistics + other.statistics  # type: ignore[operator]
+        return Learnt(statistics, self.sketch + other.sketch, self.source + other.source)
+
+
+def _survey(opened: Any, facts: Facts, sample_rows: int, largest_hash: int) -> Survey | None:
+    chunks = facts.chunks(opened)
+    first = next(chunks, None)
+    if first is None:
+        return None
+    return survey(chain([first], chunks), sample_rows=sample_rows, largest_hash=largest_hash)
+
+
+def _added_surveys(surveys: list[Survey | None]) -> Survey | None:
+    found = [each for each in surveys if each is not None]
+    return reduce(add, found) if found else None
+
+
+def _learn(opened: Any, facts: Facts, plan: _Plan) -> Learnt:
+    statistics, sketch, sources = new_statistics(plan.basis, plan.neighborhoods), Sketch(), []
+    for chunk in facts.chunks(opened):
+        prepared = plan.learner._prepared(chunk)
+        statistics.accumulate(prepared)
+        sketch += Sketch.of(prepared, largest=sketch.largest)
+        sources.append(chunk.source)
+    return Learnt(statistics, sketch, reduce(add, sources, UNNAMED))
+
+
+def _added(parts: list[Learnt]) -> Learnt:
+    for part in parts[1:]:
+        part.statistics.basis = parts[0].statistics.basis  # the same: all come from one plan
+    return reduce(add, parts)

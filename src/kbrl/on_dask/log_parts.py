@@ -1,0 +1,232 @@
+"""A log in parts that different processes read: what all of them must know, and how each is read.
+
+A part is a file, some row groups of a Parquet file, a frame, or Transitions.  A light look at every part finds the
+actions of the whole log.  Rows with next states of their own can be read in any part.  Where the next state is in the
+next row, an episode must lie within one part; what shows that it does not is refused.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
+from operator import add
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from kbrl.arrays import Array
+from kbrl.data.action_labels import unite_labels
+from kbrl.data.state_names import UNNAMED, Source
+from kbrl.data.transitions import Transitions
+from kbrl.logs.cell_values import Labels, Numbers
+from kbrl.logs.columns import Columns, resolve
+from kbrl.logs.faults import LogError
+from kbrl.logs.formats import Table, batch_length, find_files, open_table
+from kbrl.logs.log import CHUNK_ROWS, EpisodeMemory, Mapped, Scan, light_kinds, scan
+from kbrl.logs.rows import ends
+
+_LEAST_ROWS, _MOST_PARTS = 2**20, 4096  # rows of a piece of a Parquet file, and how many pieces all files make
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One part of a log; ``path`` is None where whoever holds the part hands it over."""
+
+    name: str
+    path: str | None = None
+    row_groups: tuple[int, ...] | None = None
+
+    def open(self, held: Any = None) -> Any:
+        """Return the part as what can be read: Transitions, a table, or a list of them."""
+        if self.row_groups is not None:
+            from kbrl.logs.arrow_files import ParquetTable
+
+            return ParquetTable(Path(cast(str, self.path)), self.row_groups)
+        if self.path is not None:
+            return open_table(self.path)
+        if isinstance(held, (list, Iterator)):
+            return [self.open(item) for item in held]
+        return held if isinstance(held, Transitions) else open_table(held)
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """What tells whether an episode of a table goes on in another one."""
+
+    episodes: tuple[Hashable, ...]  # the first, the last, and more of them; none where nothing identifies them
+    is_ended: bool  # the last row is an end, or its episode is cut there
+    first_step: float
+    last_step: float
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What a light look at one part tells."""
+
+    n_rows: int
+    scan: Scan | None = None  # None where the part holds Transitions, or nothing
+    labels: Array | None = None  # of the actions of Transitions
+    source: Source = UNNAMED  # of Transitions
+    edges: tuple[Edge, ...] = ()  # of each table, where next states are in the next row
+    row_groups: tuple[int, ...] = ()  # their numbers of rows, if the part can be cut between them
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What every reader of a part must know of the whole log."""
+
+    action_labels: Array
+    n_rows: int
+    scan: Scan | None  # None where the parts are Transitions
+    source: Source = UNNAMED  # of Transitions: their variables are put into the order of these names
+
+    def chunks(self, opened: Any) -> Iterator[Transitions]:
+        """Yield the transitions of a part that was opened; a part alone may hold none."""
+        if isinstance(opened, list):
+            for item in opened:
+                yield from self.chunks(item)
+        elif isinstance(opened, Transitions):
+            yield from opened.in_order_of(self.source).with_actions(self.action_labels).chunks(CHUNK_ROWS)
+        else:
+            try:
+                yield from cast(Scan, self.scan).log(opened, self.action_labels.tolist()).chunks()
+            except LogError as error:
+                if error.fault.name not in ("no_transitions", "empty_log"):
+                    raise
+
+
+def parts_of(paths: Sequence[Any]) -> list[Part]:
+    """Return the files of a log as parts; folders and globs are looked up here, files only where they are read."""
+    from kbrl.logs.minari import find_dataset
+
+    files: list[Path] = []
+    for path in map(Path, paths):
+        is_folder = path.is_dir() and find_dataset(path) is None
+        files += find_files(path) if is_folder or glob.has_magic(str(path)) else [path]
+    return [Part(str(file), str(file)) for file in files]
+
+
+def find_columns(opened: Any, columns: Mapped) -> Columns | None:
+    """Return the columns of a part that was opened; None for Transitions."""
+    first = next(iter(opened), None) if isinstance(opened, list) else opened
+    return None if first is None or isinstance(first, Transitions) else resolve(first.names, columns)
+
+
+def light_columns(columns: Columns) -> list[str]:
+    """Return the names of the columns that a look reads."""
+    return list(light_kinds(columns))
+
+
+def look_at(opened: Any, columns: Columns | None, n_parts: int) -> Look:
+    """Look at a part that was opened, one of so many; ``columns`` are those of the first part."""
+    items = opened if isinstance(opened, list) else [opened]
+    logs = [item for item in items if isinstance(item, Transitions)]
+    tables = [item for item in items if not isinstance(item, Transitions)]
+    if (logs and columns is not None) or (tables and columns is None):
+        raise TypeError("The parts of a log must all be Transitions or all be tables, but it has both.")
+    if columns is None:
+        labels = unite_labels([log.action_labels for log in logs]) if logs else None
+        return Look(sum(map(len, logs)), labels=labels, source=reduce(add, [log.source for log in logs], UNNAMED))
+    if not tables:
+        return Look(0)
+    scans = [scan(table, columns) for table in tables]
+    whole = sum(scans[1:], scans[0])
+    if columns.next_state:
+        sizes = tuple(opened.row_group_sizes()) if hasattr(opened, "row_group_sizes") else ()
+        return Look(whole.n_rows, whole, row_groups=sizes)
+    n_episodes = max(100, EpisodeMemory.MOST // n_parts)
+    edges = [_edge(table, columns, n_episodes) for table in tables]
+    return Look(whole.n_rows, whole, edges=tuple(edge for edge in edges if edge is not None))
+
+
+def agree(looks: Sequence[Look], names: Sequence[str], actions: Sequence[Any] | None) -> Facts:
+    """Return what the looks tell of the whole log: its actions in the order that one process would give them."""
+    _refuse_cut_episodes(looks, names)
+    n_rows = sum(look.n_rows for look in looks)
+    if n_rows == 0:
+        raise LogError("empty_log", f"The log has no rows in any of its {len(looks)} parts.")
+    scans = [look.scan for look in looks if look.scan is not None]
+    if scans:
+        whole = sum(scans[1:], scans[0])
+        whole.tell()
+        return Facts(whole.labels(actions), n_rows, whole)
+    labels = unite_labels([look.labels for look in looks if look.labels is not None])
+    source = reduce(add, [look.source for look in looks])
+    return Facts(labels if actions is None else np.array(actions), n_rows, None, source)
+
+
+def cut(parts: Sequence[Part], looks: Sequence[Look]) -> tuple[list[Part], list[int]]:
+    """Cut large Parquet files between their row groups, the same way whoever reads them; return pieces and their rows.
+
+    Parts without rows are left out.
+    """
+    enough = max(_LEAST_ROWS, sum(look.n_rows for look in looks) // _MOST_PARTS)
+    pieces: list[Part] = []
+    n_rows: list[int] = []
+    for part, look in zip(parts, looks):
+        groups = _grouped(look.row_groups, enough)
+        if len(groups) > 1:
+            named = [f"{part.name}, row groups {group[0]} to {group[-1]}" for group in groups]
+            pieces += [replace(part, name=name, row_groups=group) for name, group in zip(named, groups)]
+            n_rows += [sum(look.row_groups[k] for k in group) for group in groups]
+        elif look.n_rows:
+            pieces.append(part)
+            n_rows.append(look.n_rows)
+    return pieces, n_rows
+
+
+def _grouped(sizes: Sequence[int], enough: int) -> list[tuple[int, ...]]:
+    """Put neighbouring row groups together until they have enough rows."""
+    ends_at = np.cumsum(sizes) // enough
+    starts = [0, *(1 + np.flatnonzero(np.diff(ends_at))).tolist(), len(sizes)] if len(sizes) else [0]
+    return [tuple(range(first, last)) for first, last in pairwise(starts)]
+
+
+def _edge(table: Table, columns: Columns, n_episodes: int) -> Edge | None:
+    """Return the edge of a table, None if it has no rows; at most so many episodes beside the first and the last."""
+    kinds = light_kinds(columns)
+    border: list[Hashable] = []
+    episodes: set[Hashable] = set()
+    steps, is_ended, n_rows = (0.0, 0.0), False, 0
+    for batch in table.batches(kinds, CHUNK_ROWS):
+        length = batch_length(batch)
+        if length == 0:
+            continue
+        labels = cast(Labels, batch[columns.episode]) if columns.episode is not None else None
+        if labels is not None and labels.values:
+            episodes.update(labels.values[code] for code in labels.taken()[0])
+            first, last = (labels.values[labels.codes[row]] for row in (0, -1))
+            border = [border[0] if border else first, last]
+        if columns.step is not None:
+            found = cast(Numbers, batch[columns.step]).values
+            steps = (steps[0] if n_rows else float(found[0]), float(found[-1]))
+        terminated, truncated, _ = ends(batch, columns, length)
+        is_ended = bool(terminated[-1] or truncated[-1])
+        n_rows += length
+    return Edge((*border, *sorted(episodes, key=str)[:n_episodes]), is_ended, *steps) if n_rows else None
+
+
+def _refuse_cut_episodes(looks: Sequence[Look], names: Sequence[str]) -> None:
+    """Refuse episodes that are in two tables, where the next state of a row is in the next row."""
+    edges = [(edge, name) for look, name in zip(looks, names) for edge in look.edges]
+    homes: dict[Hashable, int] = {}
+    for place, (edge, name) in enumerate(edges):
+        for episode in edge.episodes:
+            if homes.setdefault(episode, place) != place:
+                _refuse_cut(f"episode {episode} is in {edges[homes[episode]][1]} and in {name}")
+        if place and not edge.episodes:
+            before, name_before = edges[place - 1]
+            if not before.is_ended and not edge.first_step < before.last_step:
+                _refuse_cut(f"nothing says that an episode ends where {name_before} does and {name} goes on")
+
+
+def _refuse_cut(what: str) -> None:
+    raise LogError(
+        "split_episode",
+        f"Where next states are taken from the next row, every episode must lie within one part of the log, but "
+        f"{what}. Put each episode into one file, give next observations, or read the log in one process.",
+    )

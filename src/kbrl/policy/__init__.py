@@ -1,1 +1,0 @@
-"""Stage 4: values to actions."""

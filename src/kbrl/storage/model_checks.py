@@ -1,0 +1,315 @@
+"""Whether the contents of a model file make a valid model: each part by itself, and one against the other.
+
+The seal shows that a file is as it was written; this shows that what was written makes sense, whoever wrote it.
+Every fault raises a ValueError that names the field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from kbrl.arrays import Array, Booleans
+from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
+from kbrl.data.sketch import LARGEST_HASH, LISTED
+from kbrl.learners.kbsf import KBSF
+from kbrl.learners.reduced_model import often_taken
+from kbrl.model.sums import NEIGHBORHOODS
+from kbrl.storage.sealed_file import Contents
+
+_NUMBER = (int, float)
+_COUNT = (int, type(None))
+# The facts, and the types of their fields.
+_FACTS: dict[str, Any] = {
+    "library_version": (str,),
+    "learner": (str,),
+    "columns": (list, dict, type(None)),
+    "action_labels": {"dtype": (str,), "values": (list,)},
+    "names": {"state": (list, type(None)), "others": (list,)},
+    "settings": (dict,),
+    "fit_settings": (dict,),
+    "history": {"has_changed": (bool, type(None))},
+    "sketch": (dict, type(None)),
+    "basis": {
+        "sample_width": _NUMBER,
+        "rep_width": (*_NUMBER, type(None)),
+        "sample_neighbors": _COUNT,
+        "rep_neighbors": _COUNT,
+        "profile": (str,),
+        "norm": (*_NUMBER, str),
+        "hard": (bool,),
+        "neighborhoods": (str,),
+    },
+    "planning": {
+        "discount": _NUMBER,
+        "solver": (str,),
+        "tolerance": _NUMBER,
+        "sweeps": _COUNT,
+        "min_cases": (int,),
+    },
+    "counts": (list,),
+    "solution": {"iterations": (int,), "residual": _NUMBER, "converged": (bool,)},
+}
+_SKETCH = {"n_rows": (int,), "total": (str,), "largest": (str,)}
+_SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
+_LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
+# Rounding that is allowed in sums: where nearly all data were taken away again (forget), it is as large as this.
+_ROUNDING = 1e-6
+_MAY_BE_INFINITE = {"q": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
+
+
+def check_contents(contents: Contents) -> None:
+    """Refuse contents that make no valid model."""
+    facts, arrays, _ = contents
+    _check_fields(facts, _FACTS, "facts")
+    _check_labels(facts["action_labels"], facts["counts"])
+    _check_settings(facts["settings"], arrays)
+    _check_fit_settings(facts["fit_settings"], arrays)
+    in_unit_interval(facts["planning"]["discount"], "discount")
+    positive(facts["planning"]["tolerance"], "tolerance")
+    if facts["planning"]["sweeps"] is not None:
+        whole(facts["planning"]["sweeps"], "sweeps")
+    _check_arrays(facts, arrays)
+    _check_columns(facts["columns"], len(arrays["scale"]))
+    _check_state_names(facts["names"], len(arrays["scale"]))
+    _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
+    _check_cells(arrays, facts["counts"])
+    whole(facts["planning"]["min_cases"], "min_cases")
+    spoken_of = _check_statistics(arrays, sum(facts["counts"]))
+    often = often_taken(facts["counts"], facts["planning"]["min_cases"])
+    _check_solution(facts["solution"], arrays, spoken_of & often[:, None])
+    _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
+
+
+def _require(holds: Any, rule: str) -> None:
+    if not holds:
+        raise ValueError(rule)
+
+
+def _check_names(found: Collection[str], wanted: Collection[str], what: str) -> None:
+    missing, unknown = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
+    _require(not missing, f"{what} lack {', '.join(missing)}")
+    _require(not unknown, f"{what} have unknown fields: {', '.join(unknown)}")
+
+
+def _check_fields(found: Any, wanted: dict[str, Any], what: str) -> None:
+    _require(isinstance(found, dict), f"{what} must be a JSON object")
+    _check_names(found, wanted, what)
+    for name, types in wanted.items():
+        if isinstance(types, dict):
+            _check_fields(found[name], types, name)
+        else:
+            _require(type(found[name]) in types, f"{what}: {name} is of the wrong kind, {type(found[name]).__name__}")
+
+
+def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
+    dtype, values = labels["dtype"], labels["values"]
+    _require(_LABEL_TYPE.fullmatch(dtype), f"action_labels are of an unknown type, {dtype!r}")
+    _require(all(isinstance(value, (bool, int, float, str)) for value in values), "action_labels are not all plain")
+    _require(len({type(value) for value in values}) == 1, "action_labels must be of one kind, and at least one")
+    _require(len(set(values)) == len(values), "action_labels must differ from each other")
+    try:
+        same = np.array(values, dtype=dtype).tolist()
+    except (OverflowError, TypeError) as error:
+        raise ValueError(f"action_labels are not of the type {dtype} ({error})") from None
+    _require(same == values and type(same[0]) is type(values[0]), f"action_labels are not of the type {dtype}")
+    _require(len(counts) == len(values), f"there are {len(values)} action_labels but counts of {len(counts)} actions")
+    _require(all(type(n) is int and 0 <= n < 2**62 for n in counts), "counts must be whole numbers not below 0")
+    _require(sum(counts) < 2**62, "counts are too large")
+
+
+def _check_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> None:
+    in_arrays = [name.removeprefix("settings.") for name in arrays if name.startswith("settings.")]
+    _require(not set(in_arrays) & set(settings), "settings are given twice")
+    _check_names([*settings, *in_arrays], KBSF._parameter_names(), "settings")
+    _check_plain(settings, "settings")
+
+
+def _check_fit_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Settings of the fit are only those that were changed after it."""
+    in_arrays = [name.removeprefix("fit_settings.") for name in arrays if name.startswith("fit_settings.")]
+    _require(not set(in_arrays) & set(settings), "fit_settings are given twice")
+    unknown = {*settings, *in_arrays} - set(KBSF._parameter_names())
+    _require(not unknown, f"fit_settings have unknown fields: {', '.join(sorted(unknown))}")
+    _check_plain(settings, "fit_settings")
+
+
+def _check_plain(settings: dict[str, Any], what: str) -> None:
+    plain = (bool, int, float, str, type(None))
+    wrong = [name for name, value in settings.items() if type(value) not in plain]
+    _require(not wrong, f"{what} are not plain values: {', '.join(wrong)}")
+
+
+def _check_state_names(names: dict[str, Any], n_dims: int) -> None:
+    state = names["state"]
+    listed = [*(state or ()), *names["others"]]
+    _require(all(isinstance(name, str) for name in listed), "names must be strings")
+    _require(len(set(listed)) == len(listed), "names must differ from each other")
+    _require(state is None or len(state) == n_dims, f"names must be those of {n_dims} state variables")
+
+
+def _check_sketch(facts: Any, arrays: dict[str, Array], n_rows: int) -> None:
+    if facts is None:
+        return
+    _check_fields(facts, _SKETCH, "sketch")
+    for name in ("total", "largest"):
+        _require(_SIXTEEN_DIGITS.fullmatch(facts[name]), f"sketch: {name} must be 16 hexadecimal digits")
+    _require(facts["n_rows"] == n_rows, "sketch: it is of another number of transitions")
+    hashes, counts = arrays["sketch.hashes"].view(np.uint64), arrays["sketch.counts"]
+    largest, total = int(facts["largest"], 16), int(facts["total"], 16)
+    in_order = len(hashes) <= LISTED and (hashes[1:] > hashes[:-1]).all() and (hashes <= np.uint64(largest)).all()
+    _require(in_order, "sketch.hashes must rise up to the largest, and be no more than 1024")
+    n_listed = sum(counts.tolist())
+    _require((counts > 0).all() and n_listed <= n_rows, "sketch.counts do not fit the number of transitions")
+    if largest == LARGEST_HASH:  # all rows are listed
+        is_sum = sum(h * n for h, n in zip(hashes.tolist(), counts.tolist())) % 2**64 == total
+        _require(n_listed == n_rows and is_sum, "sketch: the list and the total disagree")
+
+
+def _check_columns(columns: Any, n_dims: int) -> None:
+    if columns is None:
+        return
+    parts = [columns] if isinstance(columns, list) else [list(columns), *columns.values()]
+    names = [name for part in parts for name in (part if isinstance(part, list) else [part] if part else [])]
+    plain = all(isinstance(name, str) for name in names)
+    _require(plain, f"columns must be strings, or a dict of strings and lists of them, but they are {columns!r}")
+    if isinstance(columns, list):
+        _require(len(columns) == n_dims, f"columns name {len(columns)} state variables, but there are {n_dims}")
+
+
+def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[str, tuple[int | None, ...]]]:
+    """Return the kind and the shape of each array that there has to be; None is any length."""
+    n_dims, n_reps, n_actions = len(arrays["scale"]), len(arrays["reps"]), len(facts["counts"])
+    basis, pairs = facts["basis"], (n_actions, n_reps)
+    shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {
+        "centre": ("f", (n_dims,)),
+        "scale": ("f", (n_dims,)), "reps": ("f", (n_reps, n_dims)), "growth": ("i", (None, 2)),
+        "values": ("f", (n_reps,)), "q": ("f", (n_reps, n_actions)), "policy": ("i", (n_reps,)),
+    }  # fmt: skip
+    if basis["rep_width"] is None:
+        shapes["rep_widths"] = ("f", (n_reps,))
+    if basis["sample_neighbors"] is not None and basis["neighborhoods"] == "exact":
+        kept = (*pairs, _n_places(arrays, basis["sample_neighbors"]))
+        shapes |= {"neighbors.distances": ("f", kept), "neighbors.rewards": ("f", kept)}
+        shapes |= {"neighbors.next_states": ("f", (*kept, n_dims)), "neighbors.terminals": ("b", kept)}
+        shapes["neighbors.multiplicities"] = ("f", kept)
+    else:
+        shapes |= dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
+        if "noise" in arrays:
+            shapes["noise"] = ("f", pairs)
+        if basis["sample_neighbors"] is not None and (basis["hard"] or basis["rep_neighbors"] is not None):
+            shapes |= {"transition_sum.data": ("f", (None,)), "transition_sum.columns": ("i", (None,))}
+            shapes["transition_sum.row_starts"] = ("i", (n_actions, n_reps + 1))
+        else:
+            shapes["transition_sum"] = ("f", (*pairs, n_reps))
+    if "cases" in arrays or "farthest" in arrays:
+        shapes |= {"cases": ("i", pairs), "farthest": ("f", pairs)}
+    if facts["sketch"] is not None:
+        shapes |= {"sketch.hashes": ("i", (None,)), "sketch.counts": ("i", (None,))}
+    if "samples.states" in arrays:
+        n = len(arrays["samples.states"])
+        shapes |= {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}
+        shapes |= {"samples.action_indices": ("i", (n,)), "samples.rewards": ("f", (n,))}
+        shapes["samples.terminals"] = ("b", (n,))
+    return shapes
+
+
+def _n_places(arrays: dict[str, Array], n_neighbors: int) -> int:
+    """Return how many neighbours there is room for: as many as are asked for, or more where some tie."""
+    distances = arrays.get("neighbors.distances")
+    return max(n_neighbors, distances.shape[2] if distances is not None and distances.ndim == 3 else 0)
+
+
+def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Names, types, shapes and finite numbers."""
+    for name, n_axes in (("scale", 1), ("reps", 2), ("samples.states", 2)):
+        if name in arrays:
+            _require(arrays[name].ndim == n_axes and arrays[name].size, f"{name} has the shape {arrays[name].shape}")
+    _require("scale" in arrays and "reps" in arrays, "scale or reps are missing")
+    basis = facts["basis"]
+    _require(basis["neighborhoods"] in NEIGHBORHOODS, f"neighborhoods must be one of {NEIGHBORHOODS}")
+    _require(basis["sample_neighbors"] is None or basis["sample_neighbors"] > 0, "sample_neighbors must be above 0")
+    shapes = _shapes(facts, arrays)
+    given = [name for name in arrays if name.startswith(("settings.", "fit_settings."))]
+    _check_names(arrays, [*shapes, *given], "arrays")
+    for name, array in arrays.items():
+        kind, shape = shapes.get(name, ("f", (None,) * array.ndim))
+        _require(array.dtype.kind == kind, f"{name} has the wrong type, {array.dtype}")
+        fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape))
+        _require(fits, f"{name} must have the shape {shape}, but it has {array.shape}")
+        if kind == "f":
+            finite = np.isfinite(array) | (array == _MAY_BE_INFINITE.get(name, 0.0))
+            _require(finite.all(), f"{name} holds numbers that are not finite")
+    _require((arrays["scale"] > 0).all(), "scale must be above 0")
+    _require(np.abs(arrays["reps"]).max() <= LARGEST_COORDINATE, "reps are too large")
+    if facts["sketch"] is not None:
+        same = arrays["sketch.hashes"].shape == arrays["sketch.counts"].shape
+        _require(same, "sketch.hashes and sketch.counts differ in length")
+    _require((arrays["growth"] >= 0).all(), "growth must not be below 0")
+
+
+def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
+    """Check the sums or the neighbours, and return which pairs they speak of, (n_actions, n_reps)."""
+    if "neighbors.distances" in arrays:
+        distances = arrays["neighbors.distances"]
+        in_order = (distances[:, :, 1:] >= distances[:, :, :-1]).all() and (distances >= 0).all()
+        _require(in_order, "neighbors.distances must rise and not be below 0")
+        _require(np.isfinite(distances).sum(axis=2).max() <= n_samples, "there are more neighbors than transitions")
+        multiplicities = arrays["neighbors.multiplicities"]
+        _require(((multiplicities > 0) == np.isfinite(distances)).all(), "multiplicities and distances disagree")
+        return np.isfinite(distances[:, :, 0])
+    weight, nearest = arrays["weight"], arrays["nearest"]
+    _require((weight >= 0).all() and (nearest >= 0).all(), "weight and nearest must not be below 0")
+    _require(((weight > 0) == np.isfinite(nearest)).all(), "weight and nearest speak of different pairs")
+    _require((arrays["reward_sum"][weight == 0] == 0).all(), "reward_sum speaks of pairs without weight")
+    _require((arrays.get("noise", weight) >= 0).all(), "noise must not be below 0")
+    entries, row_sums = _transition_sums(arrays)
+    _require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
+    _require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")
+    return weight > 0
+
+
+def _check_cells(arrays: dict[str, Array], counts: list[int]) -> None:
+    if "cases" in arrays:
+        cases, farthest = arrays["cases"], arrays["farthest"]
+        _require((cases >= 0).all() and (cases <= max(counts)).all(), "cases must lie between 0 and the counts")
+        _require(cases.sum(axis=1).tolist() == counts, "cases do not add up to the counts")
+        _require((farthest >= 0).all() and (farthest[cases == 0] == 0).all(), "farthest speaks of cells without cases")
+
+
+def _transition_sums(arrays: dict[str, Array]) -> tuple[Array, Array]:
+    """Return the entries of the sums of transitions and the sum of each row, (n_actions, n_reps)."""
+    if "transition_sum" in arrays:
+        return arrays["transition_sum"], arrays["transition_sum"].sum(axis=2)
+    data, columns, starts = (arrays[f"transition_sum.{name}"] for name in ("data", "columns", "row_starts"))
+    n_reps = starts.shape[1] - 1
+    lengths = np.diff(starts, axis=1)
+    # Each length is at most len(data), so that their sum cannot overflow.
+    bounded = (starts[:, 0] == 0).all() and (starts >= 0).all() and (starts <= len(data)).all() and (lengths >= 0).all()
+    _require(bounded and starts[:, -1].sum() == len(data) == len(columns), "transition_sum.row_starts are wrong")
+    _require(not len(columns) or (columns.min() >= 0 and columns.max() < n_reps), "transition_sum.columns are wrong")
+    all_starts = np.concatenate([[0], np.cumsum(lengths.ravel())])
+    rows = sparse.csr_array((data, columns, all_starts), (lengths.size, n_reps))
+    return data, np.asarray(rows.sum(axis=1)).reshape(lengths.shape)
+
+
+def _check_solution(facts: dict[str, Any], arrays: dict[str, Array], available: Booleans) -> None:
+    _require(facts["iterations"] >= 0 and 0 <= facts["residual"] < np.inf, "solution: it has no valid residual")
+    q, policy = arrays["q"], arrays["policy"]
+    _require((np.isfinite(q) == available.T).all(), "q and the statistics differ in what is available")
+    top = q.max(axis=1)
+    possible = np.isfinite(top)
+    _require((arrays["values"] == np.where(possible, top, 0.0)).all(), "values are not the largest q")
+    in_range = (policy >= -1) & (policy < q.shape[1]) & ((policy >= 0) == possible)
+    _require(in_range.all(), "policy names actions that are not there")
+
+
+def _check_samples(arrays: dict[str, Array], n_actions: int, n_samples: int) -> None:
+    if "samples.states" in arrays:
+        indices = arrays["samples.action_indices"]
+        _require(((indices >= 0) & (indices < n_actions)).all(), "samples.action_indices name actions not there")
+        _require(len(indices) <= n_samples, "there are more samples than transitions")

@@ -1,0 +1,351 @@
+"""A learnt KBSF as a file, and back: the same answers, and the same learning from there on, bit for bit.
+
+The file is safetensors under a SHA-256 over everything in it; nothing in it is ever run.  It is written beside the
+old one and renamed.  What is read is checked part against part before a model is made of it.
+The format, field by field, is described in docs/model_file.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from kbrl import __version__
+from kbrl.arrays import Array, Floats
+from kbrl.atomic_write import written_beside
+from kbrl.checks import KbrlWarning, as_floats
+from kbrl.data.scaling import Coordinates
+from kbrl.data.sketch import Sketch
+from kbrl.data.state_names import Source
+from kbrl.data.transitions import Transitions, join
+from kbrl.learners.kbsf import KBSF
+from kbrl.learners.reduced_model import ReducedModel
+from kbrl.mdp.dynamic_programming import Solution
+from kbrl.model.basis import Basis
+from kbrl.model.case_counts import Cells
+from kbrl.model.kernels import PROFILES, Kernel
+from kbrl.model.nearest_samples import Neighborhoods
+from kbrl.model.sums import KernelSums, Statistics
+from kbrl.storage.model_checks import check_contents
+from kbrl.storage.older_formats import names_as_facts, names_of_columns, upgraded
+from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
+
+FORMAT, VERSION, OLDEST = "kbrl model", 2, 1
+Columns = Sequence[str] | Mapping[str, Any]
+
+_CELLS = ("cases", "farthest")  # absent where cases were not counted, as by files without them
+_SUMS = ("nearest", "weight", "reward_sum")
+_NEIGHBORS = ("distances", "rewards", "next_states", "terminals", "multiplicities")
+_SAMPLES = ("states", "action_indices", "rewards", "next_states", "terminals")
+
+
+class SavedModel(NamedTuple):
+    """What a model file holds: the model, the names of the columns of its data, and who wrote it."""
+
+    model: KBSF
+    columns: Any  # a list, a dict or None, as given to save_model
+    library_version: str
+
+
+def save_model(model: KBSF, path: str | os.PathLike[str], *, columns: Columns | None = None) -> None:
+    """Write a fitted model, solved, to a file; what was there before is replaced at once or not at all.
+
+    ``columns``: the names of the state variables, or a dict of names (of strings, or lists of them).
+    A generator as ``random_state`` is not stored, only a seed; a function as ``profile`` cannot be.
+    """
+    if type(model) is not KBSF:
+        raise TypeError(f"save_model saves a KBSF, but it got {type(model).__name__}.")
+    contents = _contents(model, columns)
+    model._check_parameters()
+    check_contents(contents)  # so that what was saved can be loaded
+    try:
+        with written_beside(path) as beside, open(beside, "wb") as file:
+            write_sealed(file, FORMAT, VERSION, contents.facts, contents.arrays)
+    except OSError as error:
+        is_full = error.errno == errno.ENOSPC
+        advice = "Free some space" if is_full else "Name a file in a folder that exists and can be written to"
+        message = f"The model was not saved: {error.strerror or error}. What was there before is unchanged. {advice}"
+        raise OSError(error.errno or 0, message, os.fspath(path)) from error
+
+
+def load_model(path: str | os.PathLike[str]) -> KBSF:
+    """Return the model of a file; one that is damaged, of another version or no model raises a ValueError."""
+    return read_model(path).model
+
+
+def read_model(path: str | os.PathLike[str]) -> SavedModel:
+    """Return the model of a file and what else the file says."""
+    contents = read_sealed(path, FORMAT, VERSION, oldest=OLDEST)
+    try:
+        contents = upgraded(contents)
+        _with_infinity(contents.facts)
+        check_contents(contents)
+        model = _model(contents)
+    except (ValueError, TypeError, OverflowError) as error:
+        refuse(path, f"it is sealed but makes no valid model: {str(error).rstrip('.')}", "Fit and save it again.")
+    return SavedModel(model, contents.facts["columns"], contents.facts["library_version"])
+
+
+def _contents(model: KBSF, columns: Columns | None) -> Contents:
+    solution, reduced = model.solution_, model._fitted  # an error if it is not fitted
+    settings, given_arrays = _parted(model.get_params(), "settings")
+    basis = _basis_facts(reduced)
+    fit_settings, fit_arrays = _of_the_fit(model, settings, given_arrays)
+    columns = _columns_as_facts(columns)
+    facts = {
+        "library_version": __version__,
+        "learner": "KBSF",
+        "columns": columns,
+        "names": names_as_facts(_named(model, columns)),
+        "action_labels": _labels_as_facts(model.action_labels_),
+        "settings": settings,
+        "fit_settings": fit_settings,
+        "basis": basis,
+        "planning": _plain_values(reduced, ("discount", "solver", "tolerance", "sweeps", "min_cases")),
+        "counts": reduced.statistics.counts.tolist(),
+        "history": {"has_changed": reduced.has_changed},
+        "sketch": _sketch_facts(reduced.sketch),
+        "solution": {
+            "iterations": int(solution.iterations),
+            "residual": float(solution.residual),
+            "converged": bool(solution.converged),
+        },
+    }
+    arrays: dict[str, Array] = {"scale": reduced.basis.coordinates.scale, "reps": reduced.basis.reps}
+    arrays["centre"] = reduced.basis.coordinates.centre
+    arrays |= {"growth": reduced.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
+    if np.ndim(reduced.basis.rep_kernel.width):
+        arrays["rep_widths"] = np.asarray(reduced.basis.rep_kernel.width)
+    if reduced.statistics.cells.is_known:
+        arrays |= {name: getattr(reduced.statistics.cells, name) for name in _CELLS}
+    arrays |= given_arrays | fit_arrays | _statistics_arrays(reduced.statistics) | _samples_arrays(model._kept)
+    arrays |= _sketch_arrays(reduced.sketch)
+    integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
+    return Contents(facts, arrays | integers, VERSION)
+
+
+def _columns_as_facts(columns: Columns | None) -> Any:
+    if columns is None or isinstance(columns, str):
+        return columns
+    if isinstance(columns, Mapping):
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in columns.items()}
+    return list(columns)
+
+
+def _named(model: KBSF, columns: Any) -> Source:
+    """Return the names that a model has, or else those of the columns, which must not contradict them."""
+    given = names_of_columns(columns, model.n_features_in_)
+    if columns is not None:
+        given.places_in(model._source)  # refuses other variables
+    return model._source if model._source.state_names else given
+
+
+def _parted(params: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Part parameters into plain values and arrays; refuse what cannot be stored."""
+    plain: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
+    for name, value in params.items():
+        value = value.item() if isinstance(value, np.generic) else value
+        if name == "random_state" and isinstance(value, np.random.Generator):
+            plain[name] = None
+            if prefix == "settings":
+                message = "A random generator is not stored in a model file; the loaded model has random_state=None."
+                warnings.warn(message, KbrlWarning, stacklevel=4)
+        elif callable(value):
+            raise ValueError(
+                f"A model file holds no functions, but {name} is {value!r}. Use one of the named profiles "
+                f"({', '.join(map(repr, PROFILES))}), or keep the data and fit again."
+            )
+        elif value is None or isinstance(value, (bool, int, float, str)):
+            plain[name] = _finite_fact(value)
+        else:
+            arrays[f"{prefix}.{name}"] = as_floats(value, name)
+    return plain, arrays
+
+
+def _of_the_fit(
+    model: KBSF, settings: dict[str, Any], given: dict[str, Array]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return those parameters of the fit that were changed after it: learning goes on with them."""
+    plain, arrays = _parted(model._used, "fit_settings")
+    changed = {name: value for name, value in plain.items() if name not in settings or settings[name] != value}
+    now = {name.replace("settings.", "fit_settings.", 1): array for name, array in given.items()}
+    return changed, {k: a for k, a in arrays.items() if k not in now or not np.array_equal(now[k], a)}
+
+
+def _sketch_facts(sketch: Sketch | None) -> dict[str, Any] | None:
+    """The numbers beyond 2^53 as digits: not all readers of JSON keep them."""
+    if sketch is None:
+        return None
+    return {"n_rows": sketch.n_rows, "total": f"{sketch.total:016x}", "largest": f"{sketch.largest:016x}"}
+
+
+def _sketch_arrays(sketch: Sketch | None) -> dict[str, Array]:
+    return {} if sketch is None else {"sketch.hashes": sketch.hashes.view(np.int64), "sketch.counts": sketch.counts}
+
+
+def _basis_facts(reduced: ReducedModel) -> dict[str, Any]:
+    """What the sums refer to; it is not always what the settings say, which count from the next fit on."""
+    samples, reps = reduced.basis.sample_kernel, reduced.basis.rep_kernel
+    if callable(samples.profile):
+        raise ValueError(f"A model file holds no functions, but the model was fitted with profile={samples.profile!r}.")
+    return {
+        "sample_width": float(samples.width),
+        "rep_width": None if np.ndim(reps.width) else float(reps.width),
+        "sample_neighbors": samples.neighbors,
+        "rep_neighbors": reps.neighbors,
+        "profile": samples.profile,
+        "norm": _finite_fact(samples.norm),
+        "hard": reduced.basis.hard,
+        "neighborhoods": reduced._neighborhoods,
+    }
+
+
+def _finite_fact(value: Any) -> Any:
+    """JSON has no infinity: it is stored as a word."""
+    return "inf" if isinstance(value, float) and value == np.inf else value
+
+
+def _with_infinity(facts: dict[str, Any]) -> None:
+    """Read the word for infinity back: only a norm can be infinite."""
+    for part in ("settings", "fit_settings", "basis"):
+        if isinstance(facts.get(part), dict) and facts[part].get("norm") == "inf":
+            facts[part]["norm"] = np.inf
+
+
+def _plain_values(source: Any, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(source, name) for name in names}
+    return {name: v.item() if isinstance(v, np.generic) else v for name, v in values.items()}
+
+
+def _labels_as_facts(labels: Array) -> dict[str, Any]:
+    """Labels as a list, with NumPy's name of their type; objects, if all are plain, are marked as such."""
+    values = labels.tolist()
+    if labels.dtype.kind not in "biufUO" or not all(isinstance(value, (bool, int, float, str)) for value in values):
+        raise ValueError(
+            f"A model file holds action labels that are whole numbers, other numbers, flags or strings, but they are "
+            f"{values[:3]} ({labels.dtype}). Give the actions such names."
+        )
+    dtype = labels.dtype.newbyteorder("<").str if labels.dtype.kind != "O" else "object"
+    return {"dtype": dtype, "values": values}
+
+
+def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
+    if isinstance(statistics, Neighborhoods):
+        return {f"neighbors.{name}": getattr(statistics, name) for name in _NEIGHBORS}
+    arrays: dict[str, Array] = {name: getattr(statistics, name) for name in _SUMS}
+    if statistics.noise.any():  # only of a model that has forgotten
+        arrays["noise"] = statistics.noise
+    blocks = statistics.transition_sum
+    if not sparse.issparse(blocks[0]):
+        return arrays | {"transition_sum": np.stack(blocks)}
+    return arrays | {
+        "transition_sum.data": np.concatenate([block.data for block in blocks]),
+        "transition_sum.columns": np.concatenate([block.indices for block in blocks]).astype(np.int64),
+        "transition_sum.row_starts": np.stack([block.indptr for block in blocks]).astype(np.int64),
+    }
+
+
+def _samples_arrays(kept: list[Transitions]) -> dict[str, Array]:
+    """The transitions of a model that answers from its samples; their episodes play no part in it."""
+    if not kept:
+        return {}
+    log = join(kept)
+    return {f"samples.{name}": getattr(log, name) for name in _SAMPLES}
+
+
+def _model(contents: Contents) -> KBSF:
+    """Make the model of contents that have been checked."""
+    facts, arrays, _ = contents
+    settings = _whole_settings(contents, "settings")
+    model = KBSF(**settings)
+    model._check_parameters()
+    fit_settings = settings | _whole_settings(contents, "fit_settings")
+    KBSF(**fit_settings)._check_parameters()
+    model._model = _reduced_model(facts, arrays)
+    model.coordinates_ = model._model.basis.coordinates
+    model.action_labels_ = np.array(facts["action_labels"]["values"], dtype=facts["action_labels"]["dtype"])
+    model.action_labels_.flags.writeable = False
+    names = facts["names"]
+    model._source = Source(None if names["state"] is None else tuple(names["state"]), tuple(names["others"]))
+    model._kept = []
+    if "samples.states" in arrays:
+        fields = {name: arrays[f"samples.{name}"] for name in _SAMPLES}
+        fields["action_indices"] = fields["action_indices"].astype(np.intp)
+        model._kept = [Transitions._trusted(*fields.values(), None, model.action_labels_)]
+    model._freeze_settings(fit_settings)
+    model._forget_answers()
+    return model
+
+
+def _whole_settings(contents: Contents, prefix: str) -> dict[str, Any]:
+    start = f"{prefix}."
+    given = {k.removeprefix(start): array for k, array in contents.arrays.items() if k.startswith(start)}
+    settings: dict[str, Any] = contents.facts[prefix] | given
+    return settings
+
+
+def _reduced_model(facts: dict[str, Any], arrays: dict[str, Array]) -> ReducedModel:
+    given = facts["basis"]
+    rep_width = arrays["rep_widths"] if given["rep_width"] is None else given["rep_width"]
+    basis = Basis(
+        reps=arrays["reps"],
+        coordinates=Coordinates(arrays["centre"], arrays["scale"]),
+        sample_kernel=Kernel(given["sample_width"], given["profile"], given["sample_neighbors"], given["norm"]),
+        rep_kernel=Kernel(rep_width, given["profile"], given["rep_neighbors"], given["norm"]),
+        n_actions=len(facts["counts"]),
+        hard=given["hard"],
+    )
+    reduced = ReducedModel(basis, given["neighborhoods"], **facts["planning"])
+    reduced.statistics.counts = np.array(facts["counts"], dtype=np.intp)
+    _fill(reduced.statistics, arrays)
+    _fill_cells(reduced.statistics.cells, arrays)
+    reduced.has_changed = facts["history"]["has_changed"]
+    reduced.sketch = _sketch(facts["sketch"], arrays)
+    reduced._sizes = [(n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()]
+    policy = arrays["policy"].astype(np.intp)
+    reduced._solution = Solution(arrays["values"], arrays["q"], policy, **facts["solution"])
+    reduced._start = arrays["values"]
+    return reduced
+
+
+def _sketch(facts: dict[str, Any] | None, arrays: dict[str, Array]) -> Sketch | None:
+    if facts is None:
+        return None
+    total, largest = int(facts["total"], 16), int(facts["largest"], 16)
+    return Sketch(facts["n_rows"], total, arrays["sketch.hashes"].view(np.uint64), arrays["sketch.counts"], largest)
+
+
+def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
+    if isinstance(statistics, Neighborhoods):
+        for name in _NEIGHBORS:
+            setattr(statistics, name, arrays[f"neighbors.{name}"])
+        return
+    for name in _SUMS:
+        setattr(statistics, name, arrays[name])
+    statistics.noise = arrays.get("noise", statistics.noise)
+    dense = arrays.get("transition_sum")
+    statistics.transition_sum = (
+        _sparse_blocks(statistics, arrays) if dense is None else [block.copy() for block in dense]
+    )
+
+
+def _fill_cells(cells: Cells, arrays: dict[str, Array]) -> None:
+    cells.is_known = all(name in arrays for name in _CELLS)
+    for name in _CELLS if cells.is_known else ():
+        setattr(cells, name, arrays[name].copy())
+
+
+def _sparse_blocks(statistics: KernelSums, arrays: dict[str, Array]) -> list[sparse.csr_array]:
+    row_starts: Floats = arrays["transition_sum.row_starts"]
+    ends = np.cumsum(row_starts[:, -1])[:-1]
+    data, columns = (np.split(arrays[f"transition_sum.{name}"], ends) for name in ("data", "columns"))
+    shape = (statistics.basis.n_reps, statistics.basis.n_reps)
+    blocks = [sparse.csr_array((d, c, starts), shape) for d, c, starts in zip(data, columns, row_starts)]
+    return [block.copy() for block in blocks]

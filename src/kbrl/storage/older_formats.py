@@ -1,0 +1,71 @@
+"""Contents of model files of older formats as those of the present one; what they do not say is "not known".
+
+Format 1 has no names of its own but those of its columns, no settings of the fit beside the present ones, no word on
+whether representative states came or went, and no sketch of what was learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array
+from kbrl.data.state_names import Source
+from kbrl.learners.kbsf import KBSF
+from kbrl.storage.sealed_file import Contents
+
+# The settings of format 1; later ones have their defaults, which are what version 0.1.0 did.
+_SETTINGS_OF_1 = (
+    "n_reps", "reps", "sample_width", "rep_width", "sample_neighbors", "rep_neighbors", "discount", "scaling",
+    "random_state", "profile", "cover_distance", "grow_distance", "grow_below", "max_reps", "terminals", "aggregation",
+    "neighborhoods", "q_function", "solver", "tolerance", "n_jobs",
+)  # fmt: skip
+# What has come to the basis and to planning since, as version 0.1.0 did it.
+_BASIS_SINCE = {"norm": 2.0}
+_PLANNING_SINCE = {"sweeps": None, "min_cases": 1}
+
+
+def upgraded(contents: Contents) -> Contents:
+    """Return contents of an older format as ones of the present format; the others as they are."""
+    facts, arrays, version = contents
+    if version != 1 or not isinstance(facts.get("settings"), dict):
+        return contents
+    defaults = {name: v for name, v in KBSF().get_params().items() if name not in _SETTINGS_OF_1}
+    new = {
+        "names": names_as_facts(names_of_columns(facts.get("columns"), len(arrays.get("scale", ())))),
+        "settings": defaults | facts["settings"],
+        "fit_settings": {},
+        "basis": _BASIS_SINCE | _as_dict(facts.get("basis")),
+        "planning": _PLANNING_SINCE | _as_dict(facts.get("planning")),
+        "history": {"has_changed": _has_changed(arrays)},
+        "sketch": None,
+    }
+    centre = np.zeros(np.shape(arrays.get("scale", ()))[:1])
+    return Contents(facts | new, {"centre": centre} | arrays, version)
+
+
+def _as_dict(facts: Any) -> dict[str, Any]:
+    return facts if isinstance(facts, dict) else {}
+
+
+def _has_changed(arrays: Mapping[str, Array]) -> bool | None:
+    """Say what the curve m(n) shows: a change for certain, but nothing of models that were added to this one."""
+    growth = arrays.get("growth")
+    shows_it = growth is not None and growth.ndim == 2 and growth.size and len(np.unique(growth[:, -1])) > 1
+    return True if shows_it else None
+
+
+def names_of_columns(columns: Any, n_dims: int) -> Source:
+    """Return the names of the state variables among the columns of a file: a list, a dict of roles, or None."""
+    roles = columns if isinstance(columns, Mapping) else {"state": columns or ()}
+    listed = {role: [names] if isinstance(names, str) else list(names or ()) for role, names in roles.items()}
+    others = [name for role, names in listed.items() if role != "state" for name in names]
+    return Source.of_columns(listed.get("state", []), n_dims, others=others, has_episode_ids=True)
+
+
+def names_as_facts(source: Source) -> dict[str, Any]:
+    """Return names as what JSON can hold."""
+    state = source.state_names
+    return {"state": None if state is None else list(state), "others": list(source.other_names)}

@@ -1,0 +1,106 @@
+# ruff: noqa: E501 - a line a case
+"""Which column is what: dialects of other libraries, mappings by the user, and what is ambiguous."""
+
+import pytest
+
+from kbrl.logs.columns import Columns, resolve
+from kbrl.logs.faults import LogError
+
+DIALECTS = {
+    "canonical": (
+        "episode_id step observation_x observation_v action reward next_observation_v next_observation_x "
+        "terminated truncated",
+        Columns(("observation_x", "observation_v"), "action", "reward", ("next_observation_x", "next_observation_v"),
+                "terminated", "truncated", None, "episode_id", "step"),
+    ),
+    "Gymnasium": (
+        "observation action reward next_observation terminated truncated info",
+        Columns(("observation",), "action", "reward", ("next_observation",), "terminated", "truncated"),
+    ),
+    "Minari": (
+        "observations actions rewards terminations truncations infos",
+        Columns(("observations",), "actions", "rewards", (), "terminations", "truncations"),
+    ),
+    "D4RL": (
+        "observations actions rewards terminals timeouts next_observations",
+        Columns(("observations",), "actions", "rewards", ("next_observations",), "terminals", "timeouts"),
+    ),
+    "d3rlpy": (
+        "observations actions rewards terminals timeouts",
+        Columns(("observations",), "actions", "rewards", (), "terminals", "timeouts"),
+    ),
+    "RLlib": (
+        "eps_id t agent_index obs actions rewards new_obs terminateds truncateds action_prob",
+        Columns(("obs",), "actions", "rewards", ("new_obs",), "terminateds", "truncateds", None, "eps_id", "t"),
+    ),
+    "LeRobot": (
+        "observation.state observation.images.top action next.reward next.done episode_index frame_index timestamp",
+        Columns(("observation.state",), "action", "next.reward", (), None, None, "next.done", "episode_index",
+                "frame_index"),
+    ),
+    "capital letters": ("Obs Action Reward Done", Columns(("Obs",), "Action", "Reward", (), None, None, "Done")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_columns_of_a_dialect_are_recognised(dialect):
+    names, expected = DIALECTS[dialect]
+    assert resolve(names.split()) == expected
+
+
+def test_a_mapping_by_the_user_names_what_no_dialect_knows():
+    names = ["patient", "age", "sofa", "dose", "r", "next_age", "next_sofa"]
+    found = resolve(names, {"state": "age,sofa", "action": "dose", "reward": "r", "episode": "patient"})
+    assert found == Columns(("age", "sofa"), "dose", "r", ("next_age", "next_sofa"), episode="patient")
+
+
+def test_a_mapping_settles_what_is_ambiguous():
+    names = ["obs", "state", "action", "reward", "done"]
+    assert resolve(names, {"state": "obs"}).state == ("obs",)
+
+
+def test_a_column_whose_name_has_a_comma_can_be_named():
+    assert resolve(["a,b", "action", "reward"], {"state": "a,b"}).state == ("a,b",)
+
+
+def test_the_mapping_found_can_be_given_again():
+    found = resolve(DIALECTS["RLlib"][0].split())
+    assert resolve(DIALECTS["RLlib"][0].split(), found.to_dict()) == found
+    assert resolve(DIALECTS["RLlib"][0].split(), found) == found
+
+
+def test_variables_are_named_without_the_prefix_of_the_dialect():
+    assert resolve(["obs_x", "obs_v", "action", "reward"]).variables == ("x", "v")
+    assert resolve(["age", "sofa", "action", "reward"], {"state": "age,sofa"}).variables == ("age", "sofa")
+
+
+REFUSED = {
+    "no action": ("obs reward", None, "must have a column for the action, but it has 'obs', 'reward'"),
+    "no state": ("age action reward", None, "must have a column for the state"),
+    "no reward": ("obs action", None, "must have a column for the reward"),
+    "the action as state": ("obs action reward", {"state": "action"}, "a column for the action, but 'action' is already the state"),
+    "the state as action": ("obs_x reward", {"action": "obs_x"}, "a column for the state, but 'obs_x' is already the action"),
+    "two places for the state": ("obs state action reward", None, "The state must be in one place, but 'obs', 'state'"),
+    "two actions": ("obs action actions reward", None, "one place, but 'action', 'actions' all fit"),
+    "a list and single columns": ("obs obs_x action reward", None, "The state must be in one place"),
+    "two columns of one name": ("obs action action reward", None, "'action' occur more than once"),
+    "a column that is not there": ("obs action reward", {"action": "dose"}, "said to be in 'dose', but the columns are"),
+    "other next variables": ("obs_x obs_y action reward next_obs_x next_obs_z", None, "must have the variables of the states"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_columns_that_cannot_be_told_are_refused(case):
+    names, given, words = REFUSED[case]
+    with pytest.raises(LogError, match=words):
+        resolve(names.split(), given)
+
+
+@pytest.mark.parametrize("given, error, words", [
+    ({"states": "x"}, ValueError, "columns must map some of .* but it also has 'states'"),
+    ({"state": 3}, TypeError, r"columns\['state'\] must be the name of a column or several, but it is 3"),
+    ({"action": ["a", "b"]}, ValueError, r"columns\['action'\] must be one column"),
+])  # fmt: skip
+def test_a_mapping_that_is_none_is_refused(given, error, words):
+    with pytest.raises(error, match=words):
+        resolve(["obs", "action", "reward"], given)

@@ -11,7 +11,19 @@ import kbrl
 
 ROOT = Path(kbrl.__file__).parent
 # From low to high; a module may import its own layer and those before it.
-LAYERS = ["arrays", "checks", "threads", "interrupts", "atomic_write", "data", "mdp", "model", "trials", "tasks"]
+LAYERS = [
+    "arrays",
+    "settings",
+    "checks",
+    "threads",
+    "interrupts",
+    "atomic_write",
+    "data",
+    "mdp",
+    "model",
+    "trials",
+    "tasks",
+]
 LAYERS += [
     "learners",
     "logs",

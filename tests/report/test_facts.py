@@ -147,7 +147,7 @@ def test_a_state_is_far_off_if_it_is_farther_than_neighbouring_representative_st
     reps = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 3.0]])
     model = KBSF(reps=reps, scaling=None, sample_width=0.3, rep_width=0.3).fit(log)
     assert reach(model) == 3.0
-    moved = log._replaced(states=np.where(np.arange(100)[:, None] < 7, 4.1, log.states))
+    moved = log.replaced(states=np.where(np.arange(100)[:, None] < 7, 4.1, log.states))
     assert facts_of(moved, model).n_far == 7
     assert facts_of(log, model).n_far == 0
 

@@ -52,7 +52,7 @@ def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -
     stored = saved.columns if isinstance(saved.columns, dict) else {}
     opened = open_source(log, carried_over(stored, columns, open_table(source_of(log)).names) or None)
     if "state" in columns:  # these are the model's variables, whatever they are called here
-        opened = replace(opened, state_names=saved.model._source.state_names)
+        opened = replace(opened, state_names=saved.model.source_.state_names)
     try:
         return _with_labels(opened, saved.model.action_labels_.tolist())
     except LogError as error:

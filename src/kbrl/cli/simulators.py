@@ -104,7 +104,7 @@ def collect(
         rng = np.random.default_rng(seed)
         moves = _moves(simulator, policy, epsilon or 0.0, rng)
         log = simulator.collect(transitions, counted(moves, phase("collecting", transitions)), rng)
-        named = log._replaced(action_labels=np.array(simulator.actions))
+        named = log.replaced(action_labels=np.array(simulator.actions))
         write_log(named, output, names=simulator.observation_names)
         about = repr(simulator) if env is None else simulator.name
     click.echo(f"{output}: {len(log)} transitions of {about}, {int(log.terminals.sum())} of them ends.")

@@ -17,10 +17,10 @@ import numpy as np
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_generator, in_unit_interval, one_of, whole
 from kbrl.data.scaling import Coordinates, coordinates
-from kbrl.data.transitions import Transitions
+from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.forest import Forest, grow
-from kbrl.learners.kbsf import TERMINALS
-from kbrl.learners.learner import Learner, as_log
+from kbrl.learners.learner import Learner
+from kbrl.settings import TERMINALS
 from kbrl.threads import number_of_jobs
 
 _FARTHEST = 1e30  # inputs of trees are clipped to it: they have single precision
@@ -92,7 +92,7 @@ class FittedQ(Learner):
                 next_values = np.max([part.at_next_states(a) for part in parts for a in part.actions], axis=0)
         models = {action: part.model for part in parts for action in part.actions}
         self._function = FittedFunction(inputs, [models.get(action) for action in range(log.n_actions)], self._n_jobs)
-        self.coordinates_, self.action_labels_, self._source = units, log.action_labels, log.source
+        self.coordinates_, self.action_labels_, self.source_ = units, log.action_labels, log.source
         return self
 
     def _q_function(self) -> Callable[[Floats], Floats]:

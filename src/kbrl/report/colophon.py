@@ -46,15 +46,15 @@ MEANINGS = {
 
 def solver(facts: Facts) -> Markup:
     """Say how well the reduced model was solved."""
-    solution, reduced = facts.model.solution_, facts.model._fitted
-    method = method_for(reduced.mdp) if reduced.solver == "auto" else reduced.solver
+    solution, reduced = facts.model.solution_, facts.model.model_
+    method = method_for(reduced.mdp) if reduced.settings.solver == "auto" else reduced.settings.solver
     rows = [
-        ("Method", method if reduced.sweeps is None else "value iteration, a fixed number of sweeps"),
+        ("Method", method if reduced.settings.sweeps is None else "value iteration, a fixed number of sweeps"),
         ("Converged", "yes" if solution.converged else "no"),
         ("Iterations", count(int(solution.iterations))),
         ("Residual", f"{solution.residual:.3g}"),
         ("Largest error of a value", f"{solution.residual / (1 - reduced.discount):.3g}"),
-        ("Tolerance", f"{reduced.tolerance:g}"),
+        ("Tolerance", f"{reduced.settings.tolerance:g}"),
     ]
     text = "The values above solve the small model of the representative states"
     text += " to its tolerance." if solution.converged else ", but not to its tolerance: do not rely on them."
@@ -121,14 +121,14 @@ def use(facts: Facts) -> Markup:
 
 def _model_rows(facts: Facts) -> list[tuple[str, str]]:
     subject, model = facts.subject, facts.model
-    basis = model._fitted.basis
+    basis = model.model_.basis
     rows = [
         ("File", subject.model_name or "none: an object in memory"),
         ("Written by", f"kbrl {subject.library_version}" if subject.library_version else "not saved"),
         ("Reported by", f"kbrl {__version__}"),
         ("Transitions learnt from", count(model.n_samples_)),
         ("Representative states", count(len(model.reps_))),
-        ("Discount", f"{model._fitted.discount:g}"),
+        ("Discount", f"{model.model_.discount:g}"),
         ("Width of the sample kernel", f"{basis.sample_kernel.width:g}"),
         ("Width of the representatives' kernel", _width(basis.rep_kernel.width)),
         ("State variables", listing(list(subject.variables), 60)),

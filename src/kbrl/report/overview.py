@@ -70,7 +70,7 @@ def cautions(facts: Facts) -> Markup:
     left_out = facts.model.left_out_
     if left_out:
         named = listing([f"{label} ({plural(n, 'row')})" for label, n in left_out.items()], 6)
-        text = f"Taken too rarely to tell luck from effect, fewer than {facts.model._fitted.min_cases} times: {named}."
+        text = f"Taken too rarely to tell luck from effect, fewer than {facts.model.model_.min_cases} times: {named}."
         items.append(point("Some actions are never recommended.", text))
     if facts.n_far:
         text = (

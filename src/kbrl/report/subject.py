@@ -21,6 +21,7 @@ from kbrl.logs.columns import Columns, carried_over
 from kbrl.logs.faults import LogError
 from kbrl.logs.formats import open_table
 from kbrl.logs.log import CHUNK_ROWS, Log, open_log
+from kbrl.model.model import as_model
 from kbrl.storage.model_file import SavedModel, read_model
 
 
@@ -48,7 +49,7 @@ class Subject:
                     f"The model knows {len(self.variables)} state variables, but the log has {chunk.n_dims}. "
                     f"Name the columns of the state that the model was learnt from, in the same order."
                 )
-            yield rows, chunk.in_order_of(self.model._source).with_actions(self.model.action_labels_)
+            yield rows, chunk.in_order_of(self.model.source_).with_actions(self.model.action_labels_)
 
 
 def open_subject(model: Any, log: Any, columns: Mapping[str, Any] | Sequence[str] | None = None) -> Subject:
@@ -65,7 +66,7 @@ def open_subject(model: Any, log: Any, columns: Mapping[str, Any] | Sequence[str
     if not isinstance(log, (Log, Transitions)):
         log_names = _file_names(log)
         log = _opened_log(log, carried_over(stored, given, open_table(log).names), labels)
-    names = fitted._source.state_names
+    names = fitted.source_.state_names
     if isinstance(log, Log) and "state" in given:  # these are the model's variables, whatever they are called here
         log = replace(log, state_names=names)
     in_order = {"state": names} if names else {}
@@ -87,7 +88,7 @@ def _opened_model(model: Any) -> tuple[SavedModel, str | None]:
     if isinstance(model, SavedModel):
         return model, None
     if isinstance(model, KBSF):
-        model._check_fitted()
+        as_model(model)
         return SavedModel(model, None, ""), None
     if isinstance(model, (str, os.PathLike)):
         return read_model(model), Path(model).name

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kbrl.cli.config import config_option
+from kbrl.cli.console import row_progress
 from kbrl.cli.fit_summary import print_fit, print_model
 from kbrl.cli.learner_options import learner_options, learner_parameters, settings_as_options
 from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
@@ -24,8 +26,6 @@ from kbrl.cli.options import (
     quiet_option,
     refuse_input_as_output,
 )
-from kbrl.cli.progress import row_progress
-from kbrl.cli.settings import config_option
 
 if TYPE_CHECKING:
     from kbrl.data.overlap import Overlap

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kbrl.cli.console import row_progress
 from kbrl.cli.options import (
     FILE,
     column_options,
@@ -16,7 +17,6 @@ from kbrl.cli.options import (
     refuse_input_as_output,
     source_of,
 )
-from kbrl.cli.progress import row_progress
 
 
 @click.command()

@@ -202,10 +202,10 @@ class Model:
             grown = model.grow(prepared.next_states)
             is_own = is_own or grown is not model
             sums = grown.sums if is_own else grown.sums.on(grown.basis)
-            model, is_own = grown._extended(sums.accumulate(prepared, n_jobs=n_jobs), prepared), True
+            model, is_own = grown.with_more(sums.accumulate(prepared, n_jobs=n_jobs), prepared), True
         return model
 
-    def _extended(self, sums: Statistics, log: Transitions) -> Model:
+    def with_more(self, sums: Statistics, log: Transitions) -> Model:
         """Return the model of these sums, to which the transitions have come."""
         samples = (*self.samples, log) if self.settings.q_function == "samples" else ()
         sketch = None if self.sketch is None else self.sketch + Sketch.of(log, largest=self.sketch.largest)

@@ -52,7 +52,7 @@ def ward(tmp_path_factory):
 @pytest.fixture(scope="session")
 def recomputed(ward):
     """The table of actions by other means: csv, numpy, and Q(s, a) as the paper writes it."""
-    model, kept = ward.facts.model, []
+    model, kept = ward.facts.inputs.model, []
     for place, row in enumerate(ward.rows):
         is_last = place + 1 == len(ward.rows) or ward.rows[place + 1][0] != row[0]
         if not is_last or row[-1]:

@@ -5,12 +5,12 @@ import collections
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Transitions
+from kbrl import KBSF, Transitions, load_log, save_model
 from kbrl.insight.coverage import coverage
-from kbrl.report import subject as subjects
+from kbrl.report import inputs
 from kbrl.report.facts import gather
+from kbrl.report.inputs import open_inputs
 from kbrl.report.recommendations import answers, reach
-from kbrl.report.subject import open_subject
 from samples import random_log
 
 
@@ -19,7 +19,7 @@ def fitted(log, n_reps=20, **options):
 
 
 def facts_of(log, model=None, **options):
-    return gather(open_subject(model or fitted(log), log, **options))
+    return gather(open_inputs(model or fitted(log), log, **options))
 
 
 def test_the_table_of_actions_is_that_of_a_recomputation(ward, recomputed):
@@ -43,7 +43,7 @@ def test_the_disagreements_are_those_of_a_recomputation(ward, recomputed):
         assert pair.mean_advantage == pytest.approx(recomputed.advantages[rows].mean())
 
 
-def test_the_examples_are_the_largest_advantages_with_support_one_an_episode_by_their_row_of_the_log(ward, recomputed):
+def test_the_examples_are_the_largest_advantages_with_support_one_per_episode_by_their_row_of_the_log(ward, recomputed):
     backed = (recomputed.support >= 5) & (recomputed.advantages > 0)
     episodes = np.array([row[0] for row in recomputed.kept])
     best = {name: recomputed.advantages[backed & (episodes == name)].max(initial=0) for name in set(episodes)}
@@ -69,7 +69,7 @@ def test_advice_with_little_support_is_counted_and_left_out_of_what_is_at_stake(
 
 def test_rows_episodes_ends_and_spreads_are_those_of_the_log(ward, recomputed):
     facts = ward.facts
-    assert facts.subject.n_rows == len(ward.rows)
+    assert facts.inputs.n_rows == len(ward.rows)
     assert facts.n_transitions == len(recomputed.kept)
     assert facts.n_episodes == 60
     assert facts.n_ends == 20
@@ -82,8 +82,8 @@ def test_rows_episodes_ends_and_spreads_are_those_of_the_log(ward, recomputed):
 
 
 def test_chunks_change_nothing_but_rounding(ward, monkeypatch):
-    monkeypatch.setattr(subjects, "CHUNK_ROWS", 7)
-    facts = gather(open_subject(ward.model, ward.log))
+    monkeypatch.setattr(inputs, "CHUNK_ROWS", 7)
+    facts = gather(open_inputs(ward.model, ward.log))
     assert facts.disagreements[0].count == ward.facts.disagreements[0].count
     assert [e.row for e in facts.examples] == [e.row for e in ward.facts.examples]
     assert facts.n_episodes == ward.facts.n_episodes
@@ -103,7 +103,7 @@ def test_an_action_that_the_model_never_saw_has_no_value_and_no_advantage():
     known = Transitions(log.states, log.actions, log.rewards, log.next_states, action_labels=[0, 1, 9])
     model = fitted(known)
     other = Transitions(log.states[:3], [9, 9, 0], log.rewards[:3], log.next_states[:3], action_labels=[0, 1, 9])
-    facts = gather(open_subject(model, other))
+    facts = gather(open_inputs(model, other))
     assert facts.actions[2].n_logged == 2
     assert facts.actions[2].mean_value is None
     assert facts.actions[2].n_recommended == 0
@@ -158,7 +158,7 @@ def test_one_representative_state_has_no_neighbours_and_nothing_is_far_off():
 
 
 def test_representative_states_are_listed_by_their_number_of_cases(ward, recomputed):
-    model = ward.facts.model
+    model = ward.facts.inputs.model
     cases = recomputed.cases.sum(axis=1).astype(int)
     assert [rep.place for rep in ward.facts.reps] == np.argsort(-cases, kind="stable")[:12].tolist()
     for rep in ward.facts.reps:
@@ -170,34 +170,56 @@ def test_representative_states_are_listed_by_their_number_of_cases(ward, recompu
 
 def test_names_come_from_the_columns_of_the_model_or_are_numbers(ward):
     log = random_log(30, n_dims=3)
-    assert open_subject(fitted(log), log).variables == ("state_1", "state_2", "state_3")
-    assert open_subject(fitted(log), log, ["a", "b", "c"]).variables == ("a", "b", "c")
-    assert open_subject(fitted(log), log, {"state": "a, b,c"}).variables == ("a", "b", "c")
+    assert open_inputs(fitted(log), log).variables == ("x0", "x1", "x2")
+    assert open_inputs(fitted(log), log, ["a", "b", "c"]).variables == ("a", "b", "c")
+    assert open_inputs(fitted(log), log, {"state": "a, b,c"}).variables == ("a", "b", "c")
     frame = {"obs": log.states, "action": log.actions, "reward": log.rewards, "next_obs": log.next_states}
-    assert open_subject(fitted(log), frame).variables == ("obs[0]", "obs[1]", "obs[2]")
-    assert ward.facts.subject.variables[0] == "age"
+    assert open_inputs(fitted(log), frame).variables == ("obs[0]", "obs[1]", "obs[2]")
+    assert ward.facts.inputs.variables[0] == "age"
 
 
 def test_a_log_without_a_column_that_the_models_log_had_is_read_all_the_same(ward, tmp_path):
     lines = ward.log.read_text(encoding="utf-8").splitlines()
     path = tmp_path / "no_ends.csv"
     path.write_text("\n".join(line.rpartition(",")[0] for line in lines), encoding="utf-8")
-    facts = gather(open_subject(ward.model, path))
+    facts = gather(open_inputs(ward.model, path))
     assert facts.n_ends == 0
     assert facts.n_transitions == ward.facts.n_transitions - 20
+
+
+def test_actions_that_look_like_numbers_are_words_if_they_are_words_in_the_model(tmp_path):
+    text = "x,action,reward,episode\n" + "\n".join(f"{k % 7},{k % 2},{k % 3},0" for k in range(40))
+    (tmp_path / "numbers.csv").write_text(text)
+    (tmp_path / "words.csv").write_text(text + "\n1,stop,0,1\n2,stop,1,1\n3,0,0,1\n")
+    columns = {"state": ["x"]}
+    model = fitted(load_log(tmp_path / "words.csv", columns=columns), 3)
+    assert model.action_labels_.tolist() == ["0", "1", "stop"]
+    facts = facts_of(tmp_path / "numbers.csv", model, columns=columns)
+    assert [action.n_logged for action in facts.actions] == [20, 19, 0]
+
+
+def test_names_of_variables_that_were_saved_with_a_model_find_columns_with_a_prefix(tmp_path):
+    rows = [f"{k},0,u,1,0" for k in range(9)]
+    (tmp_path / "log.csv").write_text("\n".join(["obs_b,obs_a,action,reward,episode", *rows]))
+    states = np.array([[0.0, k] for k in range(9)])
+    log = Transitions(states, ["u"] * 9, np.ones(9), states)
+    save_model(fitted(log, 2), tmp_path / "model.kbrl", columns=["a", "b"])
+    facts = facts_of(tmp_path / "log.csv", tmp_path / "model.kbrl")
+    assert facts.names == ("a", "b")
+    assert [spread.largest for spread in facts.variables] == [0.0, 7.0]
 
 
 def test_what_does_not_fit_the_model_is_said():
     log = random_log(30, n_dims=2, n_actions=2)
     model = fitted(log)
     with pytest.raises(ValueError, match="The model knows 2 state variables, but the log has 3"):
-        gather(open_subject(model, random_log(30, n_dims=3, n_actions=2)))
+        gather(open_inputs(model, random_log(30, n_dims=3, n_actions=2)))
     with pytest.raises(ValueError, match="but they also have"):
-        gather(open_subject(model, random_log(30, n_dims=2, n_actions=3)))
+        gather(open_inputs(model, random_log(30, n_dims=2, n_actions=3)))
     frame = {"obs": log.states, "action": ["no"] * 30, "reward": log.rewards, "next_obs": log.next_states}
     with pytest.raises(ValueError, match="The model knows no others"):
-        open_subject(model, frame)
-    with pytest.raises(TypeError, match="A report is made of a KBSF or the path of its file, but it got int"):
-        open_subject(3, log)
+        open_inputs(model, frame)
+    with pytest.raises(TypeError, match="A report needs a KBSF or the path of its file, but it got int"):
+        open_inputs(3, log)
     with pytest.raises(ValueError, match="has not learnt anything yet"):
-        open_subject(KBSF(), log)
+        open_inputs(KBSF(), log)

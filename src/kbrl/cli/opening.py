@@ -43,21 +43,10 @@ def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[An
 
 def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -> Log:
     """Open a log as a model needs it: in its columns, where no others are named, and with its actions."""
-    from dataclasses import replace
+    from kbrl.storage.matching_log import open_matching_log
 
-    from kbrl.logs.columns import carried_over
-    from kbrl.logs.faults import LogError
-    from kbrl.logs.formats import open_table
-
-    stored = saved.columns if isinstance(saved.columns, dict) else {}
-    opened = open_source(log, carried_over(stored, columns, open_table(source_of(log)).names) or None)
-    if "state" in columns:  # these are the model's variables, whatever they are called here
-        opened = replace(opened, state_names=saved.model.source_.state_names)
-    try:
-        return _with_labels(opened, saved.model.action_labels_.tolist())
-    except LogError as error:
-        known = "A model keeps the actions of its first log; name all possible ones there: kbrl fit --actions"
-        raise ValueError(f"{error.fault.message} {known}.") from None
+    refuse_repeated(log)
+    return open_matching_log(saved, source_of(log), columns)
 
 
 def with_actions(log: Any, actions: str | None) -> Any:
@@ -83,17 +72,10 @@ def _flag(text: str) -> bool:
 
 
 def _with_labels(log: Any, labels: list[Any]) -> Any:
-    from dataclasses import replace
-
-    from kbrl.logs.label_types import label_array
     from kbrl.on_dask.fitting_on_dask import ClusterLog
+    from kbrl.storage.matching_log import with_labels
 
-    if isinstance(log, ClusterLog):
-        return log.with_actions(labels)
-    taken = log.action_labels.tolist()
-    if log.table.is_text and log.action_type is int and all(isinstance(label, str) for label in labels):
-        log, taken = replace(log, action_type=str), [str(label) for label in taken]  # words that look like numbers
-    return replace(log, action_labels=label_array(taken, labels, log.columns.action))
+    return log.with_actions(labels) if isinstance(log, ClusterLog) else with_labels(log, labels)
 
 
 @contextmanager

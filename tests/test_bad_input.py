@@ -39,12 +39,12 @@ CASES = {
     "a NaN in a state": (lambda: log(states=[[0, 0], [NAN, 1], [2, 2]]), "states must be finite, but 1 of 3 rows are not; the first is row 1: [nan, 1.0]"),
     "an infinite reward": (lambda: log(rewards=[0, INF, -INF]), "rewards must be finite, but 2 of 3 rows are not; the first is row 1: inf"),
     "a NaN in a next state": (lambda: log(next_states=[[0, 0], [1, 1], [2, NAN]]), "next_states must be finite, but 1 of 3 rows are not; the first is row 2"),
-    "states in one dimension": (lambda: log(states=[0, 1, 2]), "states must have two dimensions, one row a state, but its shape is (3,)"),
+    "states in one dimension": (lambda: log(states=[0, 1, 2]), "states must have two dimensions, one row per state, but its shape is (3,)"),
     "no rows": (lambda: log(states=np.empty((0, 2))), "states must have at least one row, but it is empty: shape (0, 2)"),
     "no columns": (lambda: log(states=np.empty((3, 0))), "states must have at least one column, but its shape is (3, 0)"),
-    "next states with other variables": (lambda: log(next_states=[[1.0]] * 3), "next_states must have 2 columns, one a state variable, but its shape is (3, 1)"),
+    "next states with other variables": (lambda: log(next_states=[[1.0]] * 3), "next_states must have 2 columns, one per state variable, but its shape is (3, 1)"),
     "fields of unequal length": (lambda: log(rewards=[0, 1]), "but states has 3, actions has 3, rewards has 2"),
-    "actions in two dimensions": (lambda: log(actions=[[0], [1], [0]]), "actions must have one dimension, one entry a transition, but its shape is (3, 1)"),
+    "actions in two dimensions": (lambda: log(actions=[[0], [1], [0]]), "actions must have one dimension, one entry per transition, but its shape is (3, 1)"),
     "a missing action": (lambda: log(actions=["a", None, "b"]), "actions must be labels, but 1 of 3 rows are not; the first is row 1: None"),
     "a NaN for an action": (lambda: log(actions=[0.0, NAN, 1.0]), "actions must be finite, but 1 of 3 rows are not; the first is row 1: nan"),
     "actions of mixed kinds": (lambda: log(actions=np.array(["a", 1, "b"], dtype=object)), "actions must be labels of one kind, but they mix ['int', 'str']"),
@@ -75,7 +75,7 @@ CASES = {
     "a NaN width": (lambda: Kernel(NAN), "width must be a finite number above 0, but it is nan"),
     "no neighbours": (lambda: Kernel(1.0, neighbors=0), "neighbors must be at least 1, but it is 0"),
     "half a neighbour": (lambda: Kernel(1.0, neighbors=1.5), "neighbors must be a whole number, but it is 1.5"),
-    "a norm below 1": (lambda: Kernel(norm=0.5), "norm must be a number from 1 to 16, or infinity, but it is 0.5. Below 1 it is no norm"),
+    "a norm below 1": (lambda: Kernel(norm=0.5), "norm must be a number from 1 to 16, or infinity, but it is 0.5. Below 1 it is not a norm"),
     "a norm whose powers underflow": (lambda: KBSF(norm=20).fit(random_log()), "norm must be a number from 1 to 16, or infinity, but it is 20. Below 1"),
     "an unknown profile": (lambda: Kernel(1.0, "cubic"), "profile must be one of 'exponential', 'gaussian', 'uniform', but it is 'cubic'"),
     "a profile that rises": (lambda: Kernel(1.0, lambda z: 1 + z), "profile must never rise with z"),
@@ -138,7 +138,7 @@ CASES = {
     "a state of three numbers": (lambda: PuddleWorld().step([[0.5, 0.5, 0.5]], [0]), "must have 2 columns"),
     "a state that is NaN": (lambda: PuddleWorld().step([[NAN, 0.5]], [0]), "must be finite"),
     "an unknown test set": (lambda: PuddleWorld().test_states("hard"), "but it is 'hard'"),
-    "a policy that answers too little": (lambda: PuddleWorld().evaluate(lambda s: [0]), "must return one action a state, shape (13,), but the shape of the actions is (1,)"),
+    "a policy that answers too little": (lambda: PuddleWorld().evaluate(lambda s: [0]), "must return one action per state, shape (13,), but the shape of the actions is (1,)"),
 }  # fmt: skip
 
 

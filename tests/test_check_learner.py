@@ -183,7 +183,7 @@ class TakesTheFewestVotes(Committee):
         (ForgetsTooSoon(), "a refused fit loses nothing"),
         (DependsOnTheClock(), "predict chooses the best action"),
         (AnswersWithPlaces(), "predict answers with labels of the log"),
-        (TurnsItsTable(), "q values has one row a state and one column an action"),
+        (TurnsItsTable(), "q values has one row per state and one column per action"),
         (ChoosesTheWorst(), "predict chooses the best action"),
         (SortsItsLabels(), "columns are in the order of the labels and the best paid action is chosen"),
         (HopesForTheUnknown(), "an action never tried is minus infinity and never chosen"),

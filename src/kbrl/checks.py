@@ -16,11 +16,27 @@ LARGEST_COORDINATE = 1e150
 
 
 class NotFittedError(ValueError, AttributeError):
-    """A learner was asked for what it has not learnt yet."""
+    """A learner was asked for something before it has learnt.
+
+    It is a ValueError and an AttributeError, so that ``hasattr(learner, "mdp_")`` is False before ``fit``.
+
+    >>> from kbrl import KBSF
+    >>> KBSF().predict([[0.0]])
+    Traceback (most recent call last):
+    kbrl.checks.NotFittedError: This KBSF has not learnt anything yet. Call fit with transitions first.
+    """
 
 
 class KbrlWarning(UserWarning):
-    """Something was done differently from what was asked, and the model is still valid."""
+    """The model is valid, but something deserves attention: rows left out, actions rarely taken, data counted twice.
+
+    To turn these warnings into errors:
+
+    >>> import warnings
+    >>> from kbrl import KbrlWarning
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", KbrlWarning)
+    """
 
 
 def how_to_install(extra: str) -> str:
@@ -29,11 +45,11 @@ def how_to_install(extra: str) -> str:
 
 
 def as_rows(values: Any, name: str, *, n_dims: int | None = None) -> Floats:
-    """Return finite numbers of shape (n, d), one state a row, or say what is wrong with them."""
+    """Return finite numbers of shape (n, d), one state per row, or say what is wrong with them."""
     array = as_floats(values, name)
     if array.ndim != 2:
         raise ValueError(
-            f"{name} must have two dimensions, one row a state, but its shape is {array.shape}. "
+            f"{name} must have two dimensions, one row per state, but its shape is {array.shape}. "
             f"Pass [[x, y], ...]; a single state is [[x, y]]."
         )
     if len(array) == 0:
@@ -42,7 +58,7 @@ def as_rows(values: Any, name: str, *, n_dims: int | None = None) -> Floats:
         raise ValueError(f"{name} must have at least one column, but its shape is {array.shape}.")
     if n_dims is not None and array.shape[1] != n_dims:
         raise ValueError(
-            f"{name} must have {n_dims} columns, one a state variable, but its shape is {array.shape}. "
+            f"{name} must have {n_dims} columns, one per state variable, but its shape is {array.shape}. "
             f"Pass the same variables, in the same order, as in the data."
         )
     check_finite(array, name)
@@ -100,7 +116,7 @@ def refuse_rows(bad: Booleans, values: Array, name: str, rule: str, way_out: str
 def one_entry_a_row(array: Array, name: str) -> Array:
     """Return an array of one dimension, or say which shape it has."""
     if array.ndim != 1:
-        raise ValueError(f"{name} must have one dimension, one entry a transition, but its shape is {array.shape}.")
+        raise ValueError(f"{name} must have one dimension, one entry per transition, but its shape is {array.shape}.")
     return array
 
 
@@ -108,7 +124,7 @@ def check_lengths(lengths: dict[str, int]) -> None:
     """Refuse fields of unequal length, naming each of them."""
     if len(set(lengths.values())) > 1:
         listing = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise ValueError(f"All fields must have one row a transition, but {listing}. Cut or fill the odd ones out.")
+        raise ValueError(f"All fields must have one row per transition, but {listing}. Cut or fill the odd ones out.")
 
 
 def positive(value: Any, name: str) -> float:

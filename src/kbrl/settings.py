@@ -25,7 +25,7 @@ COUNT, POSITIVE, FRACTION, CHOICE, NUMBER, OTHER = "count", "positive", "fractio
 
 @dataclass(frozen=True)
 class About:
-    """What is said of a setting beside its name and its default."""
+    """The facts about a setting beside its name and its default."""
 
     kind: str  # COUNT, POSITIVE, FRACTION (from 0 up to 1, without 1), CHOICE, NUMBER or OTHER
     help: str
@@ -42,7 +42,7 @@ def _setting(default: Any, kind: str, text: str, option: str | None = None, **mo
 
 @dataclass(eq=False, repr=False)
 class Settings:
-    """The settings of KBSF; those of a fit are a copy that nobody changes."""
+    """The settings of KBSF; a fit keeps its own copy, which never changes."""
 
     n_reps: int = _setting(100, COUNT, "Number of representative states, m.", "reps", option_default=None)
     reps: Any = _setting(
@@ -117,10 +117,10 @@ class Settings:
 
 
 def described() -> str:
-    """Return what each setting means, a line each, as a docstring has it."""
+    """Return the meaning of each setting, one line per setting, for a docstring."""
     return "\n".join(f"    {name}: {about.help}" for name, (_, about) in about_settings().items())
 
 
 def about_settings() -> dict[str, tuple[Any, About]]:
-    """Return the default of each setting and what is said of it, by name."""
+    """Return the default of each setting and the facts about it, by name."""
     return {each.name: (each.default, each.metadata["about"]) for each in fields(Settings)}

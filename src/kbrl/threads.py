@@ -16,7 +16,7 @@ from kbrl.checks import whole
 
 
 def number_of_jobs(n_jobs: Any) -> int:
-    """Return a number of threads; None stands for one a core."""
+    """Return a number of threads; None stands for one per core."""
     if n_jobs is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return whole(n_jobs, "n_jobs")

@@ -223,7 +223,7 @@ def test_representative_states_are_given_back_in_the_units_of_the_data():
         (lspi(max_iterations=0), None, "max_iterations must be at least 1, but it is 0"),
         (lspi(features=lambda s: s[:1]), None, "must have one row for each of 40 states, but its shape is"),
         (lspi(features=lambda s: s * np.nan), None, "must be finite, but 40 of 40 rows are not"),
-        (lspi(), iter([random_log()]), "can be gone through only once"),
+        (lspi(), iter([random_log()]), "can be read only once"),
         (lspi(), [], "the iterable is empty"),
         (lspi(), [random_log(), random_log(n_dims=3)], "Transitions must have 2 state variables, but they have 3"),
         (lspi(), [random_log(n_actions=2), random_log(n_actions=3)], "but they also have [2]"),

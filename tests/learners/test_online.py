@@ -75,7 +75,7 @@ def test_a_group_that_is_refused_leaves_no_trace():
         (rows, [[0], [0]], [2.0, 3.0], rows, [False] * 2),
         (rows, np.array([0, None], dtype=object), [2.0, 3.0], rows, [False] * 2),
     ):
-        with pytest.raises(ValueError, match=r"must have one (row a transition|dimension)|actions must be among"):
+        with pytest.raises(ValueError, match=r"must have one (row per transition|dimension)|actions must be among"):
             agent.observe_all(*refused)
     for reward in (5.0, 6.0):
         agent.observe_all(row, [0], [reward], row, [False])

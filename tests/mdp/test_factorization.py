@@ -208,7 +208,7 @@ REFUSALS = {
     "shape": (lambda: reduce_mdp(EYE, [np.ones((3, 1))], [0, 0], 0.9), r"shape \(n_reps, n_states\) = \(2, 2\)"),
     "one K": (lambda: reduce_mdp(EYE, sparse.csr_array(EYE), [0, 0], 0.9), "one matrix per action"),
     "no rewards": (lambda: reduce_mdp(EYE, [EYE], None, 0.9), "either rewards .* or rep_rewards"),
-    "both rewards": (lambda: reduce_mdp(EYE, [EYE], [0, 0], 0.9, rep_rewards=[[0, 0]]), "not both"),
+    "both rewards": (lambda: reduce_mdp(EYE, [EYE], [0, 0], 0.9, rep_rewards=[[0, 0]]), "exactly one of them"),
     "rewards' shape": (lambda: reduce_mdp(EYE, [EYE], [0, 0, 0], 0.9), r"shape \(2,\) or \(1, 2\), but it is \(3,\)"),
     "r-bar's shape": (lambda: reduce_mdp(EYE, [EYE], None, 0.9, rep_rewards=[0, 0]), r"\(n_actions, n_reps\)"),
     "nan": (lambda: reduce_mdp(EYE, [EYE], [0, np.nan], 0.9), "rewards must be finite"),

@@ -287,7 +287,7 @@ def test_bad_states_actions_and_frequencies_are_refused():
         task.step([[np.nan] * 5], [WAIT])
     with pytest.raises(ValueError, match="from 0 to 1"):
         task.step([[0.0] * 5], [2])
-    with pytest.raises(ValueError, match="hz must be at most 5, a pulse a decision, but it is 6"):
+    with pytest.raises(ValueError, match="hz must be at most 5, one pulse per decision, but it is 6"):
         FixedFrequency(6)
     with pytest.raises(ValueError, match="hz must be 0 or a number above it"):
         FixedFrequency(-1)

@@ -387,7 +387,7 @@ def test_a_picture_can_be_made_before_the_first_decision():
         (lambda: Helicopter().fly([HOVER], [[0, 0, 0]]), "controls must have 4 columns"),
         (
             lambda: Helicopter().fly([HOVER], [[0, 0, 0, 0]] * 2),
-            "controls must have one row a state, 1, but they have 2",
+            "controls must have one row per state, 1, but they have 2",
         ),
         (lambda: Helicopter().fly([HOVER], [[0, 0, 0, np.inf]]), "controls must be finite"),
     ],

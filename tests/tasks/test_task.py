@@ -145,8 +145,8 @@ def test_bad_states_and_actions_are_refused(states, actions, message):
         (lambda task: task.collect(-1), "n must be at least 1, but it is -1"),
         (lambda task: task.evaluate(to_the_corner, [[0.1]]), "must have 2 columns"),
         (lambda task: task.evaluate(to_the_corner, [[0.1, np.nan]]), "must be finite"),
-        (lambda task: task.evaluate(lambda seen: [0]), "one action a state"),
-        (lambda task: task.evaluate(lambda seen: seen), "one action a state"),
+        (lambda task: task.evaluate(lambda seen: [0]), "one action per state"),
+        (lambda task: task.evaluate(lambda seen: seen), "one action per state"),
         (lambda task: task.evaluate(to_the_corner, "nowhere"), "name must be one of"),
     ],
 )

@@ -50,7 +50,7 @@ def test_actions_are_known_by_their_place_or_their_name():
         ([0, np.nan], "the first is row 1: nan"),
         (["up", "west"], "the first is row 1: 'west'"),
         ([None, None], "the first is row 0: None"),
-        ([0], r"one action a state, shape \(2,\), but the shape of the actions is \(1,\)"),
+        ([0], r"one action per state, shape \(2,\), but the shape of the actions is \(1,\)"),
         ([[0], [1]], r"but the shape of the actions is \(2, 1\)"),
         (1, r"but the shape of the actions is \(\)"),
     ],
@@ -65,7 +65,7 @@ def test_epsilon_and_the_list_of_actions_are_checked():
         EpsilonGreedy(always(0), 1.5, range(2))
     with pytest.raises(ValueError, match="at least one action"):
         UniformRandom([])
-    with pytest.raises(ValueError, match="one action a state"):
+    with pytest.raises(ValueError, match="one action per state"):
         EpsilonGreedy(lambda observations: np.zeros(3), 0.1, range(2), 0)(np.zeros((2, 1)))
 
 

@@ -150,7 +150,7 @@ def test_recorded_trajectories_belong_to_their_start_states():
         (lambda: collect(Corridor(), 2.5), "n must be a whole number, but it is 2.5"),
         (lambda: collect(Corridor(), 5, max_steps=0), "max_steps must be at least 1"),
         (lambda: collect(Corridor(), 5, random_state=-1), "random_state must be"),
-        (lambda: collect(Corridor(), 5, lambda seen: [0, 1, 0]), "one action a state"),
+        (lambda: collect(Corridor(), 5, lambda seen: [0, 1, 0]), "one action per state"),
         (lambda: collect(Corridor(), 5, lambda seen: seen[:, 0] + 7), "actions must be whole numbers from 0 to 1"),
         (lambda: collect(Corridor(), 5, lambda seen: ["off"] * len(seen)), "the first is row 0: 'off'"),
         (lambda: rollout(Corridor(), on, [[0.0]], max_steps=-1), "max_steps must be at least 1"),

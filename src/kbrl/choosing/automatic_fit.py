@@ -29,7 +29,7 @@ from kbrl.settings import Settings
 from kbrl.threads import number_of_jobs
 
 CHOSEN = ("n_reps", *WIDTHS)
-# Told the name of a part of the work and how many rows it has to do; returns what is told how many were done.
+# phase(name, n_rows) returns a progress callback, which takes the number of rows done.
 Phase = Callable[[str, int], Callable[[int], None]]
 _FEW_ROWS = 16384
 _LEARNING_SHARE = 0.8  # of the time left; the widths are chosen in the rest
@@ -37,7 +37,7 @@ _LEARNING_SHARE = 0.8  # of the time left; the widths are chosen in the rest
 
 @dataclass(frozen=True, eq=False)
 class Automatic:
-    """A fitted model, and how what was not given was chosen; None where nothing was to be chosen."""
+    """A fitted model, and how its settings were chosen; None for those that were not."""
 
     model: KBSF
     survey: Survey
@@ -48,25 +48,25 @@ class Automatic:
 
 
 class FittableLog(Protocol):
-    """A log that knows how to be looked through and learnt from, here or elsewhere."""
+    """A log that can be surveyed and learnt from, here or on other machines."""
 
     @property
     def n_rows(self) -> int:
         """The number of rows."""
 
     def looked_through(self, sample_rows: int, *, step: Callable[[int], None]) -> tuple[Survey, int]:
-        """Return a survey and the number of episodes, 0 where they are not counted; ``step`` is told the progress."""
+        """Return a survey and the number of episodes, 0 if they are not counted; ``step`` is the progress callback."""
 
     def teach(self, learner: KBSF, *, survey: Survey, step: Callable[[int], None]) -> None:
         """Fit the learner."""
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
-        """Do what ``map`` does, where the work is done."""
+        """Do what ``map`` does, on the machines that do the work."""
 
 
 @dataclass(frozen=True, eq=False)
 class _LocalLog:
-    """A log that this process reads, in chunks of a size, from the start whenever asked for."""
+    """A log that this process reads, in chunks of a given size, any number of times."""
 
     log: Log
     chunk_rows: int
@@ -100,10 +100,24 @@ def fit_automatically(
     chunk_rows: int | None = None,
     phase: Phase | None = None,
 ) -> Automatic:
-    """Choose those of n_reps, sample_width and rep_width that are in ``choose``, and fit a copy of the learner.
+    """Choose settings from the data, fit a copy of the learner, and return the model and how it was chosen.
 
-    ``megabytes`` and ``seconds`` (for all of the work) limit the number of representative states.  Where the learner
-    has no ``min_cases``, it is 5: an action that was taken fewer times is not recommended.
+    log: an opened log (`open_log`), or one on a Dask cluster.
+    choose: which of n_reps, sample_width and rep_width to choose; the others stay those of the learner.
+    criterion: what the widths are chosen by, as in `kbrl.choosing.widths.choose_widths`.
+    megabytes, seconds: limits, of memory and of the time for all of the work, to the number of representative states.
+    chunk_rows: the number of rows that are read at a time.
+    phase: phase(name, n_rows) returns a progress callback, which takes the number of rows done.
+
+    If the learner has no ``min_cases``, it is set to 5: an action that was taken fewer times is not recommended.
+
+    >>> from kbrl import KBSF, fit_automatically, open_log
+    >>> from kbrl.logs.writing import write_log
+    >>> from kbrl.tasks import PuddleWorld
+    >>> write_log(PuddleWorld().collect(300, random_state=0), "log.csv")
+    >>> found = fit_automatically(KBSF(n_reps=20, random_state=0), open_log("log.csv"), choose=["sample_width"])
+    >>> found.model.n_samples_, found.model.sample_width == found.widths.sample_width, found.n_reps is None
+    (300, True, True)
     """
     for name in choose:
         one_of(name, CHOSEN, "choose")
@@ -132,7 +146,7 @@ def fit_automatically(
 
 
 def _refuse_luck(model: Model) -> None:
-    """Refuse a model of many rows in which no action was taken often: the luckiest row would be the advice for all."""
+    """Refuse a model of many rows in which no action was taken often: the luckiest row would decide for all."""
     counts, least = model.sums.counts, model.min_cases
     if counts.max() < least and model.n_samples >= MANY_ROWS:
         shown = ", ".join(str(label) for label in model.action_labels[:3].tolist())
@@ -146,7 +160,7 @@ def _refuse_luck(model: Model) -> None:
 def learn_more(
     model: Model, log: Log, *, n_jobs: int | None = None, chunk_rows: int | None = None, phase: Phase | None = None
 ) -> Model:
-    """Return the model of a log as well, solved; whether it was learnt before is not checked."""
+    """Return a solved model that has also learnt this log; whether it was learnt before is not checked."""
     chunks = log.chunks(chunk_rows or _rows_at_a_time(model.settings))
     step = (phase or _silent)("learning", log.n_rows)
     result = model.extend(_told(chunks, step), n_jobs=number_of_jobs(n_jobs))
@@ -155,7 +169,7 @@ def learn_more(
 
 
 def _rows_at_a_time(settings: Settings) -> int:
-    """Return the rows of a chunk: dense sums take few as fast as many; neighbours are searched anew in each chunk."""
+    """Return the rows of a chunk: dense sums need no large chunks; neighbours are searched again in each chunk."""
     return _FEW_ROWS if settings.sample_neighbors is None else CHUNK_ROWS
 
 

@@ -29,7 +29,7 @@ _TRIED, _ROWS = (96, 384), (4096, 65536)  # representative states and transition
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the number of representative states follows from."""
+    """The sizes that decide the number of representative states."""
 
     n_rows: int
     n_dims: int
@@ -38,7 +38,7 @@ class Sizes:
     rep_neighbors: int | None = None
 
     def numbers(self, n_reps: int) -> float:
-        """How many numbers a model holds."""
+        """Return how many numbers a model with that many representative states holds."""
         if self.sample_neighbors is None:
             return float(self.n_actions) * n_reps**2
         kept = self.n_actions * n_reps * min(self.sample_neighbors, self.n_rows)
@@ -56,7 +56,7 @@ class Rates:
     solving: float
 
     def seconds(self, n_rows: int, n_reps: int) -> float:
-        """The time for so many transitions and representative states."""
+        """The time in seconds for these numbers of transitions and representative states."""
         each = self.row + self.rep * n_reps + self.rep_squared * n_reps**2
         return n_rows * each + self.solving * n_reps**2
 

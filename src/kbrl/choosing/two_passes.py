@@ -20,7 +20,7 @@ from kbrl.model.model import Model
 from kbrl.settings import Settings
 from kbrl.threads import number_of_jobs
 
-# An iterable that starts anew each time, such as a list of chunks.
+# An iterable that can be read many times, such as a list of chunks.
 Rereadable = Log | Transitions | Iterable[Transitions]
 _ROWS_PER_REP = 10  # in the sample, at least
 
@@ -32,9 +32,20 @@ def fit_log(
     survey: Survey | None = None,
     step: Callable[[int], Any] | None = None,
 ) -> KBSF:
-    """Fit a learner to a log that can be read again: an opened one, or a sequence of chunks; return the learner.
+    """Fit a learner to a log that is read twice, chunk by chunk, and return the learner.
 
-    ``survey`` is one made before, of the same log.  ``step`` is called after each chunk with its number of rows.
+    log: an opened log (`open_log`), Transitions, or a list of Transitions.  The model does not depend on how it is
+        cut into chunks.
+    survey: one that was made before, of the same log; then the log is read only once.
+    step: called after each chunk with its number of rows.
+
+    >>> from kbrl import KBSF, fit_log
+    >>> from kbrl.tasks import PuddleWorld
+    >>> log = PuddleWorld().collect(300, random_state=0)
+    >>> whole = fit_log(KBSF(n_reps=10, random_state=0), log)
+    >>> parts = fit_log(KBSF(n_reps=10, random_state=0), [log[:100], log[100:]])
+    >>> parts.n_samples_, bool((whole.reps_ == parts.reps_).all())
+    (300, True)
     """
     settings = learner.checked_settings()
     survey = survey_for(settings, log) if survey is None else survey
@@ -67,7 +78,7 @@ def sample_rows_for(settings: Settings) -> int:
 
 
 def model_from(settings: Settings, survey: Survey) -> Model:
-    """Return a model of no data whose scale, actions and representative states come from a survey."""
+    """Return a model without data whose scale, actions and representative states come from a survey."""
     return first_model(settings, survey.sample, survey.moments)
 
 
@@ -92,7 +103,7 @@ def _in_one_order(chunks: Iterable[Any]) -> Iterator[Transitions]:
 
 
 def check_n_rows(n_rows: int, survey: Survey) -> None:
-    """Refuse a model behind which there are not just the rows that were looked at."""
+    """Refuse a model of other rows than those of the survey."""
     if n_rows != survey.n_rows:
         raise ValueError(
             f"The log had {survey.n_rows} transitions when it was looked through, but {n_rows} when it was learnt "

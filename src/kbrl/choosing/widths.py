@@ -37,7 +37,7 @@ _QUERIES, _REFERENCES, _REBUILT, _LEARNT = 1000, 10_000, 5000, 5000
 # A sample width may err by so much more than the best if it is wider.  Measured on the puddle world: one step too
 # narrow costs more return than one step too wide, and this is less than the error rises beyond that.
 _NEARLY = 1.15
-_NOTHING = 1e-9  # of the largest error: what is smaller is no error
+_NOTHING = 1e-9  # of the largest error: smaller ones count as 0
 _BLOCK_ENTRIES = 2**16  # of a block of distances: it stays in the cache
 _LEAST_EXPONENT = -700.0  # exp of less is slow, and nothing beside a weight of 1
 
@@ -79,8 +79,9 @@ def choose_widths(
     pair of widths it tries.  The time is bounded whatever the size of the sample.  A width that is best for a sample
     is a little too wide for many times the data.  ``each`` does what ``map`` does; another one may do it in parallel.
 
-    What predicts well need not decide well.  Measured: the choice comes near the best widths on the puddle world, but
-    is far too narrow for pole balancing, where widths of 1 balance and those chosen do not.  Compare where you can.
+    Good predictions do not guarantee good decisions.  Measured: the choice comes near the best widths on the puddle
+    world, but is far too narrow for pole balancing, where widths of 1 balance and those chosen do not.  Compare
+    policies if you can.
     """
     one_of(criterion, CRITERIA, "criterion")
     for name in keep:
@@ -131,7 +132,7 @@ class _Problem:
     sample: Transitions
     learner: KBSF
     basis: Basis
-    parts: list[Samples]  # one an action
+    parts: list[Samples]  # one per action
 
     @classmethod
     def of(cls, sample: Transitions, learner: KBSF) -> _Problem:
@@ -270,7 +271,7 @@ def _weights(distances: Floats, width: float, profile: Profile) -> Floats:
 
 
 def _gaps(points: Floats, norm: float) -> Floats:
-    """Return the distances of points, of at most a number of them, to the nearest other one that differs."""
+    """Return the distances of points, of at most this many of them, to the nearest other one that differs."""
     if len(points) < 2:
         return np.empty(0)
     distances = nearest_points(cKDTree(points), points[:_QUERIES], [2], norm)[0][:, 0]
@@ -278,13 +279,13 @@ def _gaps(points: Floats, norm: float) -> Floats:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Return numbers of two digits, four a decade, that reach from low to high."""
+    """Return numbers of two digits, four per decade, that reach from low to high."""
     exponents = range(int(np.floor(4 * np.log10(low))), int(np.ceil(4 * np.log10(high))) + 1)
     return [float(f"{10.0 ** (k / 4):.2g}") for k in exponents]
 
 
 def _widest(widths: Sequence[Any], errors: Sequence[float], nearly: float) -> Any:
-    """Return the widest whose error is at most so many times the smallest: it leans on more data."""
+    """Return the widest whose error is at most this factor times the smallest: a wider kernel uses more data."""
     enough = nearly * min(errors) + _NOTHING * max(errors)
     return max(width for width, error in zip(widths, errors) if error <= enough)
 

@@ -32,7 +32,7 @@ _SAME = 1e-12  # two ways to compute one distance differ by less, relative to it
 
 
 class Outcomes(NamedTuple):
-    """Kept transitions of one action: what a model with truncated kernels knows of them; their states it does not."""
+    """Kept transitions of one action: a model with truncated kernels knows all of them but their states."""
 
     weights: Floats  # (n,)
     rewards: Floats  # (n,)

@@ -23,7 +23,7 @@ from kbrl.logs.log import Log
 from kbrl.model.model import Model, as_model
 
 Numbered = tuple[Integers, Transitions]  # the numbers of the rows behind transitions, and those
-_NEGLIGIBLE = 1e-6  # what is not explained may be the solver's tolerance
+_NEGLIGIBLE = 1e-6  # an unexplained part of this size may be the solver's tolerance
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Explanation:
     actions: tuple[ActionExplanation, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold; what is not available is None."""
+        """Return a dict that JSON can hold; values that are not available are None."""
         facts = asdict(self)
         for found, given in zip(facts["actions"], self.actions):
             found |= {"shown_weight": given.shown_weight, "total_weight": given.total_weight}
@@ -96,13 +96,35 @@ class Explanation:
 def explain(
     model: Any, state: Any, *, log: Any = None, n_cases: int = 10, step: Callable[[int], None] | None = None
 ) -> Explanation:
-    """Show which logged cases the value of each action in a state, (n_dims,), comes from.
+    """Return the logged cases that the value of each action in a state, (n_dims,), comes from.
 
-    ``log`` is what the model was fitted to: Transitions, several of them, or an opened Log, which is read once, chunk
-    by chunk.  Without it, cases come from the model itself: its samples (q_function="samples"), or the outcomes it
-    kept (sample_neighbors), of which neither rows nor states are known; those that are the same count as one case.
-    A warning says so where the cases do not make up the value, as those of another log do not.  ``step`` is called
-    with the number of transitions after each chunk of the log.
+    model: a Model, or a learner that has one.
+    log: what the model was fitted to: Transitions, a list of them, or an opened log, which is read once, chunk by
+        chunk.  None: the cases come from the model itself.  These are its samples (q_function="samples"), or the
+        outcomes it kept (sample_neighbors), without rows and states; equal outcomes count as one case.
+    n_cases: how many cases to show per action, the heaviest first.
+    step: called with the number of transitions after each chunk of the log.
+
+    The value is the sum of weight * worth over the cases shown and the rest.  A warning says if it is not, as with
+    another log than the model's.
+
+    In state 0, "left" pays 1 and stays there; in state 1, "right" does.  The value of "left" in state 0, 10, comes
+    from row 0 alone.
+
+    >>> from kbrl import KBSF, Transitions, explain
+    >>> log = Transitions(
+    ...     states=[[0.0], [0.0], [1.0], [1.0]],
+    ...     actions=["left", "right", "left", "right"],
+    ...     rewards=[1.0, 0.0, 0.0, 1.0],
+    ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
+    ... )
+    >>> model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(log)
+    >>> best = explain(model, [0.0], log=log).actions[0]
+    >>> best.action, round(best.value, 2)
+    ('left', 10.0)
+    >>> case = best.cases[0]
+    >>> case.row, round(case.weight, 2), case.reward, round(case.worth, 2)
+    (0, 1.0, 1.0, 10.0)
     """
     whole(n_cases, "n_cases")
     model = as_model(model)

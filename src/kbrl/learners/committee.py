@@ -25,11 +25,32 @@ VOTES = ("majority", "mean")
 
 
 class Committee(Learner):
-    """A committee of copies of a learner, each with a random_state of its own.
+    """A committee of copies of a learner, each with its own random_state.
 
-    vote: "majority" takes the action that most members prefer, and of those with equally many votes the one that a hash
-    of the state favours; "mean" the one with the best mean value.
-    n_jobs: members fitted side by side, None for one a core.
+    learner: such as KBSF(...); its ``random_state`` is replaced.
+    n_members: the number of copies.
+    vote: "majority" chooses the action that most members prefer, and in a tie the one that a hash of the state
+        favours; "mean" chooses the action with the best mean value.
+    n_jobs: the number of members that are fitted at the same time; None: one per core.
+
+    ``fit(log)`` takes `Transitions`.  For states, (n_states, n_dims), ``predict`` returns the labels of the chosen
+    actions, (n_states,); ``votes``, ``q_values`` and ``spread`` return the shares of the votes, the means and the
+    standard deviations of the members' values, (n_states, n_actions).
+
+    In state 0, "left" pays 1 and stays there; in state 1, "right" does.  All members see that.
+
+    >>> from kbrl import KBSF, Committee, Transitions
+    >>> log = Transitions(
+    ...     states=[[0.0], [0.0], [1.0], [1.0]],
+    ...     actions=["left", "right", "left", "right"],
+    ...     rewards=[1.0, 0.0, 0.0, 1.0],
+    ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
+    ... )
+    >>> committee = Committee(KBSF(n_reps=2, discount=0.9), n_members=3, random_state=0).fit(log)
+    >>> committee.predict([[0.0], [1.0]]).tolist()
+    ['left', 'right']
+    >>> committee.votes([[0.0], [1.0]]).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
 
     members_: list[Any]
@@ -65,7 +86,7 @@ class Committee(Learner):
 
     @property
     def chooses_by(self) -> str:
-        """What the committee chooses by: the votes of the members, or the mean of their values."""
+        """The name of the method whose best column ``predict`` chooses: "votes", or "q_values" for vote="mean"."""
         return "q_values" if self.vote == "mean" else "votes"
 
     def predict(self, states: Any) -> Array:
@@ -110,7 +131,7 @@ class Committee(Learner):
         return q
 
     def new_members(self) -> list[Any]:
-        """Return members that have learnt nothing yet, each with a random_state of its own."""
+        """Return members that have learnt nothing yet, each with its own random_state."""
         one_of(self.vote, VOTES, "vote")
         whole(self.n_members, "n_members")
         rng = as_generator(self.random_state)

@@ -28,12 +28,21 @@ class Exploration(Protocol):
         """Return the policy to follow from now on."""
 
     def epsilon(self, n_seen: int) -> float:
-        """Return the probability of a random action after so many transitions."""
+        """Return the probability of a random action after this many transitions."""
 
 
 @dataclass(frozen=True)
 class Epsilon:
-    """The greedy policy, left with probability start * factor^(number of transitions // every), at least ``least``."""
+    """Take a random action with probability start * factor^(number of transitions // every), at least ``least``.
+
+    All but ``every``, a number of transitions, are numbers from 0 to 1.  The paper's helicopter lowers the probability
+    by 30 % every 50 000 transitions:
+
+    >>> from kbrl import Epsilon
+    >>> schedule = Epsilon(start=1.0, factor=0.7, every=50_000)
+    >>> [round(schedule.epsilon(n), 2) for n in (0, 49_999, 50_000, 100_000)]
+    [1.0, 1.0, 0.7, 0.49]
+    """
 
     start: float = 1.0
     factor: float = 1.0
@@ -51,15 +60,25 @@ class Epsilon:
         return policy
 
     def epsilon(self, n_seen: int) -> float:
-        """Return the probability of a random action after so many transitions."""
+        """Return the probability of a random action after this many transitions."""
         return max(self.least, self.start * self.factor ** (n_seen // self.every))
 
 
 class Optimism:
-    """The policy that is greedy for a model in which ``mass`` worth of kernel weight speaks for ``best_value``.
+    """Follow the greedy policy of an optimistic model, so that the agent tries what it does not know.
 
-    To each pair is added, with this weight, an imaginary transition that ends the episode with that reward: a pair with
-    little weight of its own looks good until it has been tried, a pair with much weight is as it is.
+    mass: the kernel weight, above 0, of an imaginary transition for each pair of a representative state and an action.
+    best_value: its reward; it ends the episode.  Choose the largest value that is possible.
+
+    A pair with few data looks good until it has been tried; a pair with many data looks as the data say.
+
+    "right" pays 1 and was tried; "left" never was.  The greedy policy takes "right"; the optimistic one tries "left".
+
+    >>> from kbrl import KBSF, Optimism, Transitions
+    >>> log = Transitions([[0.0]] * 5, ["right"] * 5, [1.0] * 5, [[0.0]] * 5, action_labels=["left", "right"])
+    >>> learner = KBSF(n_reps=1, discount=0.5).fit(log)
+    >>> str(learner.act([0.0])), str(Optimism(mass=1.0, best_value=10.0).plan(learner).act([0.0]))
+    ('right', 'left')
     """
 
     def __init__(self, mass: float, best_value: float) -> None:
@@ -75,7 +94,7 @@ class Optimism:
         return GreedyPolicy(RepQ(weights, self._last.q), learner.coordinates_, learner.action_labels_, learner.source_)
 
     def epsilon(self, n_seen: int) -> float:
-        """Return 0: what is not known is tried because it looks good."""
+        """Return 0: unknown actions are tried because they look good."""
         return 0.0
 
 

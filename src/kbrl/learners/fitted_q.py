@@ -28,18 +28,34 @@ _GROWTH = 1e6  # by which a regressor may exceed the largest possible value befo
 
 
 class FittedQ(Learner):
-    """Fitted Q iteration with extra-trees, or with any regressor.
+    """Fitted Q iteration with extra-trees, or with any regressor; needs scikit-learn.
 
-    n_iterations, n_trees: the paper's 50 and 30.  min_split: nodes with fewer transitions are not cut, eta_min.
-    candidate_cuts: number of variables of which one random cut each is tried at a node; None: all.
-    freeze_after: the iteration whose cuts are kept from then on; None: new trees at every iteration.
-    per_action: one ensemble an action; otherwise one for all, with one more input for each possible action.
-    regressor: a scikit-learn regressor to be fitted at every iteration in place of trees; nothing is frozen then.
-    scaling: as for KBSF; for regressors, trees do not depend on it.
-    terminals, n_jobs: as for KBSF.
+    n_iterations, n_trees: 50 and 30 in the paper.
+    min_split: nodes with fewer transitions are not cut, eta_min.
+    candidate_cuts: at each node, one random cut is tried for each of this many variables; None: all.
+    freeze_after: the iteration after which the cuts no longer change; None: new trees at every iteration.
+    per_action: one ensemble per action; otherwise one for all, with one more input for each possible action.
+    regressor: a scikit-learn regressor that is fitted at every iteration instead of trees; nothing is frozen then.
+    discount, random_state, terminals, n_jobs: as for KBSF.
+    scaling: as for KBSF; only regressors depend on it.
 
-    Cuts that are kept will serve other targets, so nodes are cut even if their targets are still constant: where the
-    reward is not felt yet, the cut is made that best parts the states.
+    ``fit(log)`` takes `Transitions`.  ``predict(states)`` and ``q_values(states)`` answer for states, (n_states,
+    n_dims), as KBSF does.  The cuts that are kept will serve other targets, so a node is cut even if its targets are
+    still constant: there, the cut is the one that best separates the states.
+
+    In state 0, "left" pays 1 and stays there; in state 1, "right" does.  Of two steps, with a discount of 0.9, the
+    first pays 1 or 0 and the second 1.
+
+    >>> from kbrl import FittedQ, Transitions
+    >>> log = Transitions(
+    ...     states=[[0.0], [0.0], [1.0], [1.0]],
+    ...     actions=["left", "right", "left", "right"],
+    ...     rewards=[1.0, 0.0, 0.0, 1.0],
+    ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
+    ... )
+    >>> model = FittedQ(n_iterations=2, n_trees=5, min_split=2, discount=0.9, random_state=0).fit(log)
+    >>> model.q_values([[0.0], [1.0]]).round(2).tolist()
+    [[1.9, 0.9], [0.9, 1.9]]
     """
 
     _function: FittedFunction
@@ -78,17 +94,17 @@ class FittedQ(Learner):
         self._check_parameters()
         log = as_log(log)
         units = coordinates(log.states, self.scaling)
-        goes_on = np.flatnonzero(~log.terminals) if self.terminals == "absorb" else np.arange(len(log))
-        inputs, parts = self._parts(log, units, goes_on)
-        next_values = np.zeros(len(goes_on))
+        continues = np.flatnonzero(~log.terminals) if self.terminals == "absorb" else np.arange(len(log))
+        inputs, parts = self._parts(log, units, continues)
+        next_values = np.zeros(len(continues))
         largest = float(np.abs(log.rewards).max() / (1.0 - self.discount))
         for iteration in range(1, self.n_iterations + 1):
             targets = log.rewards.copy()
-            targets[goes_on] += float(self.discount) * next_values
+            targets[continues] += float(self.discount) * next_values
             _check_growth(targets, largest, iteration)
             for part in parts:
                 part.learn(targets[part.rows], iteration)
-            if iteration < self.n_iterations and len(goes_on):
+            if iteration < self.n_iterations and len(continues):
                 next_values = np.max([part.at_next_states(a) for part in parts for a in part.actions], axis=0)
         models = {action: part.model for part in parts for action in part.actions}
         self._function = FittedFunction(inputs, [models.get(action) for action in range(log.n_actions)], self.n_threads)
@@ -104,9 +120,9 @@ class FittedQ(Learner):
         """The number of threads that ``n_jobs`` stands for."""
         return number_of_jobs(self.n_jobs)
 
-    def _parts(self, log: Transitions, units: Coordinates, goes_on: Integers) -> tuple[Inputs, list[_Part]]:
+    def _parts(self, log: Transitions, units: Coordinates, continues: Integers) -> tuple[Inputs, list[_Part]]:
         """Return how states become inputs, and the transitions in parts with a model each."""
-        states, next_states = units.of(log.states), units.of(log.next_states)[goes_on]
+        states, next_states = units.of(log.states), units.of(log.next_states)[continues]
         inputs = Inputs(
             centre=states.mean(axis=0) if self.regressor is None else None,
             n_flags=0 if self.per_action else log.n_actions,
@@ -159,7 +175,7 @@ class Inputs:
 
 @dataclass(frozen=True, eq=False)
 class FittedFunction:
-    """Q from one model an action; None, and -inf, for actions never tried."""
+    """Q from one model per action; None, and -inf, for actions never tried."""
 
     inputs: Inputs
     models: list[Any]
@@ -198,7 +214,7 @@ class _Part:
 
 
 class _RegressorPart(_Part):
-    """A regressor, fitted anew at every iteration."""
+    """A regressor, fitted again at every iteration."""
 
     def learn(self, targets: Floats, iteration: int) -> None:
         from sklearn.base import clone
@@ -211,7 +227,7 @@ class _RegressorPart(_Part):
 
 
 class _TreePart(_Part):
-    """Trees: grown anew up to an iteration, after which only the means in their leaves are."""
+    """Trees: new ones up to an iteration; after it, only the means in their leaves change."""
 
     model: Forest
     _leaves: Array  # (n_trees, n)

@@ -19,13 +19,13 @@ from kbrl.arrays import Array, Floats
 from kbrl.checks import how_to_install
 from kbrl.data.scaling import state_scale
 
-# Where cuts are to be kept, a standard deviation of the targets counts as much as so many of each input.
+# Where cuts are to be kept, a standard deviation of the targets counts as much as this many of each input.
 _TARGETS_FIRST = 1e3
 _ROWS_A_THREAD = 1000  # for fewer, threads take longer than they save
 
 
 class Forest(NamedTuple):
-    """Trees one after the other, one entry a node; a node whose ``left`` is -1 is a leaf."""
+    """Trees one after the other, one entry per node; a node whose ``left`` is -1 is a leaf."""
 
     roots: Array  # (n_trees,)
     variables: Array  # (n_nodes,): the input that is compared

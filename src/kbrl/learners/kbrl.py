@@ -27,17 +27,31 @@ from kbrl.settings import TERMINALS
 
 
 class KBRL(Learner):
-    """Kernel-based reinforcement learning.
+    """Kernel-based reinforcement learning: every transition is a state of the model, and nothing is compressed.
 
-    sample_width: the kernel's width tau, in units of ``scaling``; ``sample_neighbors`` truncates it to so many nearest
-        samples; those at the last distance share the places that are left.  scaling, terminals, profile, norm: as for
-        KBSF.
+    sample_width: the kernel's width tau, in units of ``scaling``.
+    sample_neighbors: only this many nearest samples count; those at the last distance share the remaining places.
+    discount, scaling, profile, norm, terminals, solver, tolerance: as for KBSF.
 
-    The model has one state a transition: unless ``sample_neighbors`` is set, 8000 transitions take about 0.8 GB, and
-    twice that while it is built.
+    ``fit(log)`` takes `Transitions`.  ``predict(states)`` and ``q_values(states)`` answer for states, (n_states,
+    n_dims), as KBSF does.  Memory grows with the square of the number of transitions: unless ``sample_neighbors`` is
+    set, 8000 take about 0.8 GB, and twice that while the model is built.
+
+    In state 0, "left" pays 1 and stays there; in state 1, "right" does.  The discount is 0.9, so paying for ever is
+    worth 1 / (1 - 0.9) = 10, and the other action is worth 0.9 * 10 = 9.
+
+    >>> from kbrl import KBRL, Transitions
+    >>> log = Transitions(
+    ...     states=[[0.0], [0.0], [1.0], [1.0]],
+    ...     actions=["left", "right", "left", "right"],
+    ...     rewards=[1.0, 0.0, 0.0, 1.0],
+    ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
+    ... )
+    >>> KBRL(discount=0.9).fit(log).q_values([[0.0], [1.0]]).round(2).tolist()
+    [[10.0, 9.0], [9.0, 10.0]]
     """
 
-    mdp_: FiniteMDP  # one state a next state, in the order of the transitions
+    mdp_: FiniteMDP  # one state per next state, in the order of the transitions
     solution_: Solution
 
     def __init__(

@@ -35,29 +35,50 @@ from kbrl.model.sums import Statistics
 from kbrl.settings import Settings, described
 from kbrl.threads import number_of_jobs
 
-MANY_ROWS = 100  # in fewer, few cases of an action are no surprise
+MANY_ROWS = 100  # with fewer rows, few cases of an action are to be expected
 
 
 class KBSF(Settings, Learner):
     """Kernel-based stochastic factorization: settings in, a `Model` out.
 
-    What was learnt is in ``model_``, which is replaced as a whole: a failed or interrupted fit loses nothing.
+    ``fit(log)`` learns from `Transitions`, or from an iterable of them.  ``predict(states)`` returns the label of the
+    best action for each state, and ``q_values(states)`` the value of each action.  States are (n_states, n_dims), in
+    the units of the data.  What was learnt is in ``model_``, which is replaced as a whole: a failed or interrupted fit
+    loses nothing.
+
+    {settings}
+
+    In state 0, "left" pays 1 and stays there; in state 1, "right" does.  The discount is 0.9, so paying for ever is
+    worth 1 / (1 - 0.9) = 10, and the other action is worth 0.9 * 10 = 9.
+
+    >>> from kbrl import KBSF, Transitions
+    >>> log = Transitions(
+    ...     states=[[0.0], [0.0], [1.0], [1.0]],
+    ...     actions=["left", "right", "left", "right"],
+    ...     rewards=[1.0, 0.0, 0.0, 1.0],
+    ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
+    ... )
+    >>> model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(log)
+    >>> model.predict([[0.0], [1.0]]).tolist()
+    ['left', 'right']
+    >>> model.q_values([[0.0], [1.0]]).round(2).tolist()  # one row per state, one column per action
+    [[10.0, 9.0], [9.0, 10.0]]
     """
 
     def settings(self) -> Settings:
-        """Return the present settings, unchecked."""
+        """Return the current settings, unchecked."""
         return Settings(**{name: getattr(self, name) for name in KBSF.parameter_names()})
 
     def checked_settings(self) -> Settings:
-        """Return the present settings; refuse bad ones."""
+        """Return the current settings, or raise an error that names a bad one."""
         settings = self.settings()
         check_settings(settings)
         return settings
 
     def fit(self, log: Any) -> KBSF:
-        """Learn from transitions, or from an iterable of chunks of them, of which one at a time is in memory.
+        """Learn from transitions, or from an iterable of chunks of them, one at a time in memory; return the learner.
 
-        Logs on a Dask cluster are learnt from by `kbrl.fit_on_dask`.
+        For logs on a Dask cluster, use `kbrl.fit_on_dask`.
         """
         settings, chunks = self.checked_settings(), _chunks(log)
         first = as_log(next(chunks))
@@ -68,9 +89,9 @@ class KBSF(Settings, Learner):
         return self
 
     def partial_fit(self, log: Transitions) -> KBSF:
-        """Learn from further transitions; scaling and actions stay those of the first ones.
+        """Learn from further transitions and return the learner; scaling and actions stay those of the first ones.
 
-        The model is solved when an answer is next asked for, starting from the last values.
+        The model is solved at the next question, starting from the last values.
         """
         log = as_log(log)
         before = self.model_ if hasattr(self, "model_") else first_model(self.checked_settings(), log)
@@ -86,7 +107,7 @@ class KBSF(Settings, Learner):
         return result
 
     def __add__(self, other: KBSF) -> KBSF:
-        """Return the learner of the data of both; both must have the same representative states and kernels."""
+        """Return the learner of the data of both, which must have the same representative states and kernels."""
         if not isinstance(other, KBSF):
             return NotImplemented
         result = self.with_model(self._fitted + other._fitted)
@@ -101,17 +122,17 @@ class KBSF(Settings, Learner):
         return result
 
     def forget(self, log: Transitions) -> KBSF:
-        """Take transitions away that were learnt before; needs dense sums (sample_neighbors=None).
+        """Remove transitions that were learnt before; needs dense sums (sample_neighbors=None).
 
-        Rows that were certainly never learnt are refused: of up to 1024 different ones each is known, of more a sample.
+        Rows that were certainly never learnt are refused.  Up to 1024 different rows are all known; beyond, a sample.
         """
         self.model_ = self._fitted - log
         return self
 
     def shrink(self, largest_inflow: float = 1e-4) -> float:
-        """Drop the representative states to which no pair leads with a larger probability than this.
+        """Drop the representative states that no state-action pair reaches with a higher probability than this.
 
-        Returns the largest change of the values at the others.
+        Return the largest change of the values at the others.
         """
         before = self._fitted
         dropped = before.rarely_reached(in_unit_interval(largest_inflow, "largest_inflow"))
@@ -124,7 +145,7 @@ class KBSF(Settings, Learner):
 
     @property
     def coordinates_(self) -> Coordinates:  # type: ignore[override]
-        """What is taken from each state variable, and what it is divided by."""
+        """The centre that is subtracted from each state variable, and the scale that it is divided by."""
         return self._fitted.coordinates
 
     @property
@@ -154,7 +175,7 @@ class KBSF(Settings, Learner):
 
     @property
     def solution_(self) -> Solution:
-        """The solution of the reduced MDP, brought up to date where data have come since."""
+        """The solution of the reduced MDP, with all data so far."""
         return self._fitted.solution
 
     @property
@@ -183,11 +204,11 @@ class KBSF(Settings, Learner):
         return self.solution_.values
 
     def q_from_reps(self, states: Any) -> Floats:
-        """Return Q from the representative states, whatever ``q_function`` says."""
+        """Return Q from the representative states, (n_states, n_actions), whatever ``q_function`` is."""
         return self._fitted.rep_q_function(self.model_.scaled(states))
 
     def q_from_samples(self, states: Any) -> Floats:
-        """Return Q from the samples; the learner must have kept them, that is, have q_function="samples"."""
+        """Return Q from the samples, (n_states, n_actions); the learner must have kept them: q_function="samples"."""
         return self._fitted.sample_q_function(self.model_.scaled(states))
 
     def act(self, state: Any) -> Any:
@@ -216,11 +237,11 @@ class KBSF(Settings, Learner):
         return self.model_
 
 
-KBSF.__doc__ = f"{KBSF.__doc__}\n{described()}\n    "
+KBSF.__doc__ = (KBSF.__doc__ or "").replace("    {settings}", described())
 
 
 def say_if_rare(model: Model) -> None:
-    """Warn where the values of some actions rest on a few cases, unless ``min_cases`` says what to do with them."""
+    """Warn if the values of some actions rest on few cases, unless ``min_cases`` says what to do with them."""
     counts, least = dict(zip(model.action_labels.tolist(), model.sums.counts.tolist())), model.settings.min_cases
     if least is not None and max(counts.values()) < least:
         warnings.warn(
@@ -244,13 +265,13 @@ def say_if_rare(model: Model) -> None:
 
 
 def _say_if_again(before: Sketch | None, after: Sketch | None) -> None:
-    """Warn where the transitions that came are just those that there were: all of them count twice now."""
+    """Warn if the new transitions are exactly the old ones: all of them count twice now."""
     if before is None or after is None or after.n_rows != 2 * before.n_rows:
         return
     if is_same_by_no_chance(before, replace(before, total=(after.total - before.total) % 2**64)):
         warnings.warn(
             f"These {before.n_rows:,} transitions are those that the model was fitted to: they count twice now. "
-            f"Learn only from further ones; fit(log) starts anew.",
+            f"Learn only from further ones; fit(log) starts again.",
             KbrlWarning,
             stacklevel=3,
         )

@@ -24,11 +24,12 @@ L = TypeVar("L", bound="Learner")
 class Learner:
     """A learner: ``get_params``, ``set_params``, and answers from what ``fit`` has learnt.
 
-    States are arrays in the order of the data, or frames, which are read by the names that the data had.
+    States are arrays, (n_states, n_dims), with the variables in the order of the data; or frames, whose columns are
+    found by the names of the data.
     """
 
     action_labels_: Array  # (n_actions,), in the order of the columns of q_values
-    coordinates_: Coordinates  # what is taken from each state variable, and what it is divided by
+    coordinates_: Coordinates  # the centre and the scale of each state variable
     source_: Source = UNNAMED  # the names of the state variables, if the data had any
 
     @classmethod
@@ -40,7 +41,7 @@ class Learner:
         return {name: getattr(self, name) for name in self.parameter_names()}
 
     def set_params(self: L, **params: Any) -> L:
-        """Change parameters; they count from the next ``fit`` on."""
+        """Change parameters; they take effect at the next ``fit``."""
         unknown = sorted(set(params) - set(self.parameter_names()))
         if unknown:
             raise ValueError(
@@ -70,18 +71,21 @@ class Learner:
 
     @property
     def feature_names_in_(self) -> Array:
-        """The names of the state variables, (n_dims,), as scikit-learn has them; none where the data had none."""
+        """The names of the state variables, (n_dims,), as in scikit-learn; an AttributeError if the data had none."""
         if self.source_.state_names is None:
-            raise AttributeError(f"This {type(self).__name__} knows no names of state variables: its data had none.")
+            raise AttributeError(f"This {type(self).__name__} has no names of state variables: its data had none.")
         return np.array(self.source_.state_names, dtype=object)
 
     @property
     def chooses_by(self) -> str:
-        """The method of which ``predict`` chooses the best column: the values, unless a learner says otherwise."""
+        """The name of the method whose best column ``predict`` chooses: "q_values", unless a learner says otherwise."""
         return "q_values"
 
     def q_values(self, states: Any) -> Floats:
-        """Return the value of each action in each state, (n_states, n_actions); -inf for one never tried."""
+        """Return the value of each action in each state, (n_states, n_dims) to (n_states, n_actions).
+
+        An action that was never tried has the value -inf.
+        """
         return self._q_function()(self._scaled(states))
 
     def values(self, states: Any) -> Floats:
@@ -99,7 +103,7 @@ class Learner:
         return self.policy().act(state)
 
     def policy(self) -> GreedyPolicy:
-        """Return the present greedy policy, which later learning does not change."""
+        """Return the current greedy policy, which later learning does not change."""
         return GreedyPolicy(self._q_function(), self.coordinates_, self.action_labels_, self.source_)
 
     def _q_function(self) -> Callable[[Floats], Floats]:
@@ -122,7 +126,12 @@ class Learner:
 
 
 def clone(learner: L) -> L:
-    """Return a learner with the same parameters that has learnt nothing."""
+    """Return a learner with the same parameters that has learnt nothing.
+
+    >>> from kbrl import KBSF, clone
+    >>> clone(KBSF(n_reps=20, discount=0.9))
+    KBSF(n_reps=20, discount=0.9)
+    """
     if isinstance(learner, type) or not hasattr(learner, "get_params"):
         raise TypeError(f"clone needs a learner with get_params, such as KBSF(), but it got {learner!r}.")
     return type(learner)(**learner.get_params())

@@ -1,6 +1,6 @@
 """LSPI: least-squares policy iteration (Lagoudakis and Parr 2003), a rival of KBSF on the same features.
 
-Q(s, a) = phi(s) . w_a, one block of weights an action.  Each iteration goes once through the transitions and fits the
+Q(s, a) = phi(s) . w_a, one block of weights per action.  Each iteration goes once through the transitions and fits the
 values of the policy that is greedy in the last weights; the memory does not depend on the number of transitions.
 Paper: section 4.3.2 and appendix B.2.
 """
@@ -34,17 +34,35 @@ _FAINTEST = 1e-100  # raw kernel values below it count as 0: their products woul
 class LSPI(Learner):
     """Least-squares policy iteration.
 
-    n_reps, reps, scaling, profile, cover_distance, terminals, n_jobs: as for KBSF.
+    n_reps, reps, discount, scaling, random_state, profile, cover_distance, terminals, n_jobs: as for KBSF.
     width, neighbors: of the kernel at the representative states; KBSF's rep_width and rep_neighbors.
     features: "normalized" kernel values, "raw" ones, or a function of states in the data's units, (n, n_dims) to
-        (n, n_features), dense or sparse, that takes the place of representative states and kernel.
-    ridge: added to the diagonal of A, as if so many transitions had shown every weight to be 0.
-    max_iterations, tolerance: stop when no weight changes by more than this fraction of the largest.
+        (n, n_features), dense or sparse, that replaces representative states and kernel.
+    ridge: added to the diagonal of A.  It acts like this number of transitions in favour of every weight being 0.
+    max_iterations: the largest number of iterations.
+    tolerance: stop when no weight changes by more than this fraction of the largest.
+
+    ``fit(log)`` takes `Transitions` or a list of them.  ``predict(states)`` and ``q_values(states)`` answer for
+    states, (n_states, n_dims), as KBSF does.
 
     The paper's LSPI has features="raw" and ridge=0; on the puddle world its policies keep changing and rarely reach the
     goal, whereas narrow normalised kernels with a little ridge do.
-    A has (n_actions * n_features)^2 entries.  It is solved by LU, or by its singular values where it is near singular.
+    A has (n_actions * n_features)^2 entries.  It is solved by LU, or by its singular values if it is nearly singular.
     With ``neighbors`` it is sparse; beyond 4000 rows it is solved by LGMRES, or LSMR, starting at the last weights.
+
+    In state 0, "left" pays 1 and stays there; in state 1, "right" does.  The discount is 0.9, so paying for ever is
+    worth 1 / (1 - 0.9) = 10, and the other action is worth 0.9 * 10 = 9.
+
+    >>> from kbrl import LSPI, Transitions
+    >>> log = Transitions(
+    ...     states=[[0.0], [0.0], [1.0], [1.0]],
+    ...     actions=["left", "right", "left", "right"],
+    ...     rewards=[1.0, 0.0, 0.0, 1.0],
+    ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
+    ... )
+    >>> model = LSPI(n_reps=2, discount=0.9, ridge=0, random_state=0).fit(log)
+    >>> model.q_values([[0.0], [1.0]]).round(2).tolist()
+    [[10.0, 9.0], [9.0, 10.0]]
     """
 
     weights_: Floats  # (n_features, n_actions), zero for actions never tried
@@ -89,7 +107,7 @@ class LSPI(Learner):
         self.n_jobs = n_jobs
 
     def fit(self, log: Transitions | Iterable[Transitions]) -> LSPI:
-        """Learn from transitions, or from chunks of them that can be gone through again and again, such as a list.
+        """Learn from transitions, or from chunks of them that can be read many times, such as a list.
 
         The first policy is greedy in the immediate reward.
         """
@@ -114,7 +132,7 @@ class LSPI(Learner):
         """The representative states, (n_reps, n_dims), in the units of the data."""
         self._check_fitted()
         if not isinstance(self._features, KernelFeatures):
-            raise AttributeError("This LSPI has features of the user's own, and no representative states.")
+            raise AttributeError("This LSPI uses your own features, and has no representative states.")
         return self.coordinates_.back(self._features.at.points)
 
     def _q_function(self) -> Callable[[Floats], Floats]:
@@ -124,7 +142,7 @@ class LSPI(Learner):
     def _data(self, chunks: Iterable[Transitions]) -> FeatureData:
         """Fix scaling, actions and features by the first transitions."""
         first = as_log(next(iter(chunks)))
-        own = callable(self.features)  # features of the user's own see states as they are
+        own = callable(self.features)  # the user's features see states as they are
         units = Coordinates.plain(first.n_dims) if own else coordinates(first.states, self.scaling)
         features = self._feature_function(first, units)
         few = features(units.of(first.states[:100]))
@@ -217,12 +235,12 @@ class UserFeatures:
 
 
 def _repeatable(log: Any) -> Iterable[Transitions]:
-    """Refuse what can be gone through only once: every iteration needs the data."""
+    """Refuse an iterator, which can be read only once: every iteration reads the data."""
     if isinstance(log, Transitions) or not isinstance(log, Iterable):
         return [as_log(log)]
     if iter(log) is log:
         raise TypeError(
-            f"LSPI goes through the data at every iteration, but a {type(log).__name__} can be gone through only once. "
+            f"LSPI reads the data at every iteration, but a {type(log).__name__} can be read only once. "
             f"Pass Transitions, a list of them, or an object whose __iter__ starts again."
         )
     if next(iter(log), None) is None:

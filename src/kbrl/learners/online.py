@@ -1,6 +1,6 @@
 """Learning while acting: Algorithm 3 of the paper, incremental KBSF.
 
-An ``OnlineAgent`` acts and observes in a loop of the user's own; an ``OnlineRun`` is that loop for tasks and Gymnasium
+An ``OnlineAgent`` acts and observes in a loop that you write; an ``OnlineRun`` is that loop for tasks and Gymnasium
 environments, with a record of how it went.  Transitions are gathered until the model is next updated, every
 ``model_interval`` of them, and then discarded; the values and the policy are updated every ``value_interval``.
 """
@@ -26,10 +26,25 @@ from kbrl.trials.streams import as_stream
 
 
 class OnlineAgent:
-    """A learner with ``partial_fit`` that acts: ``act``, then ``observe`` what came of it, and again.
+    """A learner that acts: call ``act``, take that action, call ``observe`` with the result, and repeat.
 
-    actions: the labels of the possible actions, or their number.  exploration: a probability of a random action, an
-    ``Epsilon`` schedule, or ``Optimism``.  Before the first update of the values, actions are uniformly random.
+    learner: one with ``partial_fit``, such as KBSF(...).
+    actions: the labels of the possible actions, or their number.
+    exploration: the probability of a random action, an ``Epsilon`` schedule, or ``Optimism``.
+    model_interval: the model learns from the gathered transitions every this many of them.
+    value_interval: the model is solved, and the policy updated, every this many transitions; None: model_interval.
+
+    Before the first update of the values, actions are uniformly random.
+
+    In one state, "right" pays 1 and "left" nothing.
+
+    >>> from kbrl import KBSF, OnlineAgent
+    >>> agent = OnlineAgent(KBSF(n_reps=1), ["left", "right"], exploration=0.0, model_interval=20, random_state=0)
+    >>> for _ in range(20):
+    ...     action = agent.act([0.0])
+    ...     agent.observe([0.0], action, float(action == "right"), [0.0], terminated=False)
+    >>> agent.n_seen, str(agent.act([0.0]))
+    (20, 'right')
     """
 
     def __init__(
@@ -58,12 +73,12 @@ class OnlineAgent:
         self._pending = _Gathered()
 
     def act(self, observation: Any) -> Any:
-        """Return the label of the action to take in one state."""
+        """Return the label of the action to take in one state, (n_dims,)."""
         explores, choices = self._draw(1)
         return choices[0] if self._policy is None or explores[0] else self._policy.act(observation)
 
     def act_all(self, observations: Floats) -> Array:
-        """Return the labels of the actions to take in several states, (n,)."""
+        """Return the labels of the actions, (n,), to take in several states, (n, n_dims)."""
         if len(observations) == 1:
             return np.array([self.act(observations[0])])
         explores, choices = self._draw(len(observations))
@@ -76,7 +91,7 @@ class OnlineAgent:
         return chance < self.exploration.epsilon(self.n_seen), choices
 
     def observe(self, observation: Any, action: Any, reward: float, next_observation: Any, terminated: bool) -> None:
-        """Take note of one transition; a time limit is no end, so ``terminated`` is False there."""
+        """Gather one transition between states, (n_dims,); at a time limit, ``terminated`` must be False."""
         rows = as_rows([observation, next_observation], "observations")
         rewards = np.array([float(reward)])
         check_finite(rewards, "reward")
@@ -85,7 +100,7 @@ class OnlineAgent:
     def observe_all(
         self, observations: Floats, actions: Array, rewards: Floats, next_observations: Floats, terminals: Booleans
     ) -> None:
-        """Take note of several transitions at once, one a row; no more than an interval has."""
+        """Gather several transitions at once, one per row; at most as many as an interval has."""
         places = self._places_of(one_entry_a_row(np.asarray(actions), "actions"))
         if len(places) == 0:
             return
@@ -124,7 +139,7 @@ class OnlineAgent:
 
 
 class _Gathered:
-    """Transitions gathered for the next update, in columns that grow: an array a transition would be slow."""
+    """Transitions gathered for the next update, in columns that grow: one array per transition would be slow."""
 
     def __init__(self) -> None:
         self.n_rows = 0
@@ -136,7 +151,7 @@ class _Gathered:
         return self._columns[0].shape[1] if self._columns else None
 
     def add(self, observations: Floats, *others: Any) -> None:
-        """Copy the columns of some transitions, one a row."""
+        """Copy the columns of some transitions, one per row."""
         end = self.n_rows + len(observations)
         if not self._columns:
             shape = (end, observations.shape[1])
@@ -155,7 +170,7 @@ class _Gathered:
 
 @dataclass
 class OnlineRecord:
-    """How it went: one entry an episode, and one an update of the model."""
+    """The record of a run: one entry per episode, and one per update of the model."""
 
     returns: list[float] = field(default_factory=list)  # discounted
     lengths: list[int] = field(default_factory=list)
@@ -175,8 +190,17 @@ class OnlineRecord:
 class OnlineRun:
     """An agent in an environment: a task, a Gymnasium environment, or a Gymnasium vector environment.
 
-    ``steps(n)`` goes on for n more transitions and may be called again.  Ctrl-C stops it after the current step: what
-    was learnt is kept, ``record.interrupted`` says so, and ``steps`` goes on from there.
+    n_parallel: the number of episodes of a task that run side by side.
+
+    ``steps(n)`` runs n more transitions and returns the record; call it again to continue.  Ctrl-C stops it after the
+    current step: what was learnt is kept, ``record.interrupted`` is True, and ``steps`` continues from there.
+
+    >>> from kbrl import KBSF, OnlineAgent, OnlineRun
+    >>> from kbrl.tasks import PuddleWorld
+    >>> agent = OnlineAgent(KBSF(n_reps=10, random_state=0), actions=4, model_interval=200, random_state=0)
+    >>> record = OnlineRun(agent, PuddleWorld(), random_state=0).steps(400)
+    >>> record.updated_at, record.n_reps, record.interrupted
+    ([200, 400], [10, 10], False)
     """
 
     def __init__(self, agent: OnlineAgent, environment: Any, *, n_parallel: int = 1, random_state: Any = None) -> None:
@@ -193,7 +217,7 @@ class OnlineRun:
         self._spent = 0.0
 
     def steps(self, n_steps: int, *, progress: Callable[[int], None] | None = None) -> OnlineRecord:
-        """Go on for at least so many transitions; ``progress`` is told the number of transitions of each step."""
+        """Run at least this many more transitions; ``progress`` is called with the number of each step."""
         goal = self.agent.n_seen + whole(n_steps, "n_steps")
         with _stop_on_ctrl_c() as stopped:
             while self.agent.n_seen < goal and not stopped.is_set():

@@ -23,13 +23,26 @@ from kbrl.learners.tile_coding import fill_q, fill_tiles
 
 
 class SARSA(Learner):
-    """SARSA(lambda) with tile coding, hashed into ``memory`` weights.
+    """SARSA(lambda) with tile coding, hashed into ``memory`` weights; it learns from each transition once, as it acts.
 
-    actions: labels or number of the actions.  low, high: bounds of the observations, (n_dims,), one tiling divides into
-        ``tiles`` parts each; beyond them it goes on.
+    actions: the labels of the actions, or their number.
+    low, high: bounds of the observations, (n_dims,).  Each tiling divides every variable into ``tiles`` parts between
+        them; the tiles continue beyond.
     step_size: alpha; divided by the number of tilings unless ``divide_step`` is False.
     trace_decay: lambda; traces below ``least_trace`` are dropped.
     exploration: the probability of a random action, or an ``Epsilon`` schedule.
+    model_interval: an ``OnlineRun`` notes its record every this many transitions.
+
+    ``act(state)`` returns the label of an action for one state, (n_dims,), and ``observe`` learns from one transition.
+    ``q_values(states)`` and ``predict(states)`` answer for states, (n_states, n_dims), as KBSF does.
+
+    The step size is 1, so after one transition that ends with a reward of 2 its value is 2.
+
+    >>> from kbrl import SARSA
+    >>> agent = SARSA(["left", "right"], low=[0.0], high=[1.0], step_size=1.0, memory=1000, random_state=0)
+    >>> agent.observe([0.5], "right", reward=2.0, next_observation=[1.0], terminated=True)
+    >>> agent.q_values([[0.5]]).round(6).tolist(), agent.predict([[0.5]]).tolist()
+    ([[0.0, 2.0]], ['right'])
     """
 
     def __init__(
@@ -99,7 +112,7 @@ class SARSA(Learner):
         self.n_seen = 0
 
     def set_params(self, **params: Any) -> SARSA:
-        """Change parameters and begin anew, with all weights 0."""
+        """Change parameters and start again, with all weights 0."""
         super().set_params(**params)
         self._begin()
         return self
@@ -144,7 +157,7 @@ class SARSA(Learner):
             self._begin_episode(state)
 
     def act_all(self, observations: Floats) -> Array:
-        """Return the action of the one episode that is going on, (1,)."""
+        """Return the action for the one episode under way, (1,)."""
         if len(observations) != 1:
             raise ValueError(f"SARSA follows one episode at a time, but it got {len(observations)} states at once.")
         return np.array([self.act(observations[0])])
@@ -152,7 +165,7 @@ class SARSA(Learner):
     def observe_all(
         self, observations: Floats, actions: Array, rewards: Floats, next_observations: Floats, terminals: Booleans
     ) -> None:
-        """Learn from the transition of the one episode that is going on."""
+        """Learn from the transition of the one episode under way."""
         for row in range(len(rewards)):
             step = (observations[row], actions[row], rewards[row], next_observations[row], terminals[row])
             self.observe(*step)

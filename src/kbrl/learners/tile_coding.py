@@ -1,7 +1,7 @@
 """Tile coding: a state as a few active tiles of many overlapping grids, hashed into a fixed memory.
 
 Each tiling is a grid shifted against the others; a state activates one tile of each.  Tile and tiling are hashed to a
-block of the memory that holds one weight an action, side by side.  Shifts follow Sutton's CMAC: tiling j is moved by
+block of the memory that holds one weight per action, side by side.  Shifts follow Sutton's CMAC: tiling j is moved by
 j (1 + 2 i) / n_tilings tile widths along variable i.  Paper: section 5.2.3, SARSA.
 """
 

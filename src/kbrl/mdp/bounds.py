@@ -3,8 +3,8 @@
 A bound that exceeds the trivial one says nothing, and many do: the terms grow with 1 / (1 - discount)^2.  So each
 ``Bound`` stands beside the trivial bound, and says ``vacuous`` where it is not below it.
 
-Where episodes end, the end is one more state, absorbing, worth 0, which D maps to an absorbing representative of its
-own.  It adds one column to the transition errors and a 0 to the rewards; no other term changes.
+Where episodes end, the end is one more state, absorbing, worth 0, which D maps to its own absorbing
+representative.  It adds one column to the transition errors and a 0 to the rewards; no other term changes.
 Paper: propositions 1 and 5, lemmas 3 and 4 (section 3 and appendix A); those of KBSF are in `model.kbsf_bounds`.
 """
 
@@ -95,8 +95,8 @@ def bound_factorization(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_reward
 def bound_factorization_by_iterates(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_rewards: Any) -> float:
     """Bound the same as `bound_factorization` by (sing_tighter) in place of (sing): never above its ``value``.
 
-    The paper says that it cannot be computed.  The supremum over all t-step action values can, up to a tail that is
-    bounded: see `soft_homomorphism_error`.
+    The paper says that it cannot be computed.  The supremum over all t-step action values can, up to a bounded
+    tail: see `soft_homomorphism_error`.
     """
     bound, discount = bound_factorization(mdp, to_reps, to_states, rep_rewards), mdp.discount
     reduced = reduce_mdp(to_reps, to_states, None, discount, rep_rewards=rep_rewards, ends=_ends(mdp))
@@ -165,8 +165,8 @@ def bound_any_norm(
     For exact factorizations P^a = E L^a, r^a = E r''^a: ``optimal_values`` are v*, ``fixed_point`` is any u = E u
     (see ``closest_fixed_point``), ``inner_values`` v^ are optimal for (L^a, r''^a).  It bounds |v* - max D Q-bar*|
     in the max norm.  The paper claims it for any norm, but its proof needs Bellman operators that contract and an E
-    that does not expand, which in the norms of ``order`` 1 and 2 they need not.  There it is no bound: 20 states that
-    all lead to one misjudged state have 20 errors where v* - u has one (worked out in the tests: |error|_1 is 5
+    that does not expand, which in the norms of ``order`` 1 and 2 they need not.  There it is not a bound: 20 states
+    that all lead to one misjudged state have 20 errors where v* - u has one (worked out in the tests: |error|_1 is 5
     times and |error|_2 1.1 times this value).
     """
     discount = in_unit_interval(discount, "discount")
@@ -202,7 +202,7 @@ def stochasticity(to_reps: Any) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What all the bounds are made of."""
+    """The terms of all the bounds."""
 
     reward_errors: Floats  # |r^a_i - (D r-bar^a)_i|, (n_actions, n_states)
     transition_errors: Floats  # sum_j |P^a_ij - (D K^a)_ij|, (n_actions, n_states)

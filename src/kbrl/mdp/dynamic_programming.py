@@ -30,18 +30,25 @@ ROUNDS, SWEEPS = 3, 10  # of partial evaluation: 30 sweeps, with an extrapolatio
 PATIENCE = 100  # improvements without progress after which extrapolation is suspended
 FEW_STATES = 500  # whose linear systems one thread solves
 
-# Takes the improved values, the policy that attains them and the bound on their error; returns values to go on from.
+# Takes the improved values, the policy that attains them and the bound on their error; returns values to continue from.
 Evaluate = Callable[[Floats, Integers, float], Floats]
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What ``solve`` found.
+    """The result of `solve`: optimal values, action values and policy, with a proof of how exact they are.
 
     ``values`` are the largest ``q`` of each state, and ``policy`` attains them up to a few rounding errors.
     ``residual`` is max |T values - values|, with T the Bellman operator: it proves that no value is off by more than
-    residual / (1 - discount), whatever ``converged`` says.  All rounding is part of the proof, and so are rows that sum
-    to a little more than one, which enlarge it: see ``model.residuals``.
+    residual / (1 - discount), whatever ``converged`` says.  The proof includes all rounding, and rows that sum to
+    slightly more than one: see ``kbrl.mdp.residuals``.
+
+    >>> from kbrl import FiniteMDP, solve
+    >>> solution = solve(FiniteMDP([[[1.0]]], [[1.0]], discount=0.5))  # one state that pays 1 per step
+    >>> solution.values.round(6).tolist(), solution.q.shape, solution.policy.tolist()
+    ([2.0], (1, 1), [0])
+    >>> solution.converged, solution.residual < 1e-8
+    (True, True)
     """
 
     values: Floats  # (n_states,); 0 where no action is available
@@ -96,15 +103,25 @@ def solve(
     tolerance: float = 1e-8,
     max_iterations: int = 10_000,
 ) -> Solution:
-    """Return the optimal values, action values and policy.
+    """Return the optimal values, (n_states,), action values, (n_states, n_actions), and policy of an MDP.
 
-    ``method`` is "value iteration", "modified policy iteration", "policy iteration" or "auto": policy iteration for a
-    dense MDP of few states, else modified policy iteration.  ``values`` are where to start from.
+    method: "value iteration", "modified policy iteration", "policy iteration" or "auto": policy iteration for a dense
+        MDP with few states, else modified policy iteration.
+    values: where to start, (n_states,); None: 0.
+    tolerance: the largest error of a value, as a fraction of max |r| / (1 - discount), which no value exceeds.
+        Multiplying all rewards therefore changes nothing.
+    max_iterations: the largest number of improvements of the policy.
 
-    Where ``converged``, no value is off by more than ``tolerance`` times the largest that a value could be, which is
-    max |r| / (1 - discount); multiplying the rewards therefore changes nothing.  Else ``converged`` is False, and
-    ``residual`` says how far off they can be.  That is so after ``max_iterations`` improvements of the policy, or
-    sooner where rounding puts the tolerance out of reach: expect it below some 1e-15 / (1 - discount).
+    If the tolerance is not reached, ``converged`` is False and ``residual`` says how far off the values can be.  This
+    happens after ``max_iterations``, or sooner if rounding puts the tolerance out of reach: expect that for a
+    tolerance below about 1e-15 / (1 - discount).
+
+    Two states, one action: the first leads to the second, which stays and pays 1 per step, 1 / (1 - 0.5) = 2 in all.
+
+    >>> from kbrl import FiniteMDP, solve
+    >>> mdp = FiniteMDP([[[0.0, 1.0], [0.0, 1.0]]], [[0.0, 1.0]], discount=0.5)
+    >>> solve(mdp).values.round(6).tolist()
+    [1.0, 2.0]
     """
     as_mdp(mdp)
     one_of(method, ("auto", *METHODS), "method")

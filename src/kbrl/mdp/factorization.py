@@ -53,7 +53,7 @@ def reduce_mdp(
     discount = in_unit_interval(discount, "discount")
     to_reps, to_states = _check_one_each(to_reps, to_states, ends=ends)
     if (rewards is None) == (rep_rewards is None):
-        raise ValueError("Pass either rewards (of the states) or rep_rewards (r-bar), not both and not neither.")
+        raise ValueError("Pass either rewards (of the states) or rep_rewards (r-bar): exactly one of them.")
     if rep_rewards is None:
         rep_rewards = _enter(to_states, rewards)
     return _swap(to_reps, to_states, check_rep_rewards(rep_rewards, to_states), discount)
@@ -88,7 +88,7 @@ def aggregation(labels: Any, n_reps: int | None = None) -> sparse.csr_array:
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
         raise ValueError(
-            f"labels must be whole numbers, one a state, but they are {labels.dtype} of shape {labels.shape}."
+            f"labels must be whole numbers, one per state, but they are {labels.dtype} of shape {labels.shape}."
         )
     n_reps = int(labels.max()) + 1 if n_reps is None else n_reps
     if labels.min() < 0 or labels.max() >= n_reps:
@@ -106,7 +106,7 @@ def aggregate_mdp(mdp: FiniteMDP, labels: Any, weights: Any = None) -> Factors:
     labels = np.asarray(labels)
     weights = np.ones(mdp.n_states) if weights is None else as_floats(weights, "weights")
     if weights.shape != labels.shape or not (np.isfinite(weights).all() and weights.min() >= 0):
-        raise ValueError(f"weights must be {mdp.n_states} finite numbers, one a state, none below 0.")
+        raise ValueError(f"weights must be {mdp.n_states} finite numbers, one per state, none below 0.")
     totals = np.bincount(labels, weights, minlength=to_reps.shape[1])
     if totals.min() <= 0:
         raise ValueError(f"Every label needs a state with a weight above 0, but label {np.argmin(totals)} has none.")
@@ -131,7 +131,7 @@ def averager(mdp: FiniteMDP, to_reps: Any, rep_indices: Any) -> Factors:
     indices: Integers = np.asarray(rep_indices)
     if indices.shape != (to_reps.shape[1],) or indices.dtype.kind not in "iu":
         raise ValueError(
-            f"rep_indices must be {to_reps.shape[1]} states, one a column of to_reps, but they are {rep_indices!r}."
+            f"rep_indices must be {to_reps.shape[1]} states, one per column of to_reps, but they are {rep_indices!r}."
         )
     if indices.min() < 0 or indices.max() >= mdp.n_states:
         raise ValueError(f"rep_indices must lie between 0 and {mdp.n_states - 1}, but they are {rep_indices!r}.")

@@ -24,11 +24,20 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class FiniteMDP:
-    """Transition probabilities, expected rewards and the discount.
+    """A finite MDP: transition probabilities, expected rewards and the discount.
 
-    ``probabilities`` are (n_actions, n_states, n_states), or CSR with the actions stacked, (n_actions * n_states,
-    n_states).  ``available`` says which action can be taken where (by default all): an action that was never
-    tried is not worth zero, it is not there.
+    probabilities: (n_actions, n_states, n_states), entry [a, i, j] for going from state i to state j by action a; or
+        a sparse matrix with the actions stacked, (n_actions * n_states, n_states).  A row may sum to less than 1:
+        the rest is the probability that the episode ends.
+    rewards: the expected reward of each action in each state, (n_actions, n_states).
+    discount: the value of a reward one step later, in [0, 1).
+    available: whether each action can be taken in each state, (n_actions, n_states); None: everywhere.
+
+    Two states, one action: the first leads to the second, which stays and pays 1 per step.
+
+    >>> from kbrl import FiniteMDP
+    >>> FiniteMDP(probabilities=[[[0.0, 1.0], [0.0, 1.0]]], rewards=[[0.0, 1.0]], discount=0.5)
+    FiniteMDP(2 states, 1 actions, discount 0.5, dense)
     """
 
     stacked: Any  # (n_actions * n_states, n_states): a NumPy array or a CSR array

@@ -5,7 +5,7 @@ exp(log phi(z) - log phi(z_ref)), so that no width underflows.  `kbrl.model.kern
 the tests hold the two against each other.
 
 ``shape`` is a pair of tuples of which only the lengths count: (0,) * n_dims, and (0,) * the profile's place in
-PROFILES.  Lengths of tuples belong to the type, so each shape gets code of its own, with the sum over the state
+PROFILES.  Lengths of tuples belong to the type, so each shape gets its own code, with the sum over the state
 variables unrolled and the loop over points in vector instructions.  Distances here are Euclidean.
 
 fastmath=True would let the compiler undo the rounding trick of the exponential, so only a subset is allowed, and
@@ -239,7 +239,7 @@ def _in_widths(state: Floats, points: Floats, inverse_widths: Floats, shape: Sha
 def nearest_in_widths(
     states: Floats, points: Floats, inverse_widths: Floats, z: Floats, places: Integers, shape: Shape
 ) -> None:
-    """Fill z and places, (n_states, k): the points with the largest kernel values, where each has a width of its own.
+    """Fill z and places, (n_states, k): the points with the largest kernel values, if each has its own width.
 
     No profile rises, so these are the points that are the fewest of their own widths away.
     """
@@ -277,7 +277,7 @@ def decide_near(distances: Floats, places: Integers, inverse_widths: Floats, rep
 
 @njit(cache=True, nogil=True)
 def _decide_by(z: Floats, places: Integers, rep_q: Floats, shape: Shape) -> int:
-    """Return the greedy action by points so many widths away; rep_q, (n_reps, n_actions), is -inf where unknown.
+    """Return the greedy action from the distances in widths; rep_q, (n_reps, n_actions), is -inf where unknown.
 
     The weight of points that know nothing of an action is shared among those that do.
     """

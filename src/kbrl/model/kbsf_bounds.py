@@ -31,8 +31,9 @@ def bound_kbsf(
 ) -> Bound:
     """Bound KBSF's distance from KBRL on the same data: propositions 1 and 2.
 
-    ``value`` is xi_v, for |v-hat* - max D Q-bar*| at every sampled next state that is no end; ``q_error`` is discount
-    * xi_v, for |Q-hat - Q~| by the samples, at any state at all.  States and ``reps`` are in the same, scaled units.
+    ``value`` is xi_v, for |v-hat* - max D Q-bar*| at every sampled next state that is not an end; ``q_error`` is
+    discount * xi_v, for |Q-hat - Q~| by the samples, at any state at all.  States and ``reps`` are in the same,
+    scaled units.
 
     A terminal transition leads to the end, whatever its next state says, so that KBRL's states are the other next
     states and the end.  The columns of terminal transitions in P-hat^a - D K^a merge into one; the end's own row is
@@ -56,7 +57,7 @@ def bound_online(
 ) -> Bound:
     """Bound |Q-hat - D Q-bar| for action values without the samples (on-line KBSF): proposition 4.
 
-    It holds at the sampled next states that are no end, and nowhere else.  ``q_error`` is epsilon_Q-bar, how far
+    It holds at the sampled next states that are not ends, and nowhere else.  ``q_error`` is epsilon_Q-bar, how far
     Q-bar is from the reduced MDP's optimal action values; the bound's own ``q_error`` is its ``value``.
     """
     discount = in_unit_interval(discount, "discount")
@@ -101,7 +102,7 @@ def largest_rep_width(distances: Any, w: int, alpha: float, *, decay: tuple[floa
 
     Then the weights of the others sum to less than alpha times those of the w nearest.  (So says the appendix; the
     lemma's text in section 4.2 has the two sums the wrong way round.)  ``distances`` are those from a state to the m
-    representative states, in any order, or one row a state.  0 where the w-th and the next are equally far: the lemma
+    representative states, in any order, or one row per state.  0 where the w-th and the next are equally far: the lemma
     is silent there.  ``decay`` is (lambda, B) with A exp(-z) <= profile(z) <= lambda A exp(-z) for z >= B: (1, 0)
     for the exponential profile.  No pair fits the Gaussian, which falls faster than any A exp(-z).
     """

@@ -35,14 +35,23 @@ _BLOCK_ENTRIES = 2**22  # of distances among which the smallest are looked for
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel: its width (one number, or one per point), its profile phi and how many neighbours it reaches.
+    """A kernel says how similar two states are: phi(distance / width).
 
-    ``profile`` is "exponential", exp(-z), the paper's; "gaussian", exp(-z^2 / 2); "uniform", 1 up to z = 1 and 0
-    beyond: all points within one width count alike; or a function of an array of z, positive at 0 and never rising.
-    Where no point is within the reach of a profile of finite support, the nearest point counts.
-    ``neighbors`` keeps that many of the largest values: those of the nearest points, if all have one width.
-    ``norm`` is p of the Minkowski norm that measures distances: 2, Euclidean, is the fastest; 1 adds up differences,
-    infinity takes the largest.  For others, differences below 1e-19 may count as 0.
+    width: one number above 0, or one per point, (n_points,), in the units of the states.
+    profile: phi as a function of z = distance / width.  "exponential", exp(-z), is the paper's; "gaussian" is
+        exp(-z^2 / 2); "uniform" is 1 up to z = 1 and 0 beyond; or your own function of an array of z, which is
+        positive at 0 and never rises.  Where phi is 0 at every point, only the nearest point counts.
+    neighbors: keep only this many points, those with the largest values; the others count as 0.  None: keep all.
+    norm: p of the Minkowski norm that measures distances.  2, Euclidean, is the fastest; 1 adds up differences;
+        infinity takes the largest.  With other norms, differences below 1e-19 may count as 0.
+
+    ``weights`` divides the values by their sum: here exp(-0) and exp(-1), then exp(-1) and exp(-0).
+
+    >>> import numpy as np
+    >>> from kbrl import Kernel
+    >>> points = np.array([[0.0], [2.0]])
+    >>> Kernel(width=2.0).weights(points, points).round(3).tolist()
+    [[0.731, 0.269], [0.269, 0.731]]
     """
 
     width: float | Floats = 1.0
@@ -268,7 +277,7 @@ def check_norm(norm: Any) -> float:
     number = np.inf if isinstance(norm, (float, np.floating)) and norm == np.inf else positive(norm, "norm")
     if not (1 <= number <= LARGEST_NORM or number == np.inf):
         raise ValueError(
-            f"norm must be a number from 1 to {LARGEST_NORM:g}, or infinity, but it is {norm!r}. Below 1 it is no "
+            f"norm must be a number from 1 to {LARGEST_NORM:g}, or infinity, but it is {norm!r}. Below 1 it is not a "
             f"norm; above {LARGEST_NORM:g}, powers of small distances underflow, and infinity is nearly the same."
         )
     return number

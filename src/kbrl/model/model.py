@@ -35,9 +35,33 @@ from kbrl.settings import Settings
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What KBSF has learnt.
+    """What KBSF has learnt, as a record that never changes.
 
-    Make one by ``KBSF(...).fit(log).model_`` or `load_model`.
+    Get one by ``KBSF(...).fit(log).model_`` or ``load_model(path).model_``.  ``q_values(states)`` and
+    ``predict(states)`` answer for states, (n_states, n_dims), in the units of the data.  ``extend(log)`` adds
+    transitions, ``model - log`` takes them away, and ``model + other`` joins models of different data that have the
+    same representative states.  Each returns a new model.
+
+    In state 0, "left" pays 1 and stays there; in state 1, "right" does.  The discount is 0.9, so paying for ever is
+    worth 1 / (1 - 0.9) = 10, and the other action is worth 0.9 * 10 = 9.
+
+    >>> from kbrl import KBSF, Model, Transitions
+    >>> log = Transitions(
+    ...     states=[[0.0], [0.0], [1.0], [1.0]],
+    ...     actions=["left", "right", "left", "right"],
+    ...     rewards=[1.0, 0.0, 0.0, 1.0],
+    ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
+    ... )
+    >>> model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(log).model_
+    >>> isinstance(model, Model)
+    True
+    >>> model.predict([[0.0], [1.0]]).tolist()
+    ['left', 'right']
+    >>> model.q_values([[0.0]]).round(2).tolist()  # one row per state, one column per action
+    [[10.0, 9.0]]
+    >>> more = model.extend(Transitions([[0.5]], ["left"], [0.0], [[0.0]]))
+    >>> more.n_samples, (more - log).n_samples, (more + model).n_samples
+    (5, 1, 9)
     """
 
     basis: Basis  # representative states, their coordinates, and the two kernels
@@ -54,7 +78,7 @@ class Model:
 
     @property
     def coordinates(self) -> Coordinates:
-        """What is taken from each state variable, and what it is divided by."""
+        """The centre that is subtracted from each state variable, and the scale that it is divided by."""
         return self.basis.coordinates
 
     @property
@@ -74,7 +98,7 @@ class Model:
 
     @property
     def discount(self) -> float:
-        """What a reward is worth one step later."""
+        """The value of a reward of 1 one step later."""
         return float(self.settings.discount)
 
     @property
@@ -119,7 +143,10 @@ class Model:
     # Answers.
 
     def q_values(self, states: Any) -> Floats:
-        """Return the value of each action in each state, (n_states, n_actions); -inf for one never tried."""
+        """Return the value of each action in each state, (n_states, n_dims) to (n_states, n_actions).
+
+        An action that was never tried, or is left out, has the value -inf.
+        """
         return self.q_function(self.scaled(states))
 
     def values(self, states: Any) -> Floats:
@@ -190,9 +217,10 @@ class Model:
         return log.replaced(terminals=np.zeros(len(log), dtype=bool))
 
     def extend(self, log: Transitions | Iterable[Transitions], *, n_jobs: int = 1) -> Model:
-        """Return the model of these transitions as well, or of chunks of them, of which one at a time is in memory.
+        """Return a model that has also learnt these transitions, or chunks of them, one at a time in memory.
 
-        Where the model grows, far next states become representative states before each chunk is learnt.
+        If the settings let the model grow, next states far from all representative states become representative
+        states before each chunk is learnt.
         """
         model, is_own = self, False  # whether the sums are ours to change
         for chunk in [log] if isinstance(log, Transitions) else log:
@@ -206,15 +234,15 @@ class Model:
         return model
 
     def with_more(self, sums: Statistics, log: Transitions) -> Model:
-        """Return the model of these sums, to which the transitions have come."""
+        """Return the model with these sums, which include these further transitions."""
         samples = (*self.samples, log) if self.settings.q_function == "samples" else ()
         sketch = None if self.sketch is None else self.sketch + Sketch.of(log, largest=self.sketch.largest)
         return self.with_sums(sums, sketch, samples=samples, sizes=self.sizes)
 
     def grow(self, states: Floats) -> Model:
-        """Return the model with those states, (n, n_dims), as representative states that are far from all others.
+        """Return the model with further representative states: those of these, (n, n_dims), far from all others.
 
-        How far, and up to how many, the settings say.  Nothing is known of new ones yet.
+        The settings say how far, and how many at most.  The new ones have no data yet.
         """
         distance = growth_distance(self.settings)
         if distance is None:
@@ -231,13 +259,13 @@ class Model:
         return replace(self, basis=basis, sums=sums, start=start, has_changed=has_changed, solved=None)
 
     def rarely_reached(self, largest_inflow: float) -> Booleans:
-        """Return which representative states no pair leads to with a larger probability than this, (n_reps,)."""
+        """Return which representative states no state-action pair reaches with a higher probability, (n_reps,)."""
         largest = self.mdp.stacked.max(axis=0)
         inflow = np.asarray(largest.toarray() if hasattr(largest, "toarray") else largest).ravel()
         return inflow <= largest_inflow
 
     def shrink(self, dropped: Booleans) -> Model:
-        """Return the model without some representative states; what led to them goes to the others, by similarity."""
+        """Return the model without those of ``dropped``, (n_reps,); what led to them is shared by similar ones."""
         kept, kernel = ~dropped, self.basis.rep_kernel
         if np.ndim(kernel.width):
             kernel = replace(kernel, width=np.asarray(kernel.width)[kept])
@@ -254,13 +282,13 @@ class Model:
         samples: tuple[Transitions, ...] = (),
         sizes: tuple[tuple[int, int], ...] = (),
     ) -> Model:
-        """Return the same model of other data, of which these are the sums."""
+        """Return the same model for other data, of which these are the sums."""
         sizes = (*sizes, (int(sums.counts.sum()), self.basis.n_reps))
         start = self._latest_values()
         return replace(self, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None)
 
     def without_data(self) -> Model:
-        """Return a model of no data with the same basis and settings: the two can be added."""
+        """Return a model without data, with the same basis and settings: the two can be added."""
         sums = new_statistics(self.basis, self.settings.neighborhoods)
         return Model(self.basis, sums, self.settings, self.action_labels, self.source)
 
@@ -269,7 +297,7 @@ class Model:
         return None if self.sketch is None or further is None else overlap(self.sketch, further)
 
     def __add__(self, other: Model) -> Model:
-        """Return the model of the data of both; both must have the same representative states, scaling and kernels."""
+        """Return the model of the data of both, which must have the same representative states, scaling and kernels."""
         if not isinstance(other, Model):
             return NotImplemented
         self._check_addable(other)
@@ -300,7 +328,7 @@ class Model:
             )
 
     def __sub__(self, log: Transitions) -> Model:
-        """Return the model without these transitions, which were learnt before; or refuse, with the reason."""
+        """Return the model without these transitions, which it must have learnt before."""
         self._check_can_forget()
         log = self.prepared(log)
         sketch = self._sketch_without(log)
@@ -347,20 +375,20 @@ def as_model(source: Any) -> Model:
     model = source if isinstance(source, Model) else getattr(source, "model_", None)
     if not isinstance(model, Model):
         raise NotFittedError(
-            f"This {type(source).__name__} has not learnt anything yet, or it is no learner of models. Call fit with "
+            f"This {type(source).__name__} has not learnt anything yet, or does not learn a model. Call fit with "
             f"transitions first: KBSF(...).fit(log)."
         )
     return model
 
 
 def often_taken(counts: Any, min_cases: int) -> Booleans:
-    """Say which actions were taken at least so many times, (n_actions,); where none was, all of them count."""
+    """Return which actions were taken at least ``min_cases`` times, (n_actions,); if none was, all of them."""
     often: Booleans = np.asarray(counts) >= min_cases
     return often if often.any() else np.ones_like(often)
 
 
 def say_if_not_converged(solution: Solution) -> None:
-    """Warn where the values of a model are not what they should be."""
+    """Warn if the values of a model are not within the tolerance."""
     if not solution.converged:
         warnings.warn(
             f"The model was not solved to its tolerance after {solution.iterations} iterations (residual "

@@ -195,7 +195,7 @@ def k_means(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
 def mixture_means(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
     """Return the means of a mixture of Gaussians fitted to a random sample: EM, starting from k-means.
 
-    Each component has a variance of its own in each variable (a diagonal covariance).
+    Each component has its own variance in each variable (a diagonal covariance).
     """
     points = _rows(points)
     sample = _sample(points, n_reps, rng)
@@ -307,7 +307,7 @@ def _rows(points: Floats) -> Floats:
 
 
 def _first_distinct(points: Floats, limit: int) -> Integers:
-    """Find the first rows, at most so many, that equal none before them."""
+    """Find the first rows, at most this many, that equal none before them."""
     size = 2 * limit
     while True:  # few rows are enough, unless many are equal
         order = np.lexsort(points[:size].T)  # stable: of equal rows the first stays first

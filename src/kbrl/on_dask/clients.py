@@ -23,7 +23,7 @@ _SETTINGS = {
 
 @contextmanager
 def local_cluster(n_workers: int) -> Iterator[Any]:
-    """Start worker processes on this machine and give the client of them; they are gone afterwards."""
+    """Start worker processes on this machine and yield their client; stop them afterwards."""
     whole(n_workers, "n_workers")
     _need_dask()
     import dask
@@ -33,7 +33,7 @@ def local_cluster(n_workers: int) -> Iterator[Any]:
     options = {"threads_per_worker": 1, "processes": True, "preload": [__name__]}
 
     class Cluster(LocalCluster):  # type: ignore[misc]
-        """Processes of which one may be killed before Dask has taken it down in its list."""
+        """Processes, one of which may be killed before Dask has noted it in its list."""
 
         def _update_worker_status(self, change: str, about: Any) -> None:
             # Dask looks a lost worker up in that list, and raises what it does not find when the cluster is closed.
@@ -48,7 +48,7 @@ def local_cluster(n_workers: int) -> Iterator[Any]:
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Ignore Ctrl-C, as processes that are started meanwhile will go on to do: it is for whoever started them."""
+    """Ignore Ctrl-C, here and in processes started meanwhile: it is for the process that started them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -66,7 +66,7 @@ def dask_setup(worker: Any) -> None:
 
 @contextmanager
 def running_cluster(address: str) -> Iterator[Any]:
-    """Give a client of the cluster whose scheduler has this address."""
+    """Yield a client of the cluster whose scheduler has this address."""
     _need_dask()
     from distributed import Client
 
@@ -91,7 +91,7 @@ def find_client(client: Any) -> Any:
         return Client.current()
     except ValueError:
         raise ValueError(
-            "A Dask collection is learnt from on a cluster, but there is no client. Make one: distributed.Client()."
+            "Learning from a Dask collection needs a cluster, but there is no client. Make one: distributed.Client()."
         ) from None
 
 

@@ -72,7 +72,7 @@ class ClusterLog:
         return map_on(self.work.client, function, items, retries=self.work.retries)
 
     def survey(self, sample_rows: int, *, step: Step | None = None) -> Survey:
-        """Look through all parts for the scale and a sample; ``step`` is told the numbers of rows that are done."""
+        """Look through all parts for the scale and a sample; ``step`` is called with the numbers of rows done."""
         limit = hash_limit(self.n_rows, sample_rows)
         found = self._survey(sample_rows, limit, step)
         return (
@@ -82,11 +82,11 @@ class ClusterLog:
     def _survey(self, sample_rows: int, largest_hash: int, step: Step | None) -> Survey:
         found = self.work.sums(_survey, _added_surveys, [(self.facts, sample_rows, largest_hash)], step)[0]
         if found is None:
-            raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state, nor is an end.")
+            raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state or ends an episode.")
         return found
 
     def models(self, empty: Sequence[Model], *, step: Step | None = None) -> list[Model]:
-        """Return the models of all parts, for models of no data whose representative states are chosen."""
+        """Return the models of all parts, for models without data whose representative states are chosen."""
         totals = self.work.sums(_learn, _added, [(self.facts, each) for each in empty], step)
         return [replace(total, basis=each.basis, sums=total.sums.on(each.basis)) for total, each in zip(totals, empty)]
 
@@ -101,7 +101,7 @@ def open_on_dask(
 ) -> ClusterLog:
     """Open a log on a cluster: paths that its workers can read, or a Dask collection of frames or of Transitions.
 
-    ``columns`` and ``actions`` are as in `read_log`; ``retries`` is how often Dask tries again what failed.
+    ``columns`` and ``actions`` are as in `read_log`; ``retries`` is how often Dask repeats a failed task.
     """
     client = find_client(client)
     parts, held = _parts(sources)
@@ -133,9 +133,19 @@ def fit_on_dask(
     survey: Survey | None = None,
     step: Step | None = None,
 ) -> Any:
-    """Fit a KBSF or a Committee to a log on a cluster, opened or not, and return it.
+    """Fit a KBSF or a Committee to a log on a Dask cluster, and return it; needs the extra ``dask``.
 
-    ``step`` is told the numbers of rows that were learnt from.
+    log: paths that the workers can read, a Dask collection of frames or of Transitions, or a log opened by
+        ``open_on_dask``.
+    client: a ``distributed.Client``; None: the current one.
+    columns: which column is what, as in `read_log`.
+    survey: one that was made before, of the same log.
+    step: called with the numbers of rows learnt.
+
+    The model is the same, bit for bit, as that of one process.
+
+    >>> from distributed import Client  # doctest: +SKIP
+    >>> model = fit_on_dask(KBSF(n_reps=100), ["log1.csv", "log2.csv"], client=Client())  # doctest: +SKIP
     """
     if not isinstance(log, ClusterLog):
         log = open_on_dask(log, client=client, columns=columns)
@@ -165,7 +175,7 @@ def fit_all_on_dask(
 
 
 def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
-    """Return the parts of a log, and what promises each of them where it is no file."""
+    """Return the parts of a log, and the Dask promise of each part that is not a file."""
     if isinstance(sources, (str, PathLike)):
         sources = [sources]
     if hasattr(type(sources), "to_delayed"):  # asked of the type: a promise says yes to any attribute

@@ -42,11 +42,11 @@ def map_on(client: Any, function: Callable[..., Any], *items: Sequence[Any], ret
 
 @dataclass(frozen=True, eq=False)
 class OnCluster:
-    """The parts of a log and where they are worked on; ``held`` are Dask's promises of those that are no files."""
+    """The parts of a log and where they are worked on; ``held`` are Dask's promises of those that are not files."""
 
     client: Any
     parts: Sequence[Part]
-    held: Sequence[Any]  # one a part, None for a file
+    held: Sequence[Any]  # one per part, None for a file
     sizes: Sequence[int]  # rows of each part
     retries: int = RETRIES
 
@@ -77,7 +77,7 @@ class OnCluster:
         ]
 
     def _computed(self, tasks: list[Any], poll: Callable[[], None] | None) -> list[Any]:
-        """Have tasks done and return their results, or say which part is at fault."""
+        """Run tasks and return their results, or raise an error that names the part at fault."""
         from distributed import CancelledError
 
         self._refuse_without_workers()
@@ -88,7 +88,7 @@ class OnCluster:
         except PartitionError:
             raise
         except CancelledError as error:
-            raise ConnectionError(f"The Dask cluster went away: {error}. Start it again, and fit again.") from None
+            raise ConnectionError(f"The Dask cluster was lost: {error}. Start it again, and fit again.") from None
         except Exception as error:
             culprit = self._culprit(futures, error)
             if culprit is None:
@@ -139,7 +139,7 @@ class OnCluster:
 
     @contextmanager
     def _progress(self, name: str, n_calls: int, step: Step | None) -> Iterator[Callable[[], None] | None]:
-        """Give a function that passes on how many rows are done; workers tell it by events of Dask."""
+        """Yield a progress callback for the rows done, which workers report by events of Dask."""
         if step is None:
             yield None
             return

@@ -63,7 +63,7 @@ _MAY_BE_INFINITE = {"q": -np.inf, "nearest": np.inf, "neighbors.distances": np.i
 
 
 def check_contents(contents: Contents) -> None:
-    """Refuse contents that make no valid model."""
+    """Refuse contents that do not make a valid model."""
     facts, arrays, _ = contents
     _check_fields(facts, _FACTS, "facts")
     _check_labels(facts["action_labels"], facts["counts"])

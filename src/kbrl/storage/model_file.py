@@ -56,10 +56,17 @@ class SavedModel(NamedTuple):
 
 
 def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Columns | None = None) -> None:
-    """Write a model, or a learner that has one, to a file; what was there before is replaced at once or not at all.
+    """Write a Model, or a KBSF that has one, to a file.
 
-    ``columns``: the names of the state variables, or a dict of names (of strings, or lists of them).
-    A generator as ``random_state`` is not stored, only a seed; a function as ``profile`` cannot be.
+    An existing file is replaced as a whole; if writing fails, it stays as it was.
+    columns: the names of the state variables, or a dict of names (of strings, or lists of them), to keep in the file.
+    A ``random_state`` is stored only if it is a seed.  A model whose ``profile`` is a function cannot be stored.
+
+    >>> from kbrl import KBSF, Transitions, load_model, save_model
+    >>> log = Transitions([[0.0], [1.0]], ["up", "down"], [0.0, 1.0], [[1.0], [0.0]])
+    >>> save_model(KBSF(n_reps=2, random_state=0).fit(log), "small.kbrl")
+    >>> load_model("small.kbrl").n_samples_
+    2
     """
     if isinstance(model, Model):
         model = KBSF(**vars(model.settings)).with_model(model)
@@ -79,7 +86,17 @@ def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Co
 
 
 def load_model(path: str | os.PathLike[str]) -> KBSF:
-    """Return the model of a file; one that is damaged, of another version or no model raises a ValueError."""
+    """Return the KBSF that `save_model` wrote to a file: same answers, same further learning, bit for bit.
+
+    A file that is damaged, has an unknown version or is not a model raises a ValueError.
+
+    >>> from kbrl import KBSF, Transitions, load_model, save_model
+    >>> log = Transitions([[0.0], [1.0]], ["up", "down"], [0.0, 1.0], [[1.0], [0.0]])
+    >>> model = KBSF(n_reps=2, random_state=0).fit(log)
+    >>> save_model(model, "small.kbrl")
+    >>> bool((load_model("small.kbrl").q_values([[0.5]]) == model.q_values([[0.5]])).all())
+    True
+    """
     return read_model(path).model
 
 
@@ -92,7 +109,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
         check_contents(contents)
         model = _learner(contents)
     except (ValueError, TypeError, OverflowError) as error:
-        refuse(path, f"it is sealed but makes no valid model: {str(error).rstrip('.')}", "Fit and save it again.")
+        refuse(path, f"it is sealed but not a valid model: {str(error).rstrip('.')}", "Fit and save it again.")
     return SavedModel(model, contents.facts["columns"], contents.facts["library_version"])
 
 
@@ -176,7 +193,7 @@ def _parted(params: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dic
 def _of_the_fit(
     model: KBSF, settings: dict[str, Any], given: dict[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return those parameters of the fit that were changed after it: learning goes on with them."""
+    """Return those parameters of the fit that were changed after it: learning continues with them."""
     plain, arrays = _parted(vars(model.model_.settings), "fit_settings")
     changed = {name: value for name, value in plain.items() if name not in settings or settings[name] != value}
     now = {name.replace("settings.", "fit_settings.", 1): array for name, array in given.items()}

@@ -1,7 +1,7 @@
-"""Contents of model files of older formats as those of the present one; what they do not say is "not known".
+"""Upgrade the contents of older model files to the current format; facts that they lack are "not known".
 
-Format 1 has no names of its own but those of its columns, no settings of the fit beside the present ones, no word on
-whether representative states came or went, and no sketch of what was learnt.
+Format 1 has no names but those of its columns, and no settings of the fit beside the current ones.  It does not say
+whether representative states came or went, and it has no sketch of what was learnt.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLANNING_SINCE = {"sweeps": None, "min_cases": 1}
 
 
 def upgraded(contents: Contents) -> Contents:
-    """Return contents of an older format as ones of the present format; the others as they are."""
+    """Return contents in the current format, upgraded if they have an older one."""
     facts, arrays, version = contents
     if version != 1 or not isinstance(facts.get("settings"), dict):
         return contents

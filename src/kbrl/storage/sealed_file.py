@@ -89,7 +89,7 @@ def read_sealed(path: str | os.PathLike[str], format_name: str, version: int, *,
 
 def refuse(path: str | os.PathLike[str], fault: str, way_out: str | None = None) -> NoReturn:
     """Raise the error for a file that cannot be used."""
-    way_out = way_out or "Take a copy of the file that is whole, or make it anew."
+    way_out = way_out or "Use an intact copy of the file, or make it again."
     raise ValueError(f"{os.fspath(path)} cannot be loaded: {fault}. {way_out}")
 
 
@@ -105,7 +105,7 @@ def _check_start(head: bytes, path: Path, format_name: str, versions: Sequence[i
         way_out = (
             "Install the kbrl that wrote it, or a later one."
             if found_version > max(versions)
-            else "Load and save it with the kbrl that wrote it, or make it anew."
+            else "Load and save it with the kbrl that wrote it, or make it again."
         )
         known = f"version{'s' if len(versions) > 1 else ''} {' and '.join(map(str, versions))}"
         refuse(path, f"its format version is {found_version}, and this kbrl reads {known}", way_out)

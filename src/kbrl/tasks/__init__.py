@@ -1,4 +1,4 @@
-"""Stage 6: where policies act.  Importing this registers the tasks with Gymnasium, where that is installed."""
+"""Tasks that policies act in.  Importing this registers the tasks with Gymnasium, where that is installed."""
 
 from kbrl.tasks.epilepsy import Epilepsy as Epilepsy
 from kbrl.tasks.epilepsy import FixedFrequency as FixedFrequency

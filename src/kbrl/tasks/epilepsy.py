@@ -1,7 +1,7 @@
 """Epilepsy suppression: stop seizures of a brain slice with as few electrical pulses as possible.
 
 The generative model of Bush and Pineau (2009): the state is a point of an embedding of recordings; it moves as the
-nearest recorded row moved, and a pulse shifts it.  Recordings are read from a folder of the user's; without one they
+nearest recorded row moved, and a pulse shifts it.  Recordings are read from a folder that you give; without one they
 are a SUBSTITUTE, simulated with the Epileptor, and every picture and ``repr`` says so.
 
 Paper: section 4.3.4 and the appendix on tasks.
@@ -49,7 +49,7 @@ class FixedFrequency:
             positive(decisions_per_second, "decisions_per_second"),
         )
         if self.hz > self.decisions_per_second:
-            raise ValueError(f"hz must be at most {decisions_per_second}, a pulse a decision, but it is {hz!r}.")
+            raise ValueError(f"hz must be at most {decisions_per_second}, one pulse per decision, but it is {hz!r}.")
         # The decimals as they are written: 0.1 is a tenth here, so that no rounding adds up.
         self._rate = Fraction(repr(self.hz)) / Fraction(repr(self.decisions_per_second))
         self._n_calls = 0
@@ -84,7 +84,7 @@ class Epilepsy(Task):
     ``pulse_penalty`` if it is a pulse and ``seizure_penalty`` (the paper: 10, 20 or 40) if it leads into a seizure.
 
     Kept from the public code, with an option for the sane variant:
-    the row after a recording's last is the next one's first (``across_recordings=False``: last rows are nobody's
+    the row after a recording's last is the next one's first (``across_recordings=False``: last rows are never
     neighbours); an episode starts midway between two random rows (``start="row"``: in one); the noise is uniform
     from 0 to twice ``noise_scale`` times the mean size of a step (``noise_centred=True``: around 0).
     States are clipped to the recordings' range widened by a tenth on each side.  Real recordings do not lead there;
@@ -159,7 +159,7 @@ class Epilepsy(Task):
         return self._model.seizures[self.nearest_rows(states)]
 
     def fixed_frequency(self, hz: float) -> FixedFrequency:
-        """Return the policy that gives that many pulses a second, at this task's decisions a second."""
+        """Return the policy that gives that many pulses per second, at this task's decisions per second."""
         return FixedFrequency(hz, self.decisions_per_second)
 
     def fractions(self, log: Transitions | Evaluation) -> Fractions:

@@ -61,7 +61,7 @@ def simulate_recordings(seed: int = 0, *, n_rows: int = 2000) -> Recordings:
 
 
 def simulate_potential(excitability: float, pulses: Booleans, rng: np.random.Generator) -> tuple[Floats, Booleans]:
-    """Simulate one slice with the given pulses, (n,), one a decision.
+    """Simulate one slice with the given pulses, (n,), one per decision.
 
     Returns the potential x2 - x1, (n, SAMPLES_PER_DECISION), and whether each decision begins in a seizure, (n,).
     """
@@ -125,7 +125,7 @@ def _trace(pulses: Booleans) -> Floats:
 
 @njit(cache=True, nogil=True)
 def _integrate(excitability: float, pulses: Booleans, kicks: Floats) -> tuple[Floats, Floats]:
-    """Integrate the Epileptor; ``kicks`` is the noise of each step, (n, steps a decision, 4)."""
+    """Integrate the Epileptor; ``kicks`` is the noise of each step, (n, steps per decision, 4)."""
     n, n_steps = kicks.shape[0], kicks.shape[1]
     potential, level_at = np.zeros((n, SAMPLES_PER_DECISION)), np.empty(n)
     x1, y1, z, x2, y2, u, level = START

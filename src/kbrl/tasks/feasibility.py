@@ -71,7 +71,7 @@ def feasibility(
     """Find out which states can be balanced for ``n_decisions``, by default the task's time limit.
 
     states: the name of a test set, None for the default one, or an array (n, n_dims).
-    beam_width, beam_depth: sequences that the beam search keeps, and the decisions for which it goes on.
+    beam_width, beam_depth: sequences that the beam search keeps, and the number of decisions it looks ahead.
     budget: transitions of the exhaustive search for each state that the beam search has not settled; some
         5 million a second.  All sequences of h decisions need up to n_actions^(h + 1) of them, less what fails early.
     """

@@ -41,7 +41,7 @@ def _draw_altitude(panel: Any, seconds: Floats, altitude: Floats) -> None:
 
 
 def _draw_horizon(panel: Any, roll: float, pitch: float) -> None:
-    """Draw what the pilot sees of sky and ground up to 45 degrees; no episode goes on beyond the ring, 30 degrees."""
+    """Draw what the pilot sees of sky and ground up to 45 degrees; no episode continues beyond the ring, 30 degrees."""
     from matplotlib.patches import Circle, Polygon
 
     along = np.array([np.cos(roll), np.sin(roll)])

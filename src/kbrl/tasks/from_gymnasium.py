@@ -1,4 +1,4 @@
-"""A Gymnasium environment of the user's own as a task.
+"""A user's Gymnasium environment as a task.
 
 It runs one episode at a time and cannot be put in a state, so its "states" are the observations it gave, and
 ``step`` refuses any other.  Nothing here imports Gymnasium: the environment brings it.
@@ -18,9 +18,20 @@ from kbrl.trials.policies import Policy
 
 
 def from_gymnasium(env: Any, *, discount: float = 0.99, max_steps: int | None = None) -> GymnasiumTask:
-    """Make a task of an environment with numbers as observations (Box) and numbered actions (Discrete).
+    """Return a task that runs an environment with numbers as observations (Box) and numbered actions (Discrete).
 
-    ``max_steps`` is by default the environment's own time limit.  ``evaluate(policy, 10)`` runs ten episodes.
+    discount: the value of a reward one step later, from 0 to 1.
+    max_steps: the number of decisions after which an episode is cut; None: the environment's own time limit.
+
+    ``collect(n)`` records n transitions; ``evaluate(policy, 10)`` runs ten episodes.
+
+    >>> import gymnasium
+    >>> from kbrl.tasks import from_gymnasium
+    >>> task = from_gymnasium(gymnasium.make("CartPole-v1"))
+    >>> task.actions, task.max_steps
+    (('0', '1'), 500)
+    >>> task.collect(50, random_state=0).states.shape
+    (50, 4)
     """
     return GymnasiumTask(env, discount=discount, max_steps=max_steps)
 
@@ -62,7 +73,7 @@ class GymnasiumTask(Task):
         max_steps: int | None = None,
         record: bool = False,
     ) -> Evaluation:
-        """Run that number of episodes, each from a start of the environment's own."""
+        """Run that number of episodes; the environment draws their start states."""
         return super().evaluate(policy, whole(states, "states"), random_state, max_steps=max_steps, record=record)
 
     def _reset(self, n: int, rng: np.random.Generator) -> Floats:
@@ -90,4 +101,4 @@ def _time_limit(env: Any, max_steps: int | None) -> int:
     for limit in limits:
         if limit is not None:
             return whole(limit, "max_steps")
-    raise ValueError("max_steps must be given for an environment without a time limit of its own. Try max_steps=1000.")
+    raise ValueError("max_steps must be given for an environment without its own time limit. Try max_steps=1000.")

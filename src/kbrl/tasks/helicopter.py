@@ -1,7 +1,8 @@
 """Helicopter hovering: keep a helicopter at one place, in gusts, by four controls.
 
 The model of an XCell Tempest (Abbeel, Ganapathi and Ng 2005) as the RL Competition of 2008 had it: ten Euler steps of
-0.01 s a decision, and gusts drawn once a decision.  Axes are north, east, down; the body's are forward, right, down.
+0.01 s per decision, and gusts drawn once per decision.  Axes are north, east, down; those of the body forward, right,
+down.
 
 Paper: section 5.2.3 and appendix B.1.
 """
@@ -50,7 +51,7 @@ class Helicopter(Task):
     quaternion from body to world, its real part last), six gusts and the number of decisions done.  Learners see
     velocity and position in the body's axes, the rates and the quaternion's vector part, each within its bounds.
 
-    levels: the values of a control, for all four or four lists, one a control: roll, pitch, yaw, collective, in
+    levels: the values of a control, for all four or four lists, one per control: roll, pitch, yaw, collective, in
         this order.  Actions are their combinations with the last control changing fastest.  The model clips
         controls to [-1, 1].
     wind: where a steady wind comes from, (north, east) in units of 5 m/s, each in [-1, 1].
@@ -111,7 +112,7 @@ class Helicopter(Task):
         return _observe(np.ascontiguousarray(states), self.high)
 
     def truncates(self, states: Floats) -> Booleans:
-        """Return where the last decision has been taken, if that is a cut and no end."""
+        """Return where the last decision has been taken, if that is a cut and not an end."""
         return (self.limit == "truncation") & (states[:, DECISIONS] >= LAST_DECISION)
 
     def fly(self, states: Any, controls: Any, rng: Any = None) -> tuple[Floats, Floats, Booleans]:
@@ -119,7 +120,7 @@ class Helicopter(Task):
         states = as_rows(states, "states of Helicopter", n_dims=N_STATE)
         controls = as_rows(controls, "controls", n_dims=4)
         if len(controls) != len(states):
-            raise ValueError(f"controls must have one row a state, {len(states)}, but they have {len(controls)}.")
+            raise ValueError(f"controls must have one row per state, {len(states)}, but they have {len(controls)}.")
         return self._fly(np.array(states), controls, as_generator(rng))
 
     def draw(self, axes: Any, states: Floats, actions: Integers | None = None) -> None:

@@ -1,7 +1,7 @@
 """The HIV drug schedule: which drugs a patient takes for the next five days.
 
 Six ordinary differential equations for cells, virus and immune response (Adams et al. 2004), followed by Euler's
-method in steps of 0.001 day, 5000 a decision; the reward weighs immune response against virus and drugs (Ernst et
+method in steps of 0.001 day, 5000 per decision; the reward weighs immune response against virus and drugs (Ernst et
 al. 2006).  Two drugs, taken or not: an inhibitor of reverse transcriptase (RTI) and one of protease (PI).
 
 Paper: section 4.3.3 and appendix B.1.
@@ -21,7 +21,7 @@ from kbrl.tasks.task import Task
 from kbrl.trials.policies import EpsilonGreedy, Policy
 
 EULER_STEP = 0.001  # days
-EULER_STEPS = 5000  # a decision
+EULER_STEPS = 5000  # per decision
 DAYS = EULER_STEP * EULER_STEPS
 RTI = np.array([0.0, 0.7, 0.0, 0.7])  # efficacy e1 under each action
 PI = np.array([0.0, 0.0, 0.3, 0.3])  # e2

@@ -2,7 +2,7 @@
 
 A failure (a pole beyond 36 degrees, the cart beyond 2.4 m) pays -1 and ends the episode, everything else pays 0;
 3000 decisions of 0.02 s without one are a success.  The motion is that of uniform rods hinged to a cart, with
-friction, integrated by two Runge-Kutta steps of fourth order a decision.
+friction, integrated by two Runge-Kutta steps of fourth order per decision.
 
 Paper: sections 4.3.2 (one and two poles) and 5.2.2 (three), appendix B.1.
 """
@@ -48,9 +48,9 @@ class PoleBalancing(Task):
 
     gravity: "down" is correct physics.  "up" lets poles hang upwards, so that the upright position is stable: what
         the paper's simulator very probably had, since its rates for two and three poles are out of reach otherwise.
-    forces: the actions, in newtons: (-10, 10), (-10, 0, 10), or a list of one's own.
+    forces: the actions, in newtons: (-10, 10), (-10, 0, 10), or your own list.
     track_friction: whether the cart rubs on the track; some public versions leave that out.
-    start: episodes start at the "origin", uniformly in the "test box", or in a box of one's own, given by its
+    start: episodes start at the "origin", uniformly in the "test box", or in your own box, given by its
         half-widths (n_dims,).
 
     ``low`` and ``high`` hold for every episode from the start box or the test states: an episode goes no farther

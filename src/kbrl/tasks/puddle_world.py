@@ -36,11 +36,20 @@ _TEST_STATES["paper"] = _TEST_STATES["grid"] + _TEST_STATES["top"]
 
 
 class PuddleWorld(Task):
-    """The puddle world.
+    """The puddle world: states are (x, y) in the unit square; actions are moves up, down, right and left by 0.05.
 
-    ``goal`` is the triangle x + y >= 1.9 or the square [0.95, 1]^2: public versions disagree.  Where the puddles
-    overlap, ``overlap`` adds their depths or takes the larger ("max").  ``noise=False`` makes the moves exact;
-    start states stay random.
+    noise: False makes the moves exact; start states stay random.
+    goal: the triangle x + y >= 1.9 or the square [0.95, 1]^2; public versions disagree.
+    overlap: where the puddles overlap, "add" their depths or take the larger ("max").
+
+    >>> from kbrl.tasks import PuddleWorld
+    >>> task = PuddleWorld(noise=False)
+    >>> next_states, rewards, ends = task.step([[0.5, 0.2]], ["up"])
+    >>> next_states.tolist(), rewards.tolist(), ends.tolist()
+    ([[0.5, 0.25]], [0.0], [False])
+    >>> log = PuddleWorld().collect(1000, random_state=0)  # random actions
+    >>> log.states.shape, PuddleWorld().evaluate(lambda states: ["right"] * len(states)).lengths.shape
+    ((1000, 2), (13,))
     """
 
     name = "PuddleWorld"

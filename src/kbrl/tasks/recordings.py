@@ -1,7 +1,7 @@
 """Labelled recordings of a brain slice as points of an embedding, and how a folder of them is read.
 
 The plain-text format is that of the public neurostimulation data: ``params.dat`` names three files (features,
-labels, stimulation vector), one a line, and then gives the number of rows, of features and of label columns, the
+labels, stimulation vector), one per line, and then gives the number of rows, of features and of label columns, the
 label of a seizure, the magnitude of a pulse, and a sampling constant that nothing here needs.
 
 Paper: the appendix on tasks, "epilepsy suppression" (Bush and Pineau 2009).
@@ -60,7 +60,7 @@ class Recordings:
             raise ValueError(f"features must have at least two rows, so that one follows another, but have {n}.")
         label = whole(self.seizure_label, "seizure_label")
         pulses = np.zeros(n, dtype=bool) if self.pulses is None else np.asarray(self.pulses, dtype=bool)
-        _check_shape(pulses, (n,), "pulses", "one a row of the features")
+        _check_shape(pulses, (n,), "pulses", "one per row of the features")
         stimulation = as_floats(self.stimulation, "stimulation")
         _check_shape(stimulation, (n_dims,), "stimulation", "one number a feature")
         check_finite(stimulation, "stimulation")
@@ -203,7 +203,7 @@ def _check_labels(labels: Floats, parameters: _Parameters) -> None:
 
 def _as_whole(values: Any, n: int, name: str, low: int, high: int | None) -> Integers:
     array = as_floats(values, name)
-    _check_shape(array, (n,), name, "one a row of the features")
+    _check_shape(array, (n,), name, "one per row of the features")
     bad = ~((array == np.floor(array)) & (array >= low) & (array <= (np.iinfo(np.intp).max if high is None else high)))
     if bad.any():
         up_to = "" if high is None else f" to {high}"

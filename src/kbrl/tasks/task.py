@@ -1,6 +1,6 @@
 """What every task has in common.
 
-A task is vectorised: it takes many states, one a row, and moves all of them at once.  ``states`` are the full
+A task is vectorised: it takes many states, one per row, and moves all of them at once.  ``states`` are the full
 states of the simulator; ``observe`` gives what a learner sees of them.  Actions are places in ``task.actions``.
 
 Paper: appendix B.1.
@@ -24,14 +24,14 @@ from kbrl.trials.rollouts import collect, rollout
 class Task(ABC):
     """A simulator with its actions, discount, time limit and test states.
 
-    A task of one's own defines the attributes, ``_reset``, ``_step`` and, for its test sets, ``_test_states``.
+    To write your own task, define the attributes, ``_reset``, ``_step`` and, for its test sets, ``_test_states``.
     """
 
     name: str
     source: str = ""  # where the task comes from
     actions: tuple[str, ...]
     discount: float
-    max_steps: int  # decisions after which an episode is cut; no end, and no reward
+    max_steps: int  # decisions after which an episode is cut; it has not ended, and there is no reward
     state_names: tuple[str, ...]  # of the full state's variables
     low: Floats  # (n_observed,): bounds of the observations
     high: Floats
@@ -56,7 +56,7 @@ class Task(ABC):
         """Return the next states (n, n_dims), the rewards (n,), and which of the next states are ends (n,)."""
         states = as_rows(states, f"states of {self.name}", n_dims=len(self.state_names))
         indices = action_indices(actions, len(states), self.actions)
-        return self.step_trusted(states.copy(), indices, as_generator(rng))  # nobody else's array is changed
+        return self.step_trusted(states.copy(), indices, as_generator(rng))  # the caller's array is not changed
 
     def step_trusted(
         self, states: Floats, indices: Integers, rng: np.random.Generator

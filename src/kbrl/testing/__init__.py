@@ -1,4 +1,4 @@
-"""What every learner must be able to do: a battery of checks, for the library's learners and for a user's own.
+"""What every learner must be able to do: a battery of checks, for the library's learners and for yours.
 
 ``check_learner(learner)`` runs those that apply.  To see them one by one in pytest, parametrize over
 ``checks_for(learner)``.  Each check is a sentence that is true of a learner.

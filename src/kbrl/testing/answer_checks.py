@@ -11,7 +11,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.testing.lessons import LABELS, refuses, same, some_log, some_states, taught
 
 
-def q_values_has_one_row_a_state_and_one_column_an_action(learner: Any) -> None:
+def q_values_has_one_row_per_state_and_one_column_per_action(learner: Any) -> None:
     """All of them numbers where every action was tried."""
     states = some_states()
     q = taught(learner, some_log()).q_values(states)

@@ -13,7 +13,7 @@ from kbrl.testing.lessons import is_online
 Check = Callable[[Any], None]
 
 _ANSWERS: tuple[Check, ...] = (
-    answer_checks.q_values_has_one_row_a_state_and_one_column_an_action,
+    answer_checks.q_values_has_one_row_per_state_and_one_column_per_action,
     answer_checks.the_log_and_the_states_are_left_as_they_were,
     answer_checks.predict_answers_with_labels_of_the_log,
     answer_checks.predict_chooses_the_best_action,
@@ -26,7 +26,7 @@ _ANSWERS: tuple[Check, ...] = (
     answer_checks.variables_and_rewards_that_never_change_do_no_harm,
 )
 
-# Those first without which the others could not be told.
+# The first ones are needed to judge the others.
 _OF_A_LOG: tuple[Check, ...] = (
     habits.set_params_changes_parameters_and_refuses_unknown_ones,
     habits.a_question_before_fit_is_refused,
@@ -67,12 +67,15 @@ def checks_for(learner: Any) -> tuple[Check, ...]:
 
 
 def check_learner(learner: Any) -> None:
-    """Run every check on copies of a learner with its parameters; AssertionError names the first one that fails.
+    """Run every check on copies of a learner; return None, or raise an AssertionError that names the first failure.
 
-    The learner must take states of two variables, with any number of actions and from one transition upwards, and
-    tell states apart that are 1000 units, or seven standard deviations, from each other; one that learns only while
-    acting, states of the unit square.  Where ``predict`` does not choose the best of ``q_values``, the learner's
-    ``chooses_by`` names the method of which it chooses the best column, as the votes of a committee.
+    The learner must accept states of two variables, any number of actions and at least one transition.  It must
+    distinguish states that are 1000 units, or seven standard deviations, apart; if it learns only while acting, states
+    in the unit square.  If ``predict`` does not choose the best of ``q_values``, the learner's ``chooses_by`` must name
+    the method whose best column it chooses, such as "votes" for a committee.
+
+    >>> from kbrl import KBRL, check_learner
+    >>> check_learner(KBRL())
     """
     for check in checks_for(learner):
         try:

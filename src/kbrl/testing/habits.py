@@ -72,7 +72,7 @@ def fit_again_forgets_what_was_learnt(learner: Any) -> None:
 
 
 def a_refused_fit_loses_nothing(learner: Any) -> None:
-    """What is no log is refused, and the answers stay what they were."""
+    """Anything but a log is refused, and the answers do not change."""
     states = some_states()
     fitted = clone(learner).fit(some_log())
     before = fitted.q_values(states)

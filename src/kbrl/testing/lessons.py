@@ -1,4 +1,4 @@
-"""What the checks teach a learner, and how: small logs, made anew every time, so that no check harms another."""
+"""What the checks teach a learner, and how: small logs, made again every time, so that no check affects another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABELS = np.arange(3)
 
 
 def is_online(learner: Any) -> bool:
-    """Say whether a learner learns only while acting, without ``fit``."""
+    """Return whether a learner learns only while acting, without ``fit``."""
     return not hasattr(learner, "fit") and hasattr(learner, "act") and hasattr(learner, "observe")
 
 

@@ -1,7 +1,7 @@
 """Checks of a learner that learns only while acting: it has ``act`` and ``observe`` in place of ``fit``.
 
-It is made for states of two variables in the unit square, and told the labels of its actions by the parameter
-``actions``.  What was never tried must be tried some day, so that its value is a number, not minus infinity.
+It is made for states of two variables in the unit square, and gets the labels of its actions by the parameter
+``actions``.  An action that was never tried must be tried some day, so its value is a number, not minus infinity.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def the_same_random_state_gives_the_same_behaviour(learner: Any) -> None:
 
 
 def a_refused_observation_loses_nothing(learner: Any) -> None:
-    """NaN, a state of other variables, an action that it does not know, a reward without a number."""
+    """NaN, a state of other variables, an action that it does not know, a reward that is not a number."""
     model = taught(learner, some_log())
     before = model.q_values(some_states())
     here, action = [0.5, 0.5], 0
@@ -122,7 +122,7 @@ def _settled(agent: Any, way: list[tuple[Any, float, Any, bool]]) -> Floats:
 
 
 def _run(learner: Any) -> tuple[list[Any], Array]:
-    """Act for 200 decisions in the unit square: each action goes to a state of its own, and the third one ends."""
+    """Act for 200 decisions in the unit square: each action leads to its own state, and the third one ends."""
     agent = with_params(learner, actions=_LABELS)
     places = {"left": [0.1, 0.5], "right": [0.9, 0.5], "wait": [0.5, 0.9]}
     state, acted = [0.5, 0.5], []

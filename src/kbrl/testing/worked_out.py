@@ -26,7 +26,7 @@ def a_final_reward_counts_once_and_is_discounted_on_the_way(learner: Any) -> Non
 
 
 def a_reward_for_ever_is_worth_its_discounted_sum(learner: Any) -> None:
-    """One state, one action, a reward of 1 at every step: 1 / (1 - discount); a time limit is no end."""
+    """One state, one action, a reward of 1 at every step: 1 / (1 - discount); a time limit does not end the episode."""
     log = Transitions(np.zeros((50, 2)), ["work"] * 50, np.ones(50), np.zeros((50, 2)), [False] * 50)
     fitted = with_params(learner, discount=DISCOUNT, random_state=0).fit(log)
     is_worth("it", fitted.q_values([[0.0, 0.0]])[0, 0], 1.0 / (1.0 - discount_of(fitted)))

@@ -1,4 +1,4 @@
-"""Stage 5: act and measure."""
+"""Act in a simulator, and measure what a policy achieves."""
 
 from kbrl.trials.evaluation import Evaluation as Evaluation
 from kbrl.trials.evaluation import confidence_interval as confidence_interval

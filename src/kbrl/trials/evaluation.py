@@ -37,13 +37,18 @@ class Evaluation:
 
 
 def confidence_interval(values: Any, level: float = 0.99) -> tuple[float, float]:
-    """Return the mean of independent values (one a run) and the half width of its interval by Student's t.
+    """Return the mean of independent values, (n_runs,), and the half width of its interval by Student's t.
 
     One value says nothing about the spread: its half width is infinite.
+
+    >>> from kbrl.trials import confidence_interval
+    >>> mean, half_width = confidence_interval([1.0, 2.0, 3.0], level=0.95)  # half width 4.303 * 1 / sqrt(3)
+    >>> round(mean, 3), round(half_width, 3)
+    (2.0, 2.484)
     """
     array = np.atleast_1d(as_floats(values, "values"))
     if array.ndim != 1 or len(array) == 0:
-        raise ValueError(f"values must be one number a run, at least one, but their shape is {array.shape}.")
+        raise ValueError(f"values must be one number per run, at least one, but their shape is {array.shape}.")
     check_finite(array, "values")
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, but it is {level!r}. Try 0.99 or 0.95.")

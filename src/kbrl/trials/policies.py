@@ -1,7 +1,7 @@
 """Rules that turn observations into actions.
 
-A policy is anything that maps observations (n, n_dims) to n actions: a learner's ``predict``, a function of the
-user's, or one of the exploring rules below.  The paper collects its data with actions uniformly at random, or
+A policy is anything that maps observations (n, n_dims) to n actions: a learner's ``predict``, a function of your
+own, or one of the exploring rules below.  The paper collects its data with actions uniformly at random, or
 epsilon-greedily on the current value function (section 4.3.3 and section 5).
 """
 
@@ -57,7 +57,7 @@ class EpsilonGreedy:
 
 
 def action_indices(choices: Any, n_rows: int, actions: Sequence[str]) -> Integers:
-    """Return the places in ``actions`` of n chosen actions, (n_rows,), which are places already, or names."""
+    """Return the places in ``actions`` of n chosen actions, (n_rows,), given as places or as names."""
     array = np.asarray(choices)
     if array.shape != (n_rows,):
         raise ValueError(_wrong_shape(array.shape, n_rows))
@@ -79,13 +79,13 @@ def _unknown(array: Array, n_actions: int) -> Array:
         if array.min() >= 0 and array.max() < n_actions:  # two passes without an array of their own
             return np.zeros(1, dtype=bool)
         return (array < 0) | (array >= n_actions)
-    if array.dtype.kind in "bf":  # 2.0 is the place 2; nan and 0.5 are no place
+    if array.dtype.kind in "bf":  # 2.0 is the place 2; nan and 0.5 are not places
         return ~np.isin(array, np.arange(n_actions))
     return np.ones(len(array), dtype=bool)
 
 
 def _wrong_shape(shape: tuple[int, ...], n_rows: int) -> str:
-    return f"A policy must return one action a state, shape {(n_rows,)}, but the shape of the actions is {shape}."
+    return f"A policy must return one action per state, shape {(n_rows,)}, but the shape of the actions is {shape}."
 
 
 def _as_choices(actions: Sequence[Any] | Array) -> Array:

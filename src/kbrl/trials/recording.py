@@ -116,13 +116,13 @@ class Recorder:
         _write(self._kept, np.array(self._bounds), self._episodes, pages, first_row, first_episode)
 
     def to_log(self, first_episode: int, n_actions: int) -> Transitions:
-        """Return the episodes as a log of their own."""
+        """Return the episodes as a log."""
         pages = empty_pages(self.n_rows, self.n_dims)
         self.write(pages, 0, first_episode)
         return pages.to_log(n_actions)
 
     def _note_ends(self, step: Step) -> None:
-        """Take a step for the last one of its episodes; those that go on are noted again later."""
+        """Take a step for the last one of its episodes; those that continue are noted again later."""
         self._episodes.lengths[step.rows] = len(self._bounds) - 1
         self._episodes.ended[step.rows] = step.terminals
 
@@ -144,7 +144,7 @@ def _doubled(kept: _Kept) -> _Kept:
 def _write(kept: _Kept, places: Integers, episodes: _Episodes, pages: Pages, row: int, number: int) -> None:
     """Write episode by episode from a row on; ``places[t]`` is where step t of the next episode is kept.
 
-    In one loop, for a function of each row's own was measured to take twice as long.
+    In one loop: a function per row took twice as long (measured).
     """
     for e in range(len(episodes.lengths)):
         n = min(episodes.lengths[e], len(pages.rewards) - row)

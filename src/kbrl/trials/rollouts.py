@@ -1,7 +1,7 @@
 """Episodes of a simulator under a policy: logs to learn from, and returns to judge by.
 
 Many episodes run side by side, so that Python loops over time steps and never over transitions.  An episode ends
-with a terminal transition, or is cut by the time limit; a cut is no terminal.
+with a terminal transition, or is cut by the time limit, which is not terminal.
 
 Paper: "a set of n sample transitions using a random exploration policy" and the test states (section 4.3).
 """
@@ -66,6 +66,12 @@ def collect(
 
     The log is distributed as if its episodes had been run one after the other: they follow each other whole and
     in time order, numbered from 0 in ``episodes``, and only the last one is cut off at row n.
+
+    >>> from kbrl.tasks import PuddleWorld
+    >>> from kbrl.trials import collect
+    >>> log = collect(PuddleWorld(), 100, random_state=0)
+    >>> log.states.shape, log.rewards.shape, log.action_labels.tolist()
+    ((100, 2), (100,), [0, 1, 2, 3])
     """
     whole(n, "n")
     limit = simulator.max_steps if max_steps is None else whole(max_steps, "max_steps")
@@ -94,7 +100,13 @@ def rollout(
 ) -> Evaluation:
     """Run one episode from each of the states, (n, n_dims), or from a number of fresh start states.
 
-    ``record=True`` keeps the trajectories as well, in ``Evaluation.log``.
+    ``record=True`` also keeps the trajectories, in ``Evaluation.log``.
+
+    >>> from kbrl.tasks import PuddleWorld
+    >>> from kbrl.trials import rollout
+    >>> result = rollout(PuddleWorld(), lambda states: ["right"] * len(states), [[0.5, 0.1], [0.9, 0.99]], 0)
+    >>> result.returns.shape, result.lengths.tolist(), result.terminated.tolist()
+    ((2,), [300, 1], [False, True])
     """
     limit = simulator.max_steps if max_steps is None else whole(max_steps, "max_steps")
     rng = as_generator(random_state)
@@ -145,9 +157,9 @@ def _play(
         if n_over == len(rows):
             return
         if n_over > 0:
-            goes_on, sees_all = (~over).nonzero()[0], observations is states
-            rows, states = rows.take(goes_on), states.take(goes_on, axis=0)  # much faster than states[goes_on]
-            observations = states if sees_all else observations.take(goes_on, axis=0)
+            continues, sees_all = (~over).nonzero()[0], observations is states
+            rows, states = rows.take(continues), states.take(continues, axis=0)  # much faster than states[continues]
+            observations = states if sees_all else observations.take(continues, axis=0)
 
 
 def _next_episodes(missing: int, n_steps: int, n_episodes: int, n_rows: int, max_parallel: int) -> int:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
-
-from kbrl.logs.places import Place, places_of
+from typing import Any, NamedTuple
 
 SHOWN_ROWS = 5  # the first rows at fault that a record names
 PLACE = "<place of the first row>"  # stands for it in a message until the table says where that is
@@ -79,6 +77,25 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "no_flags": (False, "Add a column terminated: without it, no row is taken as an end."),
     "done_only": (False, "Add a column truncated: without it, time limits are taken as ends."),
 }  # fmt: skip
+
+
+class Place(NamedTuple):
+    """The place of one row."""
+
+    unit: str  # line or row
+    number: int  # from 1
+    file: str = ""  # where it is not the only one, or a text
+
+    def __str__(self) -> str:
+        """Say it in a sentence."""
+        counted = "" if self.unit == "line" else " (counting from 1)"
+        return f"{self.unit} {self.number}{counted}{f' of {self.file}' if self.file else ''}"
+
+
+def places_of(table: Any, rows: Sequence[int]) -> list[Place]:
+    """Return the places of some rows of a table; one that does not say otherwise counts its rows."""
+    find = getattr(table, "places", None)
+    return [Place("row", row + 1) for row in rows] if find is None else list(find(rows))
 
 
 class LogError(ValueError):

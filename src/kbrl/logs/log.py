@@ -21,11 +21,11 @@ from kbrl.data.action_labels import find_label
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
 from kbrl.logs.cell_values import Batch, Kind, Labels, Numbers
-from kbrl.logs.columns import Columns, resolve
+from kbrl.logs.columns import Columns, resolve, resolve_state
 from kbrl.logs.faults import PLACE, LogError
 from kbrl.logs.formats import Table, batch_length, open_table, regrouped
 from kbrl.logs.label_types import ActionSet, TextType, as_type, label_array, warn_of_amounts
-from kbrl.logs.rows import Numbering, Problem, Rows, ends, kinds_of, order_of, read_rows
+from kbrl.logs.rows import Numbering, Problem, Rows, bad_numbers, ends, kinds_of, order_of, read_rows, stacked
 from kbrl.logs.sequence import MOST_GAPS, LastRow, LeftOut, LeftOutCounter, Rises, compare_rows, too_many_gaps
 
 CHUNK_ROWS = 65536
@@ -102,6 +102,31 @@ def read_log(
 def load_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | None = None) -> Transitions:
     """Return all transitions of a log at once."""
     return join(list(read_log(source, columns=columns, actions=actions)))
+
+
+def read_states(
+    table: Table, *, state: str | Sequence[str] | None = None, chunk_rows: int = CHUNK_ROWS
+) -> Iterator[Floats]:
+    """Return the states of a log, or of any table that has them, in chunks, (n, n_dims); the columns are found at once.
+
+    ``state`` names their columns, where their names do not tell.
+    """
+    names = resolve_state(table.names, state)
+
+    def chunks() -> Iterator[Floats]:
+        kinds: dict[str, Kind] = dict.fromkeys(names, "numbers")
+        first = 0
+        for batch in regrouped(table, kinds, chunk_rows):
+            states = stacked(batch, names)
+            spared = np.zeros(len(states), dtype=bool)
+            found = (bad_numbers(cast(Numbers, batch[name]), name, "state", spared) for name in names)
+            refuse_problems([problem for some in found for problem in some], first, table)
+            yield states
+            first += len(states)
+        if first == 0:
+            raise LogError("empty_log", "The table has columns, but no rows.")
+
+    return chunks()
 
 
 def refuse_problems(problems: Sequence[Problem], first: int, table: Table) -> None:

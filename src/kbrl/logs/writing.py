@@ -1,18 +1,83 @@
-"""Logs of transitions as files with canonical columns, one row a transition.
+"""Tables written to files, piece by piece; and logs as tables, the way back from transitions to a file.
 
-episode_id, step, observation_* (or the given names), action, reward, next_observation_*, terminated, truncated.
+The ending of the path says the format: CSV, Parquet, Arrow or NumPy's .npz.  The file is written beside its place and
+renamed at the end.  Only .npz is put together in memory, because its arrays follow each other whole.
 """
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Integers
+from kbrl.atomic_write import written_beside
 from kbrl.data.transitions import Transitions
-from kbrl.logs.table_writers import table_writer
+
+Piece = Mapping[str, Array]  # some rows: names of columns to arrays of one length, (n,)
+SUFFIXES = (".csv", ".parquet", ".arrow", ".npz")
+
+
+def check_suffix(path: str | os.PathLike[str], what: str) -> str:
+    """Return the ending of a path that a table can be written to."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        choices = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        raise ValueError(f"{what} is written as {choices}, but the path ends in {suffix!r}: {path}.")
+    return suffix
+
+
+@contextmanager
+def table_writer(path: str | os.PathLike[str], what: str = "A table") -> Iterator[Callable[[Piece], None]]:
+    """Give a function that writes some rows; the file is there when all went well, and not at all if not."""
+    suffix = check_suffix(path, what)
+    with written_beside(path) as beside:
+        if suffix == ".csv":
+            with open(beside, "w", newline="", encoding="utf-8") as file:
+                yield csv_writer(file)
+        elif suffix == ".npz":
+            pieces: list[Piece] = []
+            yield pieces.append
+            np.savez(beside, **{name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]})  # type: ignore[arg-type]
+        else:
+            with ExitStack() as stack:
+                yield _arrow_writer(beside, suffix, stack)
+
+
+def csv_writer(file: IO[str]) -> Callable[[Piece], None]:
+    """Return a function that writes rows of a table as text, with a header before the first; nothing is lost."""
+    writer = csv.writer(file, lineterminator="\n")
+    has_header = False
+
+    def write(piece: Piece) -> None:
+        nonlocal has_header
+        if not has_header:
+            writer.writerow(piece)
+            has_header = True
+        writer.writerows(zip(*(column.tolist() for column in piece.values())))  # floats by repr
+
+    return write
+
+
+def _arrow_writer(path: Path, suffix: str, stack: ExitStack) -> Callable[[Piece], None]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    opened: list[Any] = []
+
+    def write(piece: Piece) -> None:
+        table = pa.table({name: pa.array(column) for name, column in piece.items()})
+        if not opened:  # the first rows say of what type the columns are
+            make = parquet.ParquetWriter if suffix == ".parquet" else pa.ipc.new_file
+            opened.append(stack.enter_context(make(str(path), table.schema)))
+        opened[0].write_table(table)
+
+    return write
 
 
 def write_log(log: Transitions, path: str | os.PathLike[str], *, names: Sequence[str] | None = None) -> None:

@@ -101,7 +101,7 @@ class Facts:
 
 def parts_of(paths: Sequence[Any]) -> list[Part]:
     """Return the files of a log as parts; folders and globs are looked up here, files only where they are read."""
-    from kbrl.logs.minari import find_dataset
+    from kbrl.logs.datasets import find_dataset
 
     files: list[Path] = []
     for path in map(Path, paths):

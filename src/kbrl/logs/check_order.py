@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -16,9 +15,9 @@ from kbrl.logs.check_measures import Tally
 from kbrl.logs.columns import Columns
 from kbrl.logs.faults import PLACE, Fault, LogError, make_fault
 from kbrl.logs.formats import Border
-from kbrl.logs.log import EpisodeMemory, refuse_gaps
+from kbrl.logs.log import refuse_gaps
 from kbrl.logs.rows import Rows, is_usable
-from kbrl.logs.sequence import LastRow, LeftOut, LeftOutCounter, Pairs, Rises, compare_rows
+from kbrl.logs.sequence import EpisodeMemory, LeftOut, LeftOutCounter, Pairs, Rises, Sequencer
 
 _FEWEST_EPISODES = 3  # of one length, before a time limit is suspected
 
@@ -28,7 +27,7 @@ class SuccessionMeasure:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._last = LastRow()
+        self._sequencer = Sequencer()
         self._tallies = {name: Tally() for name in _MESSAGES}
         self._gaps, self._rises = Tally(), Rises()
         self._left_out = LeftOutCounter()
@@ -44,36 +43,32 @@ class SuccessionMeasure:
             self._left_out.add_cuts(rows.without_next & ~rows.terminated)
         if rows.episodes is None:
             return
+        own = {} if rows.next_states is None else {"states": rows.states, "next_states": rows.next_states}
+        pairs = self._sequencer.add(rows, **own)
         if rows.next_states is None:
-            self._left_out.add(rows.terminated, rows.episodes, rows.steps, rows.stride)
-        first = rows.first - (self._last.fields is not None)
-        fields = self._last.before(_fields(rows))
-        pairs = compare_rows(fields["episodes"], fields.get("steps"), rows.stride)
-        self._compare(fields, pairs, first)
-        if rows.steps is not None:
-            self._rises.add(rows.episodes, rows.steps, rows.first, is_time=rows.are_times)
-        if not self._columns.next_state:
-            self._joined_files.add(rows.borders, pairs, fields["terminated"], first)
-        self._lengths.add(pairs.same, fields, first)
-        if self._columns.episode is not None:
-            returned = np.zeros(len(rows), dtype=bool)
-            returned[self._memory.returns(rows.episodes)] = True
-            self._tallies["split_episode"].add(returned, rows.first)
-
-    def _compare(self, fields: dict[str, Array], pairs: Pairs, first: int) -> None:
-        is_end = fields["terminated"][:-1]
-        stopped = pairs.same & (is_end | fields["truncated"][:-1])
-        self._tallies["rows_after_end"].add(stopped, first + 1)
-        if "next_states" in fields:
-            differs = _differ(fields["next_states"][:-1], fields["states"][1:])
-            is_near = np.ones(len(is_end), dtype=bool)
-            if pairs.rises is not None and self._columns.stride is None:  # where none are stated, gaps are guessed
-                is_near = pairs.rises <= max(1.0, self._rises.least if np.isfinite(self._rises.least) else 1.0)
-            self._tallies["next_state_mismatch"].add(pairs.follows & ~stopped & differs & is_near, first)
+            self._left_out.add(pairs)
+            self._joined_files.add(rows.borders, pairs)
         if pairs.rises is not None:
-            self._tallies["duplicate_steps"].add(pairs.same & (pairs.rises == 0), first + 1)
-            self._tallies["unsorted_steps"].add(pairs.same & (pairs.rises < 0), first + 1)
-            self._gaps.add(pairs.same & ~pairs.follows & (pairs.rises > 0), first)
+            self._rises.add(pairs)
+        self._compare(pairs)
+        self._lengths.add(pairs)
+        if self._columns.episode is not None:
+            returned = np.array(self._memory.returns(rows.episodes), dtype=np.intp)
+            self._tallies["split_episode"].add_rows(rows.first + returned)
+
+    def _compare(self, pairs: Pairs) -> None:
+        stopped = pairs.same & (pairs.fields["terminated"] | pairs.fields["truncated"])[:-1]
+        self._tallies["rows_after_end"].add(stopped, pairs.first + 1)
+        if "next_states" in pairs.fields:
+            differs = _differ(pairs.fields["next_states"][:-1], pairs.fields["states"][1:])
+            is_near = np.ones(len(stopped), dtype=bool)
+            if pairs.rises is not None and self._columns.stride is None:  # where none is stated, gaps are guessed
+                is_near = pairs.rises <= max(1.0, self._rises.least)
+            self._tallies["next_state_mismatch"].add(pairs.follows & ~stopped & differs & is_near, pairs.first)
+        if pairs.rises is not None:
+            self._tallies["duplicate_steps"].add(pairs.same & (pairs.rises == 0), pairs.first + 1)
+            self._tallies["unsorted_steps"].add(pairs.same & (pairs.rises < 0), pairs.first + 1)
+            self._gaps.add(pairs.same & ~pairs.follows & (pairs.rises > 0), pairs.first)
 
     @property
     def n_episodes(self) -> int:
@@ -93,7 +88,7 @@ class SuccessionMeasure:
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong with the order of the rows."""
         has_flags = any((self._columns.terminated, self._columns.truncated, self._columns.done))
-        self._lengths.finish(self._last.fields, self._tallies, has_flags=has_flags)
+        self._lengths.finish(self._sequencer.last, self._tallies, has_flags=has_flags)
         for name, tally in self._tallies.items():
             if tally.count:
                 stops = False if name in _ORDER and self._columns.next_state else None
@@ -149,11 +144,11 @@ class JoinedFiles:
     def __init__(self) -> None:
         self._joined: list[tuple[Border, float]] = []  # and by how much the step rises there
 
-    def add(self, borders: Sequence[Border], pairs: Pairs, terminated: Booleans, first: int) -> None:
-        """Take the borders between rows into account, of which the first has the number ``first``."""
+    def add(self, borders: Sequence[Border], pairs: Pairs) -> None:
+        """Take the borders of files between these rows into account."""
         for border in borders:
-            place = border.row - first - 1
-            if pairs.follows[place] and not terminated[place]:
+            place = border.row - pairs.first - 1
+            if pairs.follows[place] and not pairs.fields["terminated"][place]:
                 self._joined.append((border, np.nan if pairs.rises is None else float(pairs.rises[place])))
 
     def faults(self, usual: float | None) -> Iterator[Fault]:
@@ -179,11 +174,11 @@ class EpisodeLengths:
         self._longest, self._long, self._long_ended = 0, Tally(), Tally()
         self._loose, self._tiny = Tally(), Tally()
 
-    def add(self, same: Booleans, fields: dict[str, Array], first: int) -> None:
+    def add(self, pairs: Pairs) -> None:
         """Close the episodes that end between two of these rows."""
-        self._n_rows = first + len(same) + 1
-        places = np.flatnonzero(~same)
-        self._close(first + places, fields["terminated"][places], fields["truncated"][places])
+        self._n_rows = pairs.first + len(pairs.same) + 1
+        places = np.flatnonzero(~pairs.same)
+        self._close(pairs.first + places, pairs.fields["terminated"][places], pairs.fields["truncated"][places])
 
     def _close(self, last_rows: Integers, terminated: Booleans, truncated: Booleans) -> None:
         if len(last_rows) == 0:
@@ -199,9 +194,9 @@ class EpisodeLengths:
         self._start = int(last_rows[-1]) + 1
         self.n_episodes += len(last_rows)
 
-    def finish(self, last: dict[str, Array] | None, tallies: dict[str, Tally], *, has_flags: bool) -> None:
+    def finish(self, last: dict[str, Array], tallies: dict[str, Tally], *, has_flags: bool) -> None:
         """Close the last episode and hand over the counts."""
-        if last is not None and self._start < self._n_rows:
+        if last and self._start < self._n_rows:
             self._close(np.array([self._n_rows - 1]), last["terminated"], last["truncated"])
         tallies["tiny_episodes"] = self._tiny
         tallies["unfinished_episodes"] = self._loose if has_flags else Tally()
@@ -216,15 +211,6 @@ class EpisodeLengths:
                 f"are terminated there."
             )
             yield make_fault("time_limit_as_end", message, count=count, unit="episodes", rows=self._long_ended.rows)
-
-
-def _fields(rows: Rows) -> dict[str, Array]:
-    fields: dict[str, Any] = {"terminated": rows.terminated, "truncated": rows.truncated, "episodes": rows.episodes}
-    if rows.steps is not None:
-        fields["steps"] = rows.steps
-    if rows.next_states is not None:
-        fields |= {"states": rows.states, "next_states": rows.next_states}
-    return fields
 
 
 def _differ(next_states: Floats, states: Floats) -> Booleans:

@@ -9,7 +9,7 @@ where the stride of the steps is stated.  How many rows are left out, and why, i
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,8 +25,20 @@ from kbrl.logs.columns import Columns, resolve, resolve_state
 from kbrl.logs.faults import PLACE, LogError
 from kbrl.logs.formats import Table, batch_length, open_table, regrouped
 from kbrl.logs.label_types import ActionSet, TextType, as_type, label_array, warn_of_amounts
-from kbrl.logs.rows import Numbering, Problem, Rows, bad_numbers, ends, kinds_of, order_of, read_rows, stacked
-from kbrl.logs.sequence import MOST_GAPS, LastRow, LeftOut, LeftOutCounter, Rises, compare_rows, too_many_gaps
+from kbrl.logs.rows import Problem, Rows, bad_numbers, ends, kinds_of, order_of, read_rows, stacked
+from kbrl.logs.sequence import (
+    MOST_GAPS,
+    Edge,
+    EpisodeMemory,
+    LeftOut,
+    LeftOutCounter,
+    Numbering,
+    Pairs,
+    Rises,
+    Sequencer,
+    find_edge,
+    too_many_gaps,
+)
 
 CHUNK_ROWS = 65536
 Mapped = Mapping[str, Any] | Columns | None  # names of columns by role, stride and allow_gaps
@@ -145,28 +157,6 @@ def refuse_problems(problems: Sequence[Problem], first: int, table: Table) -> No
     )
 
 
-class EpisodeMemory:
-    """Remembers which episodes have been, to notice one that comes back; up to a number of them."""
-
-    MOST = 200_000
-
-    def __init__(self) -> None:
-        self._seen: set[Hashable] = set()
-        self._last: Hashable = None
-
-    def returns(self, episodes: Array) -> list[int]:
-        """Return the places of rows at which an episode starts again that had been left before."""
-        starts = np.append(0, 1 + np.flatnonzero(episodes[1:] != episodes[:-1]))
-        returned = []
-        for place, episode in zip(starts.tolist(), episodes[starts].tolist()):
-            if episode != self._last and episode in self._seen:
-                returned.append(place)
-            if len(self._seen) < self.MOST:
-                self._seen.add(episode)
-            self._last = episode
-        return returned
-
-
 @dataclass(frozen=True, eq=False)
 class Scan:
     """What a light look through a log tells; scans of the parts of a log add up."""
@@ -178,6 +168,7 @@ class Scan:
     rises: Rises
     n_rows: int
     is_text: bool
+    edges: tuple[Edge, ...] = ()  # of each table, where they were asked for
 
     def __add__(self, other: Scan) -> Scan:
         """Return the scan of both parts, whose columns are the same."""
@@ -189,6 +180,7 @@ class Scan:
             self.rises + other.rises,
             self.n_rows + other.n_rows,
             self.is_text or other.is_text,
+            self.edges + other.edges,
         )
 
     def labels(self, actions: Sequence[Any] | None) -> Array:
@@ -236,10 +228,13 @@ def light_kinds(columns: Columns) -> dict[str, Kind]:
     return {name: kind for name, kind in kinds_of(columns).items() if name in light}
 
 
-def scan(table: Table, columns: Columns) -> Scan:
-    """Look through a table once: at the actions, and at what tells which rows are left out."""
+def scan(table: Table, columns: Columns, *, n_episodes: int = 0) -> Scan:
+    """Look through a table once: at the actions, and at what tells which rows are left out.
+
+    With ``n_episodes``, and where next states are in the next row, also find the edge of the table.
+    """
     taken, episodes, n_rows = ActionSet(columns.action, is_text=table.is_text), TextType(), 0
-    kinds, succession = light_kinds(columns), _Succession(columns)
+    kinds, succession = light_kinds(columns), _Succession(columns, remember=n_episodes > 0)
     if columns.episode is not None and table.is_text:
         kinds[columns.episode] = "labels"
     for batch in regrouped(table, kinds, CHUNK_ROWS):
@@ -250,30 +245,44 @@ def scan(table: Table, columns: Columns) -> Scan:
             episodes.see(cast(Labels, batch[columns.episode]).values)
         succession.add(batch, n_rows)
         n_rows += batch_length(batch)
-    return Scan(columns, taken, episodes, succession.counter.found, succession.rises, n_rows, table.is_text)
+    left_out, rises = succession.left_out.found, succession.rises
+    return Scan(columns, taken, episodes, left_out, rises, n_rows, table.is_text, succession.edges(n_episodes))
 
 
 class _Succession:
-    """Counts in light batches which rows have no next one."""
+    """Counts, in batches of the light columns, which rows have no next one."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns, self._numbering = columns, Numbering()
-        self.counter, self.rises = LeftOutCounter(), Rises()
+    def __init__(self, columns: Columns, *, remember: bool) -> None:
+        self._columns, self._numbering, self._sequencer = columns, Numbering(), Sequencer()
+        self.left_out, self.rises = LeftOutCounter(), Rises()
+        self._memory = EpisodeMemory(np.inf) if remember and columns.episode is not None else None
 
     def add(self, batch: Batch, first: int) -> None:
-        columns = self._columns
-        if columns.next_state:
-            if columns.next_state[0] in batch:
-                terminated, truncated, _ = ends(batch, columns, batch_length(batch))
-                following = cast(Numbers, batch[columns.next_state[0]]).values.reshape(len(terminated), -1)
-                self.counter.add_cuts(np.isnan(following).all(axis=1) & truncated & ~terminated)
+        if self._columns.next_state:
+            self._add_cuts(batch)
             return
-        order = order_of(batch, columns, self._numbering, None)
+        order = order_of(batch, self._columns, first, self._numbering, None)
         if order.episodes is None:
             return
-        self.counter.add(order.terminated, order.episodes, order.steps, order.stride)
-        if order.steps is not None:
-            self.rises.add(order.episodes, order.steps, first, is_time=order.are_times)
+        pairs = self._sequencer.add(order)
+        self.left_out.add(pairs)
+        if pairs.rises is not None:
+            self.rises.add(pairs)
+        if self._memory is not None:
+            self._memory.returns(order.episodes)
+
+    def edges(self, n_episodes: int) -> tuple[Edge, ...]:
+        if n_episodes == 0 or not self._sequencer.last:
+            return ()
+        seen = [] if self._memory is None else sorted(self._memory.seen, key=str)[:n_episodes]
+        return (find_edge(self._sequencer, seen),)
+
+    def _add_cuts(self, batch: Batch) -> None:
+        name = self._columns.next_state[0]
+        if name in batch:
+            terminated, truncated, _ = ends(batch, self._columns, batch_length(batch))
+            following = cast(Numbers, batch[name]).values.reshape(len(terminated), -1)
+            self.left_out.add_cuts(np.isnan(following).all(axis=1) & truncated & ~terminated)
 
 
 class _Stitcher:
@@ -283,56 +292,47 @@ class _Stitcher:
         self._log = log
         self._places = {label: place for place, label in enumerate(log.action_labels.tolist())}
         self._memory = EpisodeMemory()
-        self._last = LastRow()
+        self._sequencer = Sequencer()
 
     def add(self, rows: Rows) -> Iterator[tuple[Integers, Transitions]]:
-        fields = self._fields(rows)
+        fields: dict[str, Array] = {
+            "states": rows.states,
+            "actions": self._indices(rows.actions),
+            "rewards": rows.rewards,
+            "numbers": np.arange(rows.first, rows.first + len(rows)),
+        }
         if rows.next_states is not None:
+            fields |= {"terminated": rows.terminated} | ({} if rows.episodes is None else {"episodes": rows.episodes})
             closed = rows.without_next & rows.terminated
             next_states = np.where(closed[:, None], rows.states, rows.next_states)
             yield from self._made(fields, next_states, ~rows.without_next | rows.terminated)
             return
         self._refuse_returns(rows)
-        fields = self._last.before(fields)
-        head = {name: field[:-1] for name, field in fields.items()}
-        follows = self._follows(fields, rows)
-        is_end = head["terminals"]
-        next_states = np.where(is_end[:, None], head["states"], fields["states"][1:])
-        yield from self._made(head, next_states, follows | is_end)
+        pairs = self._sequencer.add(rows, **fields)
+        self._refuse_steps(pairs)
+        head = {name: field[:-1] for name, field in pairs.fields.items()}
+        is_end = head["terminated"]
+        next_states = np.where(is_end[:, None], head["states"], pairs.fields["states"][1:])
+        yield from self._made(head, next_states, pairs.follows | is_end)
 
     def finish(self) -> Iterator[tuple[Integers, Transitions]]:
-        waiting = self._last.fields
-        if waiting is not None and waiting["terminals"][0]:
+        waiting = self._sequencer.last
+        if waiting and waiting["terminated"][0]:
             yield from self._made(waiting, waiting["states"], np.ones(1, dtype=bool))
-
-    def _fields(self, rows: Rows) -> dict[str, Array]:
-        fields: dict[str, Array] = {
-            "states": rows.states,
-            "actions": self._indices(rows.actions),
-            "rewards": rows.rewards,
-            "terminals": rows.terminated,
-            "numbers": np.arange(rows.first, rows.first + len(rows)),
-        }
-        if rows.episodes is not None:
-            fields["episodes"] = rows.episodes
-        if rows.steps is not None:
-            fields["steps"] = rows.steps
-        return fields
 
     def _indices(self, actions: Labels) -> Integers:
         labels = (as_type(value, self._log.action_type) for value in actions.values)
         return np.array([find_label(label, self._places) for label in labels], dtype=np.intp)[actions.codes]
 
-    def _follows(self, fields: dict[str, Array], rows: Rows) -> Booleans:
-        """Say of each row but the last whether the row after it is its next step."""
-        pairs = compare_rows(fields["episodes"], fields.get("steps"), rows.stride)
-        if pairs.rises is not None:
-            back = pairs.same & (pairs.rises <= 0)
-            if back.any():
-                place = int(np.argmax(back))
-                before, step = fields["steps"][place : place + 2].tolist()
-                self._refuse_step(before, step, int(fields["numbers"][place + 1]), rows.are_times)
-        return pairs.follows
+    def _refuse_steps(self, pairs: Pairs) -> None:
+        """Refuse a step that does not rise within an episode."""
+        if pairs.rises is None:
+            return
+        back = pairs.same & (pairs.rises <= 0)
+        if back.any():
+            place = int(np.argmax(back))
+            before, step = pairs.fields["steps"][place : place + 2].tolist()
+            self._refuse_step(before, step, pairs.first + place + 1, pairs.are_times)
 
     def _refuse_step(self, before: float, step: float, row: int, are_times: bool) -> None:
         name = "duplicate_steps" if step == before else "unsorted_steps"
@@ -370,7 +370,7 @@ class _Stitcher:
                 fields["actions"],
                 fields["rewards"],
                 next_states,
-                fields["terminals"],
+                fields["terminated"],
             ]
             named += [fields.get("episodes"), fields["numbers"]]
             if not kept.all():

@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.arrays import Array, Booleans, Floats
 from kbrl.data.action_labels import fits_int64, is_whole
 from kbrl.logs.cell_values import Batch, Kind, Labels, Numbers
 from kbrl.logs.columns import Columns
 from kbrl.logs.faults import LogError
 from kbrl.logs.formats import Border, Table, batch_length, borders_in, regrouped
 from kbrl.logs.label_types import as_type
-from kbrl.logs.sequence import stride_size
+from kbrl.logs.sequence import Numbering, Order, stride_size
 
 LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
 
@@ -35,23 +35,9 @@ class Problem:
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
-    """What tells which of some consecutive rows follow each other."""
-
-    terminated: Booleans  # (n,)
-    truncated: Booleans  # (n,)
-    both_flags: Booleans  # (n,)
-    episodes: Array | None  # (n,); None where nothing tells episodes apart
-    steps: Floats | None  # (n,)
-    are_times: bool  # the steps, in seconds
-    stride: float | None  # between the steps of rows that follow each other; None where any will do
-
-
-@dataclass(frozen=True, eq=False)
 class Rows(Order):
     """Some consecutive rows of a log."""
 
-    first: int  # the number of the first row in the log, from 0
     states: Floats  # (n, d)
     actions: Labels
     rewards: Floats  # (n,)
@@ -98,7 +84,7 @@ def kinds_of(columns: Columns) -> dict[str, Kind]:
     return kinds
 
 
-def order_of(batch: Batch, columns: Columns, numbering: Numbering, episode_type: Any) -> Order:
+def order_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any) -> Order:
     """Return what orders the rows of a batch; episodes without an identifier are numbered."""
     terminated, truncated, both = ends(batch, columns, batch_length(batch))
     steps, episodes = _column(batch, columns.step), _episodes(batch, columns, episode_type)
@@ -106,7 +92,7 @@ def order_of(batch: Batch, columns: Columns, numbering: Numbering, episode_type:
         episodes = numbering.number(terminated | truncated, steps)
     are_times = columns.step is not None and cast(Numbers, batch[columns.step]).is_time
     stride = stride_size(columns.stride, columns.step, is_time=are_times)
-    return Order(terminated, truncated, both, episodes, steps, are_times, stride)
+    return Order(first, terminated, truncated, both, episodes, steps, are_times, stride)
 
 
 def _rows_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any) -> Rows:
@@ -120,10 +106,9 @@ def _rows_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, e
             columns=columns.next_state,
         )
     rewards, actions = cast(Floats, _column(batch, columns.reward)), cast(Labels, batch[columns.action])
-    order = order_of(batch, columns, numbering, episode_type)
+    order = order_of(batch, columns, first, numbering, episode_type)
     rows = Rows(
         **vars(order),
-        first=first,
         states=states,
         actions=actions,
         rewards=rewards,
@@ -175,23 +160,6 @@ def ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Boolean
 
 def _flag(batch: Batch, name: str | None, n_rows: int) -> Booleans:
     return np.zeros(n_rows, dtype=bool) if name is None else cast(Numbers, batch[name]).values == 1
-
-
-class Numbering:
-    """Numbers episodes that have no identifier: a new one starts after an end or where the steps go back."""
-
-    def __init__(self) -> None:
-        self._number, self._was_end, self._step = 0, False, -np.inf
-
-    def number(self, ends: Booleans, steps: Floats | None) -> Integers:
-        """Return the numbers of the episodes of more rows."""
-        starts = np.append(self._was_end, ends[:-1])
-        if steps is not None:
-            starts = starts | (steps < np.append(self._step, steps[:-1]))
-            self._step = steps[-1]
-        numbers = self._number + np.cumsum(starts)
-        self._number, self._was_end = int(numbers[-1]), bool(ends[-1])
-        return numbers.astype(np.intp)
 
 
 def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from kbrl.data.exact_sums import Moments
 from kbrl.data.survey import Survey
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.logs.log import EpisodeMemory
+from kbrl.logs.sequence import EpisodeMemory
 from kbrl.report.recommendations import Answers, answers
 
 SAMPLE_ROWS = 20_000

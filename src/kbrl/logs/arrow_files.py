@@ -207,7 +207,8 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
         return _lists(column, name)
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
         values = _as_numpy(column.cast(pa.float64()))  # empty cells become NaN
-        return as_flags(values, name) if kind == "flags" else Numbers(values)
+        is_checked = kind != "flags" or types.is_boolean(column.type)
+        return Numbers(values) if is_checked else as_flags(values, name)
     if types.is_temporal(column.type) and kind == "steps":
         return from_times(_microseconds(column), kind, name)
     if types.is_decimal(column.type):
@@ -272,9 +273,11 @@ def _labels(column: Any, name: str) -> Labels:
     indices = encoded.indices.fill_null(-1) if encoded.indices.null_count else encoded.indices
     codes = _as_numpy(indices).astype(np.intp)
     values = encoded.dictionary.to_pylist()
-    missing = np.array([value is None or value != value for value in values] + [True])
+    missing = [value is None or value != value for value in values]
+    if any(missing):
+        codes = np.where(np.array([*missing, True])[codes], -1, codes)  # the last entry serves -1
     plain = (int, float, bool, str)
-    return Labels(np.where(missing[codes], -1, codes), tuple(v if isinstance(v, plain) else str(v) for v in values))
+    return Labels(codes, tuple(value if isinstance(value, plain) else str(value) for value in values))
 
 
 def _lists(column: Any, name: str) -> Numbers:

@@ -72,7 +72,7 @@ class Labels:
 
     def taken(self) -> tuple[Integers, Integers]:
         """Return the codes that occur and how often each does."""
-        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.values))
+        counts = np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:]
         codes = np.flatnonzero(counts)
         return codes, counts[codes]
 

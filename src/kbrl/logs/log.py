@@ -304,7 +304,7 @@ class _Stitcher:
         if rows.next_states is not None:
             fields |= {"terminated": rows.terminated} | ({} if rows.episodes is None else {"episodes": rows.episodes})
             closed = rows.without_next & rows.terminated
-            next_states = np.where(closed[:, None], rows.states, rows.next_states)
+            next_states = _with_own_states(rows.next_states, closed, rows.states)
             yield from self._made(fields, next_states, ~rows.without_next | rows.terminated)
             return
         self._refuse_returns(rows)
@@ -312,7 +312,7 @@ class _Stitcher:
         self._refuse_steps(pairs)
         head = {name: field[:-1] for name, field in pairs.fields.items()}
         is_end = head["terminated"]
-        next_states = np.where(is_end[:, None], head["states"], pairs.fields["states"][1:])
+        next_states = _with_own_states(pairs.fields["states"][1:], is_end, head["states"])
         yield from self._made(head, next_states, pairs.follows | is_end)
 
     def finish(self) -> Iterator[tuple[Integers, Transitions]]:
@@ -376,3 +376,12 @@ class _Stitcher:
             if not kept.all():
                 named = [None if field is None else field[kept] for field in named]
             yield named[-1], Transitions._trusted(*named[:-1], self._log.action_labels, source)
+
+
+def _with_own_states(next_states: Floats, ends: Booleans, states: Floats) -> Floats:
+    """Return next states, with the state of the row itself at ends, where no value depends on it."""
+    if not ends.any():
+        return next_states
+    filled = next_states.copy()
+    filled[ends] = states[ends]
+    return filled

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -48,12 +49,14 @@ class Rows(Order):
     def __len__(self) -> int:
         return len(self.states)
 
-    @property
+    @cached_property
     def without_next(self) -> Booleans:
-        """The rows whose next state is left empty because the episode ends or is cut there."""
+        """The rows whose next state is left empty because the episode ends or is cut there, (n,)."""
+        closing = self.terminated | self.truncated
         if self.next_states is None:
             return np.zeros(len(self), dtype=bool)
-        return np.isnan(self.next_states).all(axis=1) & (self.terminated | self.truncated)
+        closing[closing] = np.isnan(self.next_states[closing]).all(axis=1)
+        return closing
 
 
 def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = None) -> Iterator[Rows]:

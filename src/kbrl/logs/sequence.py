@@ -238,12 +238,20 @@ class Rises:
         steps = pairs.fields["steps"]
         self._are_whole = self._are_whole and bool((np.floor(steps) == steps).all())
         self._is_time |= pairs.are_times
-        rises = np.where(pairs.same, cast(Floats, pairs.rises), np.nan)
-        self._lower(rises[rises > 0].min(initial=np.inf))
-        larger, least = (pairs.first + np.flatnonzero(found) for found in (rises > self.least, rises == self.least))
-        self.n_larger, self.n_least = self.n_larger + len(larger), self.n_least + len(least)
-        self.rows = [*self.rows, *larger[:SHOWN_ROWS].tolist()][:SHOWN_ROWS]
-        self._least_rows = [*self._least_rows, *least[:SHOWN_ROWS].tolist()][:SHOWN_ROWS]
+        rises = cast(Floats, pairs.rises)
+        is_rise = pairs.same & (rises > 0)
+        self._lower(np.min(rises, where=is_rise, initial=np.inf))
+        is_least = is_rise & (rises == self.least)
+        self.n_least += self._note(is_least, pairs.first, self._least_rows)
+        self.n_larger += self._note(is_rise ^ is_least, pairs.first, self.rows)
+
+    @staticmethod
+    def _note(found: Booleans, first: int, rows: list[int]) -> int:
+        """Append the first rows that were found, where there is room for them, and return how many were found."""
+        count = int(np.count_nonzero(found))
+        if count and len(rows) < SHOWN_ROWS:
+            rows += (first + np.flatnonzero(found)[: SHOWN_ROWS - len(rows)]).tolist()
+        return count
 
     def _lower(self, least: float) -> None:
         """Where a smaller rise turns up, those that were the smallest are larger ones."""

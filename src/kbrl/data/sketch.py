@@ -51,7 +51,7 @@ class Sketch:
         if not len(listed):
             return cls(len(log), total, largest=largest)
         different, counts = np.unique(listed, return_counts=True)
-        return cls(len(log), total, different, counts.astype(np.int64), largest)._cut()
+        return cls(len(log), total, different, counts.astype(np.int64), largest).shortened()
 
     def __add__(self, other: Sketch) -> Sketch:
         """Return the sketch of both sets of rows."""
@@ -63,7 +63,7 @@ class Sketch:
         different, places = np.unique(np.concatenate([mine.hashes, theirs.hashes]), return_inverse=True)
         counts = np.zeros(len(different), dtype=np.int64)
         np.add.at(counts, places, np.concatenate([mine.counts, theirs.counts]))
-        return Sketch(n_rows, total, different, counts, largest)._cut()
+        return Sketch(n_rows, total, different, counts, largest).shortened()
 
     def __sub__(self, other: Sketch) -> Sketch:
         """Return the sketch without rows that are among its own, as far as it can tell; the list is shorter then."""
@@ -95,7 +95,8 @@ class Sketch:
         places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         return np.where(self.hashes[places] == hashes, self.counts[places], 0)
 
-    def _cut(self) -> Sketch:
+    def shortened(self) -> Sketch:
+        """Return the same with at most ``LISTED`` different hashes."""
         return self if len(self.hashes) <= LISTED else self.up_to(int(self.hashes[LISTED - 1]))
 
 

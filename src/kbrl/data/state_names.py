@@ -51,7 +51,7 @@ class Source:
             raise ValueError(f"{_differences(mine, theirs, 'Transitions')} Give the same variables by the same names.")
         return np.array([theirs.index(name) for name in found], dtype=np.intp)
 
-    def _knows(self, name: str) -> bool:
+    def knows(self, name: str) -> bool:
         """Say whether a column that is not of the state is one that a log has."""
         is_role = any(name.lower() in names for role, names in ALIASES.items() if role != "state")
         return name in self.other_names or is_role or name.lower().startswith(PREFIXES["next_state"])
@@ -116,7 +116,7 @@ def _found_labels(labels: Sequence[Any], source: Source) -> list[Any] | None:
     found = find_names(texts, names)
     if found is None and not any(isinstance(label, str) for label in labels):
         return None
-    unknown = [text for text in texts if text not in (found or names) and not source._knows(text)]
+    unknown = [text for text in texts if text not in (found or names) and not source.knows(text)]
     if found is None or unknown:
         what = _differences(names, [text for text in texts if text in names or text in unknown], "The states")
         raise ValueError(f"{what} Pass these variables by these names: frame[{list(names)}].")

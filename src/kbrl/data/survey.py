@@ -115,7 +115,7 @@ class Survey:
         states, next_states, rest = np.split(rows, [self.n_dims, 2 * self.n_dims], axis=1)
         actions, rewards, terminals = rest.T.copy()
         fields = (np.ascontiguousarray(states), actions.astype(np.intp), rewards, np.ascontiguousarray(next_states))
-        return Transitions._trusted(*fields, terminals == 1, None, self.action_labels)
+        return Transitions.trusted(*fields, terminals == 1, None, self.action_labels)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is sent to other processes has no rows waiting."""

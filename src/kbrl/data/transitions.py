@@ -105,7 +105,7 @@ class Transitions:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def _trusted(cls, *fields: Any) -> Transitions:
+    def trusted(cls, *fields: Any) -> Transitions:
         """Wrap arrays that are known to be good, in the order of the fields, without a check or a copy."""
         self = cls.__new__(cls)
         self._set(*fields)
@@ -150,7 +150,7 @@ class Transitions:
         picked = [None if f is None else f[rows] for f in self._row_fields()]
         if len(picked[0]) == 0:  # type: ignore[arg-type]
             raise ValueError(f"Transitions must have at least one row, but {rows!r} selects none of {len(self)}.")
-        return self._trusted(*picked, self.action_labels, self.source)
+        return self.trusted(*picked, self.action_labels, self.source)
 
     def __add__(self, other: Transitions) -> Transitions:
         return join([self, other])
@@ -180,12 +180,12 @@ class Transitions:
                 f"{unknown}. Name all actions in the first log: Transitions(..., action_labels=[...])."
             )
         numbers = np.array([find_label(label, places) for label in self.action_labels.tolist()], dtype=np.intp)
-        return self._replaced(action_indices=numbers[self.action_indices], action_labels=labels)
+        return self.replaced(action_indices=numbers[self.action_indices], action_labels=labels)
 
-    def _replaced(self, **fields: Any) -> Transitions:
+    def replaced(self, **fields: Any) -> Transitions:
         """Return the same transitions with other arrays for some of the fields, which are known to be good."""
         names = ("states", "action_indices", "rewards", "next_states", "terminals", "episodes", "action_labels")
-        return self._trusted(*(fields.get(name, getattr(self, name)) for name in (*names, "source")))
+        return self.trusted(*(fields.get(name, getattr(self, name)) for name in (*names, "source")))
 
     def in_order_of(self, source: Source) -> Transitions:
         """Return the same transitions with the state variables in the order of a source; others are refused."""
@@ -194,10 +194,12 @@ class Transitions:
             return self
         states, next_states = (np.ascontiguousarray(rows[:, places]) for rows in (self.states, self.next_states))
         named = replace(self.source, state_names=source.state_names)
-        return self._replaced(states=states, next_states=next_states, source=named)
+        return self.replaced(states=states, next_states=next_states, source=named)
 
     def _row_fields(self) -> tuple[Array | None, ...]:
         return (self.states, self.action_indices, self.rewards, self.next_states, self.terminals, self.episodes)
+
+    _trusted, _replaced = trusted, replaced  # the names that callers outside of data/ and logs/ still use
 
 
 def join(logs: Iterable[Transitions]) -> Transitions:
@@ -212,7 +214,7 @@ def join(logs: Iterable[Transitions]) -> Transitions:
     labels = unite_labels([log.action_labels for log in logs])
     indices = [positions(labels, log.action_labels)[log.action_indices] for log in logs]
     has_episodes = all(log.episodes is not None for log in logs)
-    return Transitions._trusted(
+    return Transitions.trusted(
         np.concatenate([log.states for log in logs]),
         np.concatenate(indices),
         np.concatenate([log.rewards for log in logs]),

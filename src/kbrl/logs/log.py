@@ -375,7 +375,7 @@ class _Stitcher:
             named += [fields.get("episodes"), fields["numbers"]]
             if not kept.all():
                 named = [None if field is None else field[kept] for field in named]
-            yield named[-1], Transitions._trusted(*named[:-1], self._log.action_labels, source)
+            yield named[-1], Transitions.trusted(*named[:-1], self._log.action_labels, source)
 
 
 def _with_own_states(next_states: Floats, ends: Booleans, states: Floats) -> Floats:

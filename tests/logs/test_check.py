@@ -376,7 +376,7 @@ def test_single_rows_that_are_ends_are_no_tiny_episodes():
     some = bandit() | {"terminated": (ROWS != 7).astype(int)}
     (fault,) = [fault for fault in check_log(some).faults if fault.name == "tiny_episodes"]
     assert (fault.count, fault.rows) == (1, (7,))
-    assert fault.message == "1 episodes have a single row, which is no end; the first is row 8 (counting from 1)."
+    assert fault.message == "Episodes of a single row that does not end them: 1; the first is row 8 (counting from 1)."
 
 
 def test_a_constant_reward_of_single_rows_is_a_fault_since_all_returns_are_equal():

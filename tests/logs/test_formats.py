@@ -247,7 +247,9 @@ def test_a_struct_is_called_what_it_is(tmp_path, form):
     words = "'obs' must hold numbers or lists of numbers, but each cell is a struct of the fields x, v. Make each field"
     with pytest.raises(LogError, match=words):
         load_log(source)
-    with pytest.raises(LogError, match="'obs' must hold one label a row, but each cell is a struct of the fields x, v"):
+    with pytest.raises(
+        LogError, match="'obs' must hold one label per row, but each cell is a struct of the fields x, v"
+    ):
         load_log(source, columns={"state": "reward", "reward": "step", "action": "obs"})
 
 

@@ -1,4 +1,4 @@
-"""The files that Apache Arrow reads, as tables: Parquet, Arrow and Feather, CSV; and Arrow tables in memory.
+"""Where most logs start: Parquet, Arrow, Feather and CSV files, and Arrow tables in memory, as batches of columns.
 
 Memory is bounded by the rows asked for.  Parquet is decoded page by page, Arrow files are mapped, and CSV is split
 block by block.  One exception: each record batch of a compressed Arrow file is unpacked whole.
@@ -170,7 +170,7 @@ class MemoryTable:
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn what Arrow says of a broken file into a fault that names the file."""
+    """Turn Arrow's errors about a broken file into a fault that names the file."""
     import pyarrow as pa
 
     try:
@@ -183,7 +183,7 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def converted(batch: Any, kinds: Mapping[str, Kind]) -> Batch:
-    """Convert the columns of a record batch that are asked for."""
+    """Convert the columns of a record batch that ``kinds`` names."""
     missing = [name for name in kinds if name not in batch.schema.names]
     if missing:
         raise LogError("missing_column", f"All files of a log must have the same columns, but one lacks {missing}.")
@@ -191,7 +191,7 @@ def converted(batch: Any, kinds: Mapping[str, Kind]) -> Batch:
 
 
 def from_arrow(column: Any, kind: Kind, name: str) -> Column:
-    """Convert one Arrow array."""
+    """Convert one Arrow array; ``name`` is the column's, for messages."""
     import pyarrow as pa
 
     types = pa.types
@@ -217,7 +217,7 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
 
 
 def _microseconds(column: Any) -> Any:
-    """Return datetimes, or durations and times of day, as NumPy has them."""
+    """Return datetimes, durations or times of day as a NumPy array, in microseconds."""
     import pyarrow as pa
 
     is_moment = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
@@ -233,7 +233,7 @@ def _microseconds(column: Any) -> Any:
 
 
 def texts_from_arrow(column: Any, kind: Kind) -> Column:
-    """Convert cells of a text file that Arrow has split."""
+    """Convert one column of a CSV file, an Arrow array of strings."""
     import pyarrow as pa
 
     if kind == "labels":
@@ -244,7 +244,7 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
         try:
             return Numbers(_as_numpy(column.cast(pa.float64())))
         except pa.ArrowInvalid:
-            pass  # some cell is empty, true or no number
+            pass  # some cell is empty, true or not a number
     different = _labels(column, "")  # each text is converted once
     found = from_texts([str(value) for value in different.values], kind)
     assert isinstance(found, Numbers)
@@ -254,8 +254,7 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
 def _as_numpy(array: Any) -> Any:
     """Return the values of an Arrow array, NaN where a cell is empty.
 
-    Arrow's own conversion loads pandas wherever it is installed, which takes 60 MB; this way is for arrays without
-    empty cells.
+    Without empty cells, Arrow's own conversion is avoided: it loads pandas if it is installed, which takes 60 MB.
     """
     if len(array) and array.null_count == 0 and hasattr(array, "__dlpack__"):
         return np.from_dlpack(array)
@@ -296,11 +295,11 @@ def _lists(column: Any, name: str) -> Numbers:
 
 
 def _header(path: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the delimiter, which is the likeliest one in the first line, and the names of the columns."""
+    """Return the delimiter, the most frequent candidate in the first line, and the names of the columns."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             line = file.readline()
-            if "\0" in line:  # what every other byte of UTF-16 is, where the text is English
+            if "\0" in line:  # every other byte of UTF-16, if the text is English
                 raise _not_utf8(path, "the header has bytes of 0")
             delimiter = max(",;\t", key=line.count)
             file.seek(0)
@@ -318,7 +317,7 @@ def _header(path: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def _lines(path: Path, delimiter: str, rows: Sequence[int]) -> list[Place]:
-    """Return the line at which each of some rows starts: a quoted cell may hold several, an empty one is no row."""
+    """Return the line at which each of some rows starts; a quoted cell may span lines, an empty line is not a row."""
     wanted, found = set(rows), dict[int, int]()
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
@@ -335,7 +334,7 @@ def _lines(path: Path, delimiter: str, rows: Sequence[int]) -> list[Place]:
 
 
 def _without_blanks(written: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the columns without the blanks around them, unless those tell two columns apart."""
+    """Return the names of the columns without the blanks around them, unless only blanks distinguish two names."""
     bare = tuple(name.strip() for name in written)
     return bare if len(set(bare)) == len(set(written)) else written
 

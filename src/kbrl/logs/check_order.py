@@ -1,6 +1,6 @@
-"""What the check measures about the order of the rows: steps, ends, episodes, and states that should be the same.
+"""What the check measures between rows: steps, ends, episodes, and next states that should be the next row's state.
 
-Rows are compared with the row before them, also across the borders of chunks.
+``sequence`` says which row follows which; here is counted what is strange about it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FEWEST_EPISODES = 3  # of one length, before a time limit is suspected
 
 
 class SuccessionMeasure:
-    """Compares each row with the one before it, and counts episodes and the rows that are left out."""
+    """Counts faults in the order of the rows, episodes, and rows that are left out."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -72,17 +72,17 @@ class SuccessionMeasure:
 
     @property
     def n_episodes(self) -> int:
-        """The number of episodes so far; 0 where nothing tells them apart."""
+        """The number of episodes so far; 0 if nothing tells them apart."""
         return self._lengths.n_episodes
 
     @property
     def n_transitions(self) -> int:
-        """The number of transitions that the reader makes of the rows."""
+        """The number of transitions that learning gets from the rows."""
         return self._n_rows - self.left_out.total
 
     @property
     def left_out(self) -> LeftOut:
-        """The rows that it makes none of."""
+        """The rows that become no transition."""
         return self._left_out.found
 
     def faults(self) -> Iterator[Fault]:
@@ -100,7 +100,7 @@ class SuccessionMeasure:
         yield from self._joined_files.faults(self._rises.usual)
 
     def _missing_steps(self) -> Iterator[Fault]:
-        """Yield rows after which steps are missing: by the stride that is stated, or as it seems where none is."""
+        """Yield rows after which steps are missing, or seem to be missing if no stride is stated."""
         own = bool(self._columns.next_state)
         if self._columns.stride is None:
             if self._rises.usual is not None and self._rises.n_larger:
@@ -115,8 +115,8 @@ class SuccessionMeasure:
                 )
         elif self._gaps.count:
             message = (
-                f"After {self._gaps.count} rows the step does not rise by the stride, {self._columns.stride}; the "
-                f"first is {PLACE}."
+                f"Rows after which the step does not rise by the stride, {self._columns.stride}: {self._gaps.count}; "
+                f"the first is {PLACE}."
             )
             yield make_fault("missing_steps", message, count=self._gaps.count, rows=self._gaps.rows)
             try:
@@ -128,18 +128,18 @@ class SuccessionMeasure:
 _OWN = "Nothing: these rows have next states of their own."
 _ORDER = ("duplicate_steps", "unsorted_steps", "split_episode")
 _MESSAGES = {
-    "duplicate_steps": "{count} rows repeat the step of the row before them; the first is {place}.",
-    "unsorted_steps": "{count} rows have an earlier step than the row before them; the first is {place}.",
-    "split_episode": "{count} times an episode starts again that had been left; the first is {place}.",
-    "rows_after_end": "{count} rows follow an end within the same episode; the first is {place}.",
-    "next_state_mismatch": "The next state of {count} rows is not the state of the row after; the first is {place}.",
-    "unfinished_episodes": "{count} episodes stop without terminated or truncated; the first at {place}.",
-    "tiny_episodes": "{count} episodes have a single row, which is no end; the first is {place}.",
+    "duplicate_steps": "Rows that repeat the step of the row before them: {count}; the first is {place}.",
+    "unsorted_steps": "Rows with an earlier step than the row before them: {count}; the first is {place}.",
+    "split_episode": "Rows at which an episode starts again after another one: {count}; the first is {place}.",
+    "rows_after_end": "Rows that follow an end within the same episode: {count}; the first is {place}.",
+    "next_state_mismatch": "Rows whose next state is not the state of the row after: {count}; the first is {place}.",
+    "unfinished_episodes": "Episodes that stop without terminated or truncated: {count}; the first at {place}.",
+    "tiny_episodes": "Episodes of a single row that does not end them: {count}; the first is {place}.",
 }
 
 
 class JoinedFiles:
-    """Finds the borders of files across which rows are joined, and no step shows that the episode goes on."""
+    """Finds the borders of files across which rows are joined although no step shows that the episode continues."""
 
     def __init__(self) -> None:
         self._joined: list[tuple[Border, float]] = []  # and by how much the step rises there
@@ -152,7 +152,7 @@ class JoinedFiles:
                 self._joined.append((border, np.nan if pairs.rises is None else float(pairs.rises[place])))
 
     def faults(self, usual: float | None) -> Iterator[Fault]:
-        """Yield the borders as one fault, with the names of the two files at the first; ``usual`` is a rise."""
+        """Yield the borders as one fault that names the two files at the first; ``usual`` is the usual rise."""
         unsure = [border for border, rise in self._joined if rise not in (1.0, usual)]
         if not unsure:
             return
@@ -165,11 +165,11 @@ class JoinedFiles:
 
 
 class EpisodeLengths:
-    """Counts episodes: all of them, the longest, those of one row that is no end, and those that just stop."""
+    """Counts episodes: all, the longest, those of one row that does not end them, and those that just stop."""
 
     def __init__(self) -> None:
         self.n_episodes = 0
-        self._start = 0  # the first row of the episode that goes on
+        self._start = 0  # the first row of the current episode
         self._n_rows = 0
         self._longest, self._long, self._long_ended = 0, Tally(), Tally()
         self._loose, self._tiny = Tally(), Tally()
@@ -202,7 +202,7 @@ class EpisodeLengths:
         tallies["unfinished_episodes"] = self._loose if has_flags else Tally()
 
     def faults(self) -> Iterator[Fault]:
-        """Yield a time limit that looks like an end: many episodes of the greatest length, all of them terminated."""
+        """Yield a time limit that looks like an end: many episodes have the greatest length, all are terminated."""
         count = self._long_ended.count
         often = max(_FEWEST_EPISODES, 0.05 * self.n_episodes)
         if self._longest > 1 and self._long.count == count >= often:
@@ -214,7 +214,7 @@ class EpisodeLengths:
 
 
 def _differ(next_states: Floats, states: Floats) -> Booleans:
-    """Say which rows differ by more than rounding to single precision; what is missing is counted elsewhere."""
+    """Return which rows differ by more than rounding to single precision, (n,); missing cells do not count."""
     known = is_usable(next_states).all(axis=1) & is_usable(states).all(axis=1)
     with np.errstate(invalid="ignore", over="ignore"):
         size = np.maximum(np.abs(states), np.abs(next_states))

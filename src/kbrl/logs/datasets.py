@@ -1,4 +1,4 @@
-"""Episodes of Minari, D4RL and Gymnasium as tables, without these libraries.
+"""Another start: episodes of Minari, D4RL and Gymnasium as batches of columns, without these libraries.
 
 Minari keeps one group or folder per episode, with one more observation than actions; the last observation becomes the
 next state of the last action.  One episode at a time is in memory.  D4RL keeps one flat table in an HDF5 file.
@@ -64,7 +64,7 @@ class EpisodesTable:
 
 
 class FlatHdf5Table:
-    """The arrays of an HDF5 file that have one entry a row, as D4RL writes them."""
+    """The arrays of an HDF5 file that have one entry per row, as D4RL writes them."""
 
     is_text = False
 
@@ -97,7 +97,7 @@ def open_minari(path: Path) -> EpisodesTable:
 
 
 def find_dataset(folder: Path) -> Path | None:
-    """Return where a folder keeps the episodes of a dataset of Minari, None if it is none."""
+    """Return the file or folder with the episodes of a dataset of Minari; None if the folder is not one."""
     for place in (folder, folder / "data"):
         try:
             metadata = json.loads((place / "metadata.json").read_text(encoding="utf-8"))
@@ -110,7 +110,7 @@ def find_dataset(folder: Path) -> Path | None:
 
 
 def episode_columns(number: int, fields: Mapping[str, Array]) -> dict[str, Array]:
-    """Return an episode as a table; ``fields`` has one observation more than actions."""
+    """Return the columns of an episode by canonical names; ``fields`` has one more observation than actions."""
     missing = [name for name in ("observations", "actions", "rewards") if not any(f.startswith(name) for f in fields)]
     if missing:
         raise LogError("missing_column", f"Episode {number} lacks {missing}.", columns=missing)
@@ -120,7 +120,7 @@ def episode_columns(number: int, fields: Mapping[str, Array]) -> dict[str, Array
     if wrong:
         raise LogError(
             "uneven_columns",
-            f"Episode {number} must have one observation more than its {n_steps} actions, and as many of the rest, but "
+            f"Episode {number} must have one more observation than its {n_steps} actions, and as many of the rest, but "
             f"{', '.join(f'{name} has {length}' for name, length in wrong.items())}.",
             columns=list(wrong),
         )
@@ -132,7 +132,7 @@ def episode_columns(number: int, fields: Mapping[str, Array]) -> dict[str, Array
 
 
 def flattened(array: Array) -> Array:
-    """Return at most two dimensions: the entries of an observation in a row."""
+    """Return an array of at most two dimensions, (n,) or (n, entries of an observation)."""
     return array if array.ndim <= 2 else array.reshape(len(array), -1)
 
 
@@ -149,7 +149,7 @@ def _hdf5_episodes(path: Path) -> Iterator[Episode]:
 
 
 def _hdf5_arrays(item: Any, name: str) -> dict[str, Array]:
-    """Return the arrays of a dataset, or of a group of them, by names such as observations_position."""
+    """Return the arrays of an HDF5 dataset or group, by names such as observations_position."""
     if hasattr(item, "shape"):
         return {name: flattened(item[()])}
     return {k: v for part in item for k, v in _hdf5_arrays(item[part], f"{name}_{part}").items()}
@@ -212,7 +212,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 class StepsTable:
-    """Steps in memory, one tuple each."""
+    """Steps in memory, one tuple per step."""
 
     is_text = False
     names: tuple[str, ...] = STEP
@@ -229,7 +229,7 @@ class StepsTable:
 
 
 def open_rollouts(source: Sequence[Any]) -> EpisodesTable | StepsTable | None:
-    """Return the table of a list of episodes or of steps, told by its first entry; None if it is neither."""
+    """Return the table of a list of episodes or of steps, by its first entry; None if it is neither."""
     if isinstance(source[0], (tuple, list)):
         return StepsTable(source)
     if _field(source[0], "observations") is None:
@@ -283,7 +283,7 @@ def _shape(value: Any, name: str, row: int) -> tuple[int, ...]:
 
 
 def _as_array(values: Any, name: str, place: Place | str) -> Array:
-    """Return an array; a list of words and numbers is not turned into words, so that its faults can be seen."""
+    """Return an array; a list of words and numbers stays mixed, so that its faults can be seen."""
     _refuse_parts(values, name, place)
     try:
         array = as_array(values)

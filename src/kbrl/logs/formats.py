@@ -1,4 +1,4 @@
-"""From files and frames to batches of columns, streamed: only the rows asked for are in memory.
+"""The door: any source of a log becomes one table, read in batches, with only the rows asked for in memory.
 
 A source is a file, a folder, a glob, several of them, a frame, a mapping or rollouts.  HDF5 needs h5py, an extra.
 However a log is cut into files and row groups, its batches are the same.
@@ -23,13 +23,13 @@ from kbrl.logs.frames import FrameTable, NpzTable
 
 
 class Table(Protocol):
-    """Named columns that can be read from the start, again and again."""
+    """Named columns that can be read from the start any number of times."""
 
     names: tuple[str, ...]
-    is_text: bool  # numbers are written out, so that a label may be a number or a word
+    is_text: bool  # cells are text, so a label may be a number or a word
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
-        """Yield the columns named, converted to what is wanted, at most ``n_rows`` rows at a time."""
+        """Yield the named columns, converted to their kinds, at most ``n_rows`` rows at a time."""
 
 
 class Border(NamedTuple):
@@ -47,7 +47,7 @@ class FilesTable:
         self.names = tables[0].names
         self.is_text = any(table.is_text for table in tables)
         self._tables, self._paths = tables, paths
-        self.borders: list[Border] = []  # that the last pass came to: how many rows a file has is known once it is read
+        self.borders: list[Border] = []  # found by the last pass: the length of a file is known once it is read
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows of one table after the other."""
@@ -70,7 +70,7 @@ class FilesTable:
                 yield batch
 
     def places(self, rows: Sequence[int]) -> list[Place]:
-        """Return the places of rows that the last pass came to, in their files."""
+        """Return the places, in their files, of rows that the last pass has read."""
         starts = [Border(0, self._first_file(), self._first_file()), *self.borders]
         homes = [starts[bisect_right(starts, row, key=lambda border: border.row) - 1] for row in rows]
         found: dict[int, Place] = {}
@@ -87,7 +87,10 @@ class FilesTable:
 
 
 def open_table(source: Any) -> Table:
-    """Open a path, a folder, a glob, several of them, a frame, a mapping or rollouts; only the header is read yet."""
+    """Return the table of a path, a folder, a glob, a list of them, a frame, a mapping or rollouts.
+
+    Only the names of the columns are read.  ``read_log`` says more about sources.
+    """
     if isinstance(source, (str, os.PathLike)):
         return _one_after_the_other(_open_paths(Path(source)))
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
@@ -136,7 +139,7 @@ def batch_length(batch: Batch) -> int:
 
 
 def _checked(table: Table, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
-    """Yield batches that have rows, and give lists of varying length the number of their row."""
+    """Yield the batches that have rows; refuse lists of varying length with the number of the row."""
     n_seen, widths, are_times = 0, dict[str, tuple[int, ...]](), dict[str, bool]()
     try:
         for batch in table.batches(kinds, n_rows):
@@ -177,7 +180,7 @@ def _cut(batch: Batch, rows: slice) -> Batch:
 
 
 def borders_in(table: Table, first: int, n_rows: int) -> tuple[Border, ...]:
-    """Return the borders of files that lie just before or within rows that were read."""
+    """Return the borders of files just before or within rows that were read."""
     known = table.borders if isinstance(table, FilesTable) else []
     start, stop = (bisect_left(known, row, key=lambda border: border.row) for row in (first, first + n_rows))
     return tuple(known[start:stop])
@@ -197,7 +200,7 @@ def _open_paths(path: Path) -> list[tuple[Path, Table]]:
 
 
 def find_files(path: Path) -> list[Path]:
-    """Return the files of a log in their order: numbers in names count as numbers, part-2 before part-10."""
+    """Return the files of a log in natural order: part-2 comes before part-10."""
     if path.is_file():
         return [path]
     if path.is_dir():

@@ -1,7 +1,8 @@
-"""The rows of a log as arrays, with what is wrong in their cells; nothing is refused here.
+"""From batches of columns to rows of a log: states, actions, rewards, flags, and the problems in their cells.
 
-Flags: a row is terminated where the episode really ended, truncated where it was only cut.  ``done`` is either; it
-counts as an end unless another column says that the row was cut.
+Problems are recorded here and refused, or counted, by the caller.  A row is terminated if the episode really ended
+there, truncated if it was only cut.  ``done`` means either; it counts as an end unless another column says that the
+row was cut.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse large
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Cells of one column that break a rule."""
+    """The cells of one column that break one rule."""
 
     name: str  # of the fault
     column: str
@@ -64,7 +65,7 @@ def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = N
     if not columns.next_state and not any(
         (columns.episode, columns.step, columns.terminated, columns.truncated, columns.done)
     ):
-        raise LogError("no_order", "The log has no next states, and nothing tells where its episodes end.")
+        raise LogError("no_order", "The log has no next states, and no column tells where its episodes end.")
     numbering = Numbering()
     first = 0
     for batch in regrouped(table, kinds_of(columns), n_rows):
@@ -76,7 +77,7 @@ def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = N
 
 
 def kinds_of(columns: Columns) -> dict[str, Kind]:
-    """Return what the cells of each column that is read are converted to."""
+    """Return the columns that are read, and what their cells are converted to."""
     labels = (columns.action, columns.episode)
     flags = (columns.terminated, columns.truncated, columns.done)
     kinds: dict[str, Kind] = {}
@@ -88,7 +89,7 @@ def kinds_of(columns: Columns) -> dict[str, Kind]:
 
 
 def order_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any) -> Order:
-    """Return what orders the rows of a batch; episodes without an identifier are numbered."""
+    """Return what orders the rows of a batch; ``numbering`` numbers episodes that have no identifier."""
     terminated, truncated, both = ends(batch, columns, batch_length(batch))
     steps, episodes = _column(batch, columns.step), _episodes(batch, columns, episode_type)
     if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step)):
@@ -132,7 +133,7 @@ def _column(batch: Batch, name: str | None) -> Floats | None:
         return None
     values = cast(Numbers, batch[name]).values
     if values.ndim == 2 and values.shape[1] != 1:
-        raise LogError("wrong_width", f"{name!r} must hold one number a row, but it holds {values.shape[1]}.")
+        raise LogError("wrong_width", f"{name!r} must hold one number per row, but it holds {values.shape[1]}.")
     return values.reshape(len(values))
 
 
@@ -150,7 +151,7 @@ def _episodes(batch: Batch, columns: Columns, episode_type: Any) -> Array | None
 
 
 def ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Booleans, Booleans]:
-    """Return which rows are ends, which are cut, and which are said to be both; those count as ends."""
+    """Return which rows are ends, which are cut, and which have both flags and count as ends, each (n,)."""
     flags = [_flag(batch, name, n_rows) for name in (columns.terminated, columns.truncated, columns.done)]
     terminated, truncated, done = flags
     if columns.terminated is None:
@@ -185,7 +186,7 @@ def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
 
 
 def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
-    """Yield what is wrong with the numbers of a column; in ``spared`` rows they may be missing."""
+    """Yield the problems in a column of numbers, which may be missing in the ``spared`` rows."""
     values = cells.values.reshape(len(cells), -1)
     odd = np.zeros(len(cells), dtype=bool) if cells.odd is None else cells.odd
     missing = np.isnan(values).any(axis=1) & ~odd & ~spared
@@ -201,7 +202,7 @@ def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Itera
 
 
 def is_usable(numbers: Floats) -> Booleans:
-    """Say which numbers are neither missing nor infinite or too large."""
+    """Return which numbers are neither missing nor infinite nor too large."""
     return np.asarray(np.abs(numbers) <= LARGEST_NUMBER)
 
 

@@ -1,7 +1,7 @@
-"""Which row of a log follows which, and how many rows are left out because none does.
+"""Between rows and transitions: which row of a log follows which, and which rows are left out because none does.
 
-A step orders the rows of an episode.  A difference between two steps is a gap only where the stride is stated: see
-docs/decisions/13-steps.md.  The reader, the look before it and the check all ask here.
+Learning, the scan before it, the check and the parts on Dask all ask here.  A step orders the rows of an episode.  A
+difference between two steps is a gap only if the stride is stated: see docs/decisions/13-steps.md.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import positive
 from kbrl.logs.faults import SHOWN_ROWS, LogError
 
-ANY = "any"  # a stride: the step only orders the rows, whatever its differences
-MOST_GAPS = 0.05  # of the rows may be left out for gaps before that has to be allowed
+ANY = "any"  # a stride: the step only orders the rows; its differences mean nothing
+MOST_GAPS = 0.05  # the share of rows that gaps may leave out unless more is allowed
 _SLACK = 1e-3  # of the stride: differences of seconds since 1970 are off by rounding, up to a microsecond
 _SECONDS = {"millisecond": 0.001, "ms": 0.001, "second": 1, "s": 1, "minute": 60, "min": 60, "hour": 3600, "h": 3600,
             "day": 86400, "d": 86400, "week": 604800, "w": 604800}  # fmt: skip
@@ -43,7 +43,7 @@ def stride_text(value: Any) -> str:
 
 
 def stride_size(text: str | None, column: str | None, *, is_time: bool) -> float | None:
-    """Return the stride between the steps of a column, in seconds if they are times; None if any will do."""
+    """Return the stride between the steps of a column, in seconds if they are times; None for any difference."""
     if text is None or text == ANY:
         return None
     seconds = _seconds(text)
@@ -74,7 +74,7 @@ class Order:
     episodes: Array | None  # (n,); None where nothing tells episodes apart
     steps: Floats | None  # (n,)
     are_times: bool  # the steps, in seconds
-    stride: float | None  # between the steps of rows that follow each other; None where any will do
+    stride: float | None  # between the steps of rows that follow each other; None for any difference
 
 
 class Numbering:
@@ -120,8 +120,8 @@ class Sequencer:
         n_before = len(self.last) > 0
         if n_before:
             fields = {name: np.concatenate([self.last[name], field]) for name, field in fields.items()}
-        self.first = self.first or {name: field[:1] for name, field in fields.items()}
-        self.last = {name: field[-1:] for name, field in fields.items()}
+        self.first = self.first or {name: field[:1].copy() for name, field in fields.items()}
+        self.last = {name: field[-1:].copy() for name, field in fields.items()}  # a view would keep the chunk alive
         episodes, rises = fields["episodes"], np.diff(fields["steps"]) if "steps" in fields else None
         follows = same = np.asarray(episodes[1:] == episodes[:-1])
         if rises is not None and order.stride is not None:  # without a stride, the next row of an episode follows
@@ -171,7 +171,7 @@ def find_edge(sequencer: Sequencer, episodes: Sequence[Hashable]) -> Edge:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """How many rows are no transitions, by reason; counts of the parts of a log add up."""
+    """How many rows become no transition, by reason; counts of the parts of a log add up."""
 
     gaps: int = 0  # the step after them is not the next one
     cuts: int = 0  # the episode was cut there, and what came next was not logged
@@ -182,7 +182,7 @@ class LeftOut:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The number of rows that are left out for any reason."""
         return self.gaps + self.cuts
 
     def say(self, n_rows: int) -> str:
@@ -220,16 +220,16 @@ class LeftOutCounter:
 
 
 def too_many_gaps(n_gaps: int, n_rows: int) -> bool:
-    """Say whether so many rows before gaps are left out that it has to be allowed."""
+    """Return whether gaps leave out more rows than is allowed by default."""
     return n_gaps > MOST_GAPS * n_rows
 
 
 class Rises:
-    """The smallest rise of the step within an episode, how often it occurs, and how often a larger one."""
+    """The smallest rise of the step within an episode, how often it occurs, and how often a larger one does."""
 
     def __init__(self) -> None:
         self.least, self.n_least, self.n_larger = np.inf, 0, 0
-        self.rows: list[int] = []  # the first before a larger rise
+        self.rows: list[int] = []  # the first rows before a larger rise
         self._least_rows: list[int] = []
         self._are_whole, self._is_time = True, False
 
@@ -254,14 +254,14 @@ class Rises:
         return count
 
     def _lower(self, least: float) -> None:
-        """Where a smaller rise turns up, those that were the smallest are larger ones."""
+        """Start again with a smaller rise, if this is one; the rises counted so far are then larger ones."""
         if least < self.least:
             self.rows = sorted(self.rows + self._least_rows)[:SHOWN_ROWS]
             self.n_larger, self.n_least = self.n_larger + self.n_least, 0
             self.least, self._least_rows = float(least), []
 
     def __add__(self, other: Rises) -> Rises:
-        """Return the counts of both parts of a log; the rows, which each part counts anew, are not kept."""
+        """Return the counts of both parts of a log; numbers of rows are dropped, because each part starts at 0."""
         result = Rises()
         result.least = min(self.least, other.least)
         for part in (self, other):
@@ -274,16 +274,16 @@ class Rises:
 
     @property
     def usual(self) -> float | None:
-        """The smallest rise, if steps are whole numbers and most of them rise by it, as those of a counter do."""
+        """The smallest rise, if steps are whole numbers and most of them rise by it, as a counter does."""
         return self.least if self._are_whole and self.n_least > self.n_larger else None
 
     def say(self) -> tuple[str, str]:
-        """Return what larger rises are and what to do about them; only where ``usual`` is a number."""
+        """Return a sentence about larger rises and what to do about them; ``usual`` must be a number."""
         stride = f"{self.least:g}{' seconds' if self._is_time else ''}"
         written = f"'{stride}'" if self._is_time else stride
         advice = (
-            f"If rows are missing there, leave the rows before the gaps out by --stride {written}, in Python "
-            f"columns={{'stride': {written}}}; if none are, say so by --stride any."
+            f"If rows are missing there, leave out the rows before the gaps: --stride {written}, in Python "
+            f"columns={{'stride': {written}}}. If no rows are missing, state that: --stride any."
         )
         rows = f"{self.n_larger:,} {'row' if self.n_larger == 1 else 'rows'}"
         return f"After {rows} the step rises by more than {stride}, its usual rise", advice

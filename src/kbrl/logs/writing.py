@@ -1,4 +1,4 @@
-"""Tables written to files, piece by piece; and logs as tables, the way back from transitions to a file.
+"""The way back: transitions, or any table, are written to a file, piece by piece.
 
 The ending of the path says the format: CSV, Parquet, Arrow or NumPy's .npz.  The file is written beside its place and
 renamed at the end.  Only .npz is put together in memory, because its arrays follow each other whole.
@@ -24,7 +24,7 @@ SUFFIXES = (".csv", ".parquet", ".arrow", ".npz")
 
 
 def check_suffix(path: str | os.PathLike[str], what: str) -> str:
-    """Return the ending of a path that a table can be written to."""
+    """Return the ending of a path, in lower case; refuse one that is not a format for tables."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         choices = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
@@ -34,7 +34,7 @@ def check_suffix(path: str | os.PathLike[str], what: str) -> str:
 
 @contextmanager
 def table_writer(path: str | os.PathLike[str], what: str = "A table") -> Iterator[Callable[[Piece], None]]:
-    """Give a function that writes some rows; the file is there when all went well, and not at all if not."""
+    """Give a function that writes some rows; the file appears at the end, and only if nothing failed."""
     suffix = check_suffix(path, what)
     with written_beside(path) as beside:
         if suffix == ".csv":
@@ -50,7 +50,7 @@ def table_writer(path: str | os.PathLike[str], what: str = "A table") -> Iterato
 
 
 def csv_writer(file: IO[str]) -> Callable[[Piece], None]:
-    """Return a function that writes rows of a table as text, with a header before the first; nothing is lost."""
+    """Return a function that writes rows as CSV, with a header before the first; numbers keep all digits."""
     writer = csv.writer(file, lineterminator="\n")
     has_header = False
 
@@ -72,7 +72,7 @@ def _arrow_writer(path: Path, suffix: str, stack: ExitStack) -> Callable[[Piece]
 
     def write(piece: Piece) -> None:
         table = pa.table({name: pa.array(column) for name, column in piece.items()})
-        if not opened:  # the first rows say of what type the columns are
+        if not opened:  # the first rows tell the types of the columns
             make = parquet.ParquetWriter if suffix == ".parquet" else pa.ipc.new_file
             opened.append(stack.enter_context(make(str(path), table.schema)))
         opened[0].write_table(table)
@@ -81,13 +81,25 @@ def _arrow_writer(path: Path, suffix: str, stack: ExitStack) -> Callable[[Piece]
 
 
 def write_log(log: Transitions, path: str | os.PathLike[str], *, names: Sequence[str] | None = None) -> None:
-    """Write a log as CSV, Parquet, Arrow or .npz, by the ending of the path; ``names`` are the state variables'."""
+    """Write a log as CSV, Parquet, Arrow or .npz, by the ending of the path, one row per transition.
+
+    Columns: episode_id, step, observation_NAME, action, reward, next_observation_NAME, terminated, truncated.
+    ``names`` are those of the state variables, by default 0, 1, 2 and so on.
+
+    >>> from kbrl import Transitions, load_log
+    >>> log = Transitions([[0.0], [0.5]], ["go", "wait"], [0.0, 1.0], [[0.5], [1.0]], terminals=[False, True])
+    >>> write_log(log, "log.csv", names=["position"])
+    >>> print(Path("log.csv").read_text().splitlines()[0])
+    episode_id,step,observation_position,action,reward,next_observation_position,terminated,truncated
+    >>> load_log("log.csv").states.tolist()
+    [[0.0], [0.5]]
+    """
     with table_writer(path, "A log") as write:
         write(as_columns(log, names))
 
 
 def as_columns(log: Transitions, names: Sequence[str] | None = None) -> dict[str, Array]:
-    """Return a log as columns by their canonical names; a row without an end that is its episode's last was cut."""
+    """Return a log as columns by canonical names; the last row of an episode is terminated or truncated."""
     names = [str(k) for k in range(log.n_dims)] if names is None else list(names)
     episodes = np.arange(len(log)) if log.episodes is None else log.episodes
     steps, is_last = _within_episodes(episodes)
@@ -104,7 +116,7 @@ def as_columns(log: Transitions, names: Sequence[str] | None = None) -> dict[str
 
 
 def _within_episodes(episodes: Array) -> tuple[Integers, Booleans]:
-    """Return the number of each row within its run of equal episodes, and which rows are the last of theirs."""
+    """Return the number of each row within its run of equal episodes, and which rows are the last of a run."""
     is_first = np.ones(len(episodes), dtype=bool)
     is_first[1:] = episodes[1:] != episodes[:-1]
     starts = np.flatnonzero(is_first)

@@ -43,7 +43,7 @@ class Transitions:
     >>> log = Transitions(states=[[0.0], [0.5]], actions=["go", "wait"], rewards=[0, 1], next_states=[[0.5], [1.0]],
     ...                   terminals=[False, True])
     >>> log
-    Transitions(2 rows, 1 state variables, 2 actions: go, wait; 1 terminal)
+    Transitions(2 rows, 1 state variable, 2 actions: go, wait; 1 terminal)
     >>> log[1:].actions.tolist(), (log + log).rewards.tolist()
     (['wait'], [0.0, 1.0, 0.0, 1.0])
     """
@@ -144,8 +144,9 @@ class Transitions:
 
     def __repr__(self) -> str:
         labels = ", ".join(map(str, self.action_labels[:6])) + (", ..." if self.n_actions > 6 else "")
+        variables = f"{self.n_dims} state variable{'' if self.n_dims == 1 else 's'}"
         return (
-            f"Transitions({len(self)} rows, {self.n_dims} state variables, {self.n_actions} actions: {labels}; "
+            f"Transitions({len(self)} rows, {variables}, {self.n_actions} actions: {labels}; "
             f"{int(self.terminals.sum())} terminal)"
         )
 

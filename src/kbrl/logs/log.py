@@ -134,7 +134,7 @@ def load_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
 
     >>> log = load_log({"obs": [0.0, 0.5, 1.0], "action": ["go", "go", "wait"], "reward": [0, 0, 1], "done": [0, 0, 1]})
     >>> log
-    Transitions(3 rows, 1 state variables, 2 actions: go, wait; 1 terminal)
+    Transitions(3 rows, 1 state variable, 2 actions: go, wait; 1 terminal)
     >>> log.next_states.ravel().tolist()  # of the next row; at the end, the state itself, on which no value depends
     [0.5, 1.0, 1.0]
     """

@@ -16,7 +16,7 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.exact_sums import Moments
 from kbrl.data.survey import Survey
 from kbrl.data.transitions import Transitions
-from kbrl.logs.log import EpisodeMemory
+from kbrl.logs.sequence import EpisodeMemory
 from kbrl.model.model import Model
 from kbrl.report.recommendations import Answers, answers
 

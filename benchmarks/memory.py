@@ -107,7 +107,7 @@ def _log(n: int, d: int):
         rng.random(out=next_states[rows])
         rng.random(out=rewards[rows])
     actions, terminals = np.resize(np.arange(N_ACTIONS, dtype=np.intp), n), np.full(n, False)
-    return Transitions._trusted(states, actions, rewards, next_states, terminals, None, np.arange(N_ACTIONS))
+    return Transitions.trusted(states, actions, rewards, next_states, terminals, None, np.arange(N_ACTIONS))
 
 
 def reset_peak_memory() -> None:

@@ -69,6 +69,7 @@ def measure(folder: Path, tick: Callable[[str], None]) -> Costs:
     from kbrl.data.survey import hash_limit, survey
     from kbrl.data.transitions import join
     from kbrl.logs.log import open_log
+    from kbrl.model.first_model import first_model
 
     tick("reading")
     (path,) = write_parts(folder, 1, 400_000)
@@ -85,14 +86,14 @@ def measure(folder: Path, tick: Callable[[str], None]) -> Costs:
         tick(f"building with m = {m}")
         part = rows[: 20_000 if m < 1000 else 10_000]
         model = learner(m).fit(part)  # loads and compiles everything
-        choose = cpu_time(lambda m=m: learner(m)._start(rows[:SAMPLE_ROWS])) / m
+        choose = cpu_time(lambda m=m: first_model(learner(m).settings(), rows[:SAMPLE_ROWS])) / m
         build.append(
             _smallest(lambda model=model, part=part: model.statistics_.on(model.statistics_.basis).accumulate(part))
             / len(part)
         )
         statistics, numbers = model.statistics_, N_ACTIONS * m**2
         add = _smallest(lambda statistics=statistics: statistics + statistics) / numbers
-        solve = _smallest(lambda model=model: model._model.with_sums(model.statistics_, None).solution) / numbers
+        solve = _smallest(lambda model=model: model.model_.with_sums(model.statistics_, None).solution) / numbers
     row, rep, rep_squared = np.linalg.solve([[1, m, m**2] for m in TRIED_REPS], build)
     tick("scheduling")
     return Costs(look, read, looked, max(row, 0.0), max(rep, 0.0), rep_squared, add, solve, choose, _task_seconds())

@@ -7,7 +7,8 @@ import pytest
 
 import kbrl
 from kbrl import KBRL, KBSF, LSPI, SARSA, Committee, FittedQ, KbrlWarning
-from kbrl.learners.learner import Learner, as_log
+from kbrl.data.transitions import as_log
+from kbrl.learners.learner import Learner
 from kbrl.testing import check_learner, checks_for
 
 LEARNERS = [
@@ -77,7 +78,7 @@ class IgnoresSetParams(Own):
 
 class AnswersBeforeFit(Own):
     def predict(self, states):
-        return super().predict(states) if hasattr(self, "coordinates_") else np.zeros(len(states))
+        return super().predict(states) if hasattr(self, "model_") else np.zeros(len(states))
 
 
 class FitsInSilence(Own):
@@ -93,7 +94,7 @@ class KeepsItsFirstLog(Own):
 
 class ForgetsTooSoon(Own):
     def fit(self, log):
-        self.__dict__.pop("coordinates_", None)
+        self.__dict__.pop("model_", None)
         return super().fit(log)
 
 
@@ -149,12 +150,12 @@ class ShiftsStatesInPlace(Own):
 
 class IgnoresEnds(Own):
     def fit(self, log):
-        return super().fit(as_log(log)._replaced(terminals=np.zeros(len(log), dtype=bool)))
+        return super().fit(as_log(log).replaced(terminals=np.zeros(len(log), dtype=bool)))
 
 
 class TakesEveryRowForAnEnd(Own):
     def fit(self, log):
-        return super().fit(as_log(log)._replaced(terminals=np.ones(len(log), dtype=bool)))
+        return super().fit(as_log(log).replaced(terminals=np.ones(len(log), dtype=bool)))
 
 
 class VotesInSecret(Committee):

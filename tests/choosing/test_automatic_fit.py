@@ -5,7 +5,7 @@ import pytest
 
 from kbrl import KBSF
 from kbrl.checks import KbrlWarning
-from kbrl.choosing.automatic_fit import fit_automatically, learn_more, unlearnt
+from kbrl.choosing.automatic_fit import fit_automatically, learn_more
 from kbrl.choosing.two_passes import fit_log
 from kbrl.choosing.widths import choose_widths
 from kbrl.data.survey import survey
@@ -102,16 +102,16 @@ def test_a_model_unlearnt_learns_alone_what_can_be_added_to_it(neighbors):
     task = PuddleWorld()
     first, second = (open_log(as_columns(task.collect(400, random_state=seed))) for seed in (0, 1))
     learner = KBSF(20, sample_neighbors=neighbors, rep_neighbors=neighbors, random_state=0)
-    model = fit_log(learner, first)
-    empty = unlearnt(model)
-    assert empty.n_samples_ == 0
+    model = fit_log(learner, first).model_
+    empty = model.without_data()
+    assert empty.n_samples == 0
     alone = learn_more(empty, second, chunk_rows=90)
-    assert (alone.n_samples_, model.n_samples_) == (400, 400)
+    assert (alone.n_samples, model.n_samples) == (400, 400)
     merged = model + alone
     both = learn_more(model, second)
-    np.testing.assert_allclose(merged.rep_q_, both.rep_q_, atol=1e-8)  # the tolerance of the solver
+    np.testing.assert_allclose(merged.solution.q, both.solution.q, atol=1e-8)  # the tolerance of the solver
     np.testing.assert_allclose(
-        merged.mdp_.stacked.toarray() if neighbors else merged.mdp_.stacked,
-        both.mdp_.stacked.toarray() if neighbors else both.mdp_.stacked,
+        merged.mdp.stacked.toarray() if neighbors else merged.mdp.stacked,
+        both.mdp.stacked.toarray() if neighbors else both.mdp.stacked,
         atol=1e-12,
     )

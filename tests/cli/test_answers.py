@@ -245,7 +245,7 @@ def test_another_log_is_warned_of_on_standard_error(in_folder, capsys):
     assert "Warning: The cases do not make up the value" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["predict", "explain", "evaluate", "collect", "completion"])
+@pytest.mark.parametrize("command", ["predict", "explain", "evaluate", "collect"])
 def test_every_command_has_help_with_an_example(command, capsys):
     main([command, "--help"])
     assert f"Example: kbrl {command}" in capsys.readouterr().out

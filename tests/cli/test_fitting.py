@@ -23,7 +23,7 @@ SPARSE = ("--sample-neighbors", "5", "--rep-neighbors", "3")
 def log():
     task = PuddleWorld()
     log = task.collect(N_ROWS, random_state=0, max_steps=30)
-    return log._replaced(action_labels=np.array(task.actions))
+    return log.replaced(action_labels=np.array(task.actions))
 
 
 @pytest.fixture
@@ -373,14 +373,14 @@ def test_models_on_different_states_do_not_merge(folder, log, capsys):
 INTERRUPTED = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from kbrl.learners.kbsf import KBSF
-add, calls = KBSF._add, []
+from kbrl.model.model import Model
+prepared, calls = Model.prepared, []
 def interrupted(self, log):
     calls.append(log)
     if len(calls) == 3:
         os.kill(os.getpid(), signal.SIGINT)
-    add(self, log)
-KBSF._add = interrupted
+    return prepared(self, log)
+Model.prepared = interrupted
 from kbrl.cli import main
 main(sys.argv[1:])
 """

@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simulators")
     task = PuddleWorld()
     log = task.collect(3000, random_state=0)
-    log = log._replaced(action_labels=np.array(task.actions))
+    log = log.replaced(action_labels=np.array(task.actions))
     columns = {"state": ["observation_x", "observation_y"], "action": "action", "reward": "reward"}
     model = saved(folder / "puddle.kbrl", log, columns)
     return SimpleNamespace(path=folder, model=model, log=log)
@@ -121,7 +121,7 @@ def test_options_of_the_task_and_sets_of_states_count(in_folder, capsys):
 def test_a_task_with_successes_shows_their_rate(in_folder, capsys):
     task = PoleBalancing(n_poles=2)
     log = task.collect(800, random_state=0)
-    saved("poles.kbrl", log._replaced(action_labels=np.array(task.actions)))
+    saved("poles.kbrl", log.replaced(action_labels=np.array(task.actions)))
     facts = evaluated(capsys, "poles.kbrl", "--task", "PoleBalancing", "--set", "n_poles=2", "--runs", "2")
     assert 0 <= facts["policies"]["model"]["success"]["mean"] <= 1
     assert facts["policies"]["random moves"]["success"]["mean"] == 0

@@ -20,7 +20,7 @@ FIT = ["fit", "log.csv", "-o", "m.kbrl"]
 def log_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("usage") / "log.csv"
     log = PuddleWorld().collect(200, random_state=0)
-    write_log(log._replaced(action_labels=np.array(PuddleWorld().actions)), path, names=("x", "y"))
+    write_log(log.replaced(action_labels=np.array(PuddleWorld().actions)), path, names=("x", "y"))
     return path
 
 
@@ -218,12 +218,12 @@ def test_ctrl_c_that_a_library_swallows_stops_the_command_before_the_old_model_i
     before = model.read_bytes()
     code = (
         "import os, signal, ctypes, kbrl.choosing.two_passes as streamed\n"
-        "real = streamed.start_from\n"
+        "real = streamed.model_from\n"
         "def interrupted(*given):\n"
         "    call = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
         "    call()\n"  # Python forgets what is raised in here
         "    return real(*given)\n"
-        "streamed.start_from = interrupted\n"
+        "streamed.model_from = interrupted\n"
         "from kbrl.cli import main\n"
         "main(['fit', 'log.csv', '-o', 'm.kbrl', '-m', '5'])\n"
     )

@@ -80,7 +80,7 @@ def test_the_hash_of_a_row_is_the_one_that_the_format_describes():
     )  # fmt: skip
     rows = [((1.5, 0.0), "low", 0.25, (0.0, 1e300), False, "7"), ((2.0, 3.0), "ä", -1.0, (5.0, 6.0), True, "8")]
     assert transition_hashes(log).tolist() == [hash_of_row(*row) for row in rows]
-    without = log._replaced(episodes=None)
+    without = log.replaced(episodes=None)
     assert transition_hashes(without).tolist() == [hash_of_row(*row[:-1]) for row in rows]
 
 

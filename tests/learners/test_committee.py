@@ -51,7 +51,7 @@ class Stubborn(Learner):
 def stubborn(preferred, n_actions):
     """Return a committee of members that each prefer one action."""
     result = Committee(Stubborn(0, n_actions), len(preferred))
-    result._set([Stubborn(action, n_actions) for action in preferred])
+    result.set_members([Stubborn(action, n_actions) for action in preferred])
     return result
 
 

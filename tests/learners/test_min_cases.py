@@ -7,7 +7,7 @@ import pytest
 
 from kbrl import KBRL, KBSF, Transitions, load_model, save_model
 from kbrl.checks import KbrlWarning
-from kbrl.choosing.automatic_fit import fit_automatically, unlearnt
+from kbrl.choosing.automatic_fit import fit_automatically
 from kbrl.cli import main
 from kbrl.insight.explanation import explain
 from kbrl.logs.log import open_log
@@ -146,7 +146,7 @@ def test_further_data_and_other_models_bring_an_action_back():
     log = ward()
     settings = {"reps": SEVERITIES, "scaling": [1.0], "min_cases": 2}
     model = KBSF(**settings).fit(log)
-    other = unlearnt(model).partial_fit(log[[500]])
+    other = model.with_model(model.model_.without_data()).partial_fit(log[[500]])
     assert (model + other).left_out_ == {}
     model.partial_fit(log[[500]])
     assert model.left_out_ == {}

@@ -114,7 +114,7 @@ def test_other_columns_of_the_log_are_ignored(tmp_path):
 
 
 def test_what_has_no_names_is_read_by_position():
-    named, unnamed = KBSF(**SETTINGS).fit(LOG), KBSF(**SETTINGS).fit(LOG._replaced(source=type(LOG.source)()))
+    named, unnamed = KBSF(**SETTINGS).fit(LOG), KBSF(**SETTINGS).fit(LOG.replaced(source=type(LOG.source)()))
     expected = named.q_values(ASKED.to_numpy()).tolist()
     assert not hasattr(unnamed, "feature_names_in_")
     for states in (ASKED.to_numpy(), ASKED.to_numpy().tolist(), pd.DataFrame(ASKED.to_numpy())):
@@ -139,7 +139,7 @@ def test_names_come_from_files_frames_arguments_and_saved_columns(tmp_path):
     streamed = fit_log(KBSF(**SETTINGS), open_log(path, columns=columns))
     assert streamed.feature_names_in_.tolist() == ["age", "sofa"]
     assert Transitions([[1.0, 2.0]], [0], [0.0], [[1.0, 2.0]], state_names=["x", "y"]).state_names == ("x", "y")
-    save_model(KBSF(**SETTINGS).fit(LOG._replaced(source=type(LOG.source)())), tmp_path / "m", columns=["age", "sofa"])
+    save_model(KBSF(**SETTINGS).fit(LOG.replaced(source=type(LOG.source)())), tmp_path / "m", columns=["age", "sofa"])
     assert load_model(tmp_path / "m").feature_names_in_.tolist() == ["age", "sofa"]
     with pytest.raises(ValueError, match="lack 'x', 'y' and have 'age', 'sofa'"):
         save_model(streamed, tmp_path / "n", columns=["x", "y"])
@@ -193,7 +193,7 @@ def test_chunks_and_joined_logs_are_read_by_name():
 
 
 def test_names_with_and_without_the_prefix_of_a_dialect_are_the_same():
-    log = LOG._replaced(source=type(LOG.source)(("observation_age", "observation_sofa")))
+    log = LOG.replaced(source=type(LOG.source)(("observation_age", "observation_sofa")))
     model = KBSF(**SETTINGS).fit(log)
     assert model.q_values(TURNED).tolist() == model.q_values(ASKED.to_numpy()).tolist()
 
@@ -201,7 +201,7 @@ def test_names_with_and_without_the_prefix_of_a_dialect_are_the_same():
 def test_models_of_other_variables_do_not_add_up():
     one, other = (
         KBSF(**SETTINGS).fit(LOG),
-        KBSF(**SETTINGS).fit(LOG._replaced(source=type(LOG.source)(("age", "lactate")))),
+        KBSF(**SETTINGS).fit(LOG.replaced(source=type(LOG.source)(("age", "lactate")))),
     )
     with pytest.raises(ValueError, match="lack 'sofa' and have 'lactate'"):
         one + other

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF, Committee, KbrlWarning, Transitions, fit_log
-from kbrl.choosing.automatic_fit import unlearnt
 from kbrl.storage.model_file import load_model, save_model
 from samples import random_log
 from storage.saved_models import STATES, assert_same_model, fitted
@@ -16,6 +15,11 @@ FORMAT_1 = Path(__file__).parent.parent / "format_1"
 FIRST, FAR = random_log(n=100, seed=1), random_log(n=60, seed=2, scale=5.0)
 REPS = np.random.default_rng(5).random((12, 2))
 CHANGED = "representative states came or went while it learnt cannot forget"
+
+
+def unlearnt(learner):
+    """Return the same learner with a model of no data."""
+    return learner.with_model(learner.model_.without_data())
 
 
 def loaded(model, tmp_path):
@@ -47,7 +51,7 @@ def test_a_model_that_grew_or_shrank_cannot_forget_once_saved_and_loaded_either(
 @pytest.mark.parametrize("make", [grown, shrunk])
 def test_a_sum_cannot_forget_if_one_of_its_terms_cannot_whichever_it_is(make, tmp_path):
     changed = make()
-    other = unlearnt(changed).partial_fit(FIRST[:50]._replaced(rewards=FIRST.rewards[:50] + 1))  # grows no further
+    other = unlearnt(changed).partial_fit(FIRST[:50].replaced(rewards=FIRST.rewards[:50] + 1))  # grows no further
     for total in (
         changed + other,
         other + changed,
@@ -82,7 +86,7 @@ def test_a_model_of_format_1_does_not_forget_as_it_cannot_know(tmp_path):
 def test_rows_that_were_never_learnt_are_not_forgotten(tmp_path):
     model = loaded(fitted(FIRST), tmp_path)
     before = model.q_values(STATES).tolist()
-    changed = FIRST[:3]._replaced(rewards=FIRST.rewards[:3] + np.array([0.0, 1e-9, 0.0]))
+    changed = FIRST[:3].replaced(rewards=FIRST.rewards[:3] + np.array([0.0, 1e-9, 0.0]))
     with pytest.raises(ValueError, match=r"but 1 of these 3 were never learnt, or not so often. Nothing is forgotten"):
         model.forget(changed)
     with pytest.raises(ValueError, match="but 1 of these 2 were never learnt"):
@@ -130,7 +134,7 @@ FITS = {
 
 
 def test_every_setting_is_tried():
-    assert set(SET_LATER) == set(KBSF._parameter_names())
+    assert set(SET_LATER) == set(KBSF.parameter_names())
 
 
 @pytest.mark.parametrize("fit", FITS)
@@ -184,7 +188,7 @@ def test_online_learning_in_a_discrete_world_does_not_warn():
 
 
 def sketch_of(model):
-    sketch = model._model.sketch
+    sketch = model.model_.sketch
     return (sketch.n_rows, sketch.total, sketch.hashes.tolist(), sketch.counts.tolist(), sketch.largest)
 
 
@@ -209,6 +213,6 @@ def test_the_sketch_is_the_same_however_a_model_came_about(tmp_path):
 
 def test_a_model_of_format_1_knows_no_sketch_and_stays_without(tmp_path):
     model = load_model(FORMAT_1 / "sums.kbrl")
-    assert model._model.sketch is None
-    assert (model + unlearnt(model))._model.sketch is None
-    assert loaded(model, tmp_path)._model.sketch is None
+    assert model.model_.sketch is None
+    assert (model + unlearnt(model)).model_.sketch is None
+    assert loaded(model, tmp_path).model_.sketch is None

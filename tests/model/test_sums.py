@@ -148,7 +148,7 @@ def test_duplicating_the_data_and_the_neighbours_changes_nothing(log, tau, tau_b
 def test_rows_sum_to_one_minus_the_probability_of_ending(log, form, tau, tau_bar, hard):
     basis = make_basis(log, tau=tau, tau_bar=tau_bar, hard=hard, **form)
     # Reward 1 at an end and 0 elsewhere makes r-bar the probability of ending.
-    ends = Transitions._trusted(
+    ends = Transitions.trusted(
         log.states,
         log.action_indices,
         log.terminals.astype(float),

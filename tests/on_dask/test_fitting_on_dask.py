@@ -18,9 +18,10 @@ from kbrl.data.sketch import LISTED
 from kbrl.data.survey import survey
 from kbrl.logs.log import load_log, open_log
 from kbrl.logs.writing import as_columns
+from kbrl.model.first_model import first_model
 from kbrl.on_dask import log_parts as parts_module
 from kbrl.on_dask.clients import local_cluster, running_cluster
-from kbrl.on_dask.fitting_on_dask import _learn, _Plan, fit_all_on_dask, fit_on_dask, open_on_dask
+from kbrl.on_dask.fitting_on_dask import _learn, fit_all_on_dask, fit_on_dask, open_on_dask
 from kbrl.on_dask.parallel_work import PartitionError, map_on
 from samples import random_log
 
@@ -186,7 +187,7 @@ def test_progress_is_told_once_for_every_row(client, paths):
 
 def test_a_committee_is_that_of_one_process(client, paths, log):
     committee = fit_on_dask(Committee(learner(**SPARSE), 3, random_state=5), paths, client=client)
-    alone = Committee(learner(**SPARSE), 3, random_state=5)._new_members()
+    alone = Committee(learner(**SPARSE), 3, random_state=5).new_members()
     for member, expected in zip(committee.members_, alone):
         assert_bits(member, fit_log(expected, log))
     assert len(committee.predict(log.states[:4])) == 4
@@ -337,21 +338,20 @@ def test_a_partition_that_kills_its_workers_is_named(client, log):
 
 def test_what_travels_has_the_size_of_a_model_whatever_the_number_of_rows(log):
     for form in ({}, SPARSE):
-        started = learner(**form)
-        started._start(log)
+        empty = first_model(learner(**form).settings(), log)
         facts = parts_module.Facts(log.action_labels, len(log), None)
-        small, large = (len(pickle.dumps(_learn(part, facts, _Plan.of(started)))) for part in (log[:120], log))
+        small, large = (len(pickle.dumps(_learn(part, facts, empty))) for part in (log[:120], log))
         assert abs(large - small) < 100 + 16 * LISTED  # bytes of the sketch, once it is full
 
 
 def assert_same_sketch(model, expected):
-    for found, wanted in zip(vars(model._model.sketch).values(), vars(expected._model.sketch).values()):
+    for found, wanted in zip(vars(model.model_.sketch).values(), vars(expected.model_.sketch).values()):
         assert np.array_equal(found, wanted)
 
 
 def test_the_sketch_and_the_names_are_those_that_one_process_finds(client, paths, log):
     expected = fit_log(learner(), open_log([str(path) for path in paths]))
-    assert expected._model.sketch.n_rows == len(log)
+    assert expected.model_.sketch.n_rows == len(log)
     for model in (
         fit_on_dask(learner(), paths, client=client),
         *fit_on_dask(Committee(learner(), 2), paths, client=client).members_,

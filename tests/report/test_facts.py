@@ -5,12 +5,12 @@ import collections
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Transitions
+from kbrl import KBSF, Transitions, save_model
 from kbrl.insight.coverage import coverage
-from kbrl.report import subject as subjects
+from kbrl.report import inputs
 from kbrl.report.facts import gather
+from kbrl.report.inputs import open_inputs
 from kbrl.report.recommendations import answers, reach
-from kbrl.report.subject import open_subject
 from samples import random_log
 
 
@@ -19,7 +19,7 @@ def fitted(log, n_reps=20, **options):
 
 
 def facts_of(log, model=None, **options):
-    return gather(open_subject(model or fitted(log), log, **options))
+    return gather(open_inputs(model or fitted(log), log, **options))
 
 
 def test_the_table_of_actions_is_that_of_a_recomputation(ward, recomputed):
@@ -43,7 +43,7 @@ def test_the_disagreements_are_those_of_a_recomputation(ward, recomputed):
         assert pair.mean_advantage == pytest.approx(recomputed.advantages[rows].mean())
 
 
-def test_the_examples_are_the_largest_advantages_with_support_one_an_episode_by_their_row_of_the_log(ward, recomputed):
+def test_the_examples_are_the_largest_advantages_with_support_one_per_episode_by_their_row_of_the_log(ward, recomputed):
     backed = (recomputed.support >= 5) & (recomputed.advantages > 0)
     episodes = np.array([row[0] for row in recomputed.kept])
     best = {name: recomputed.advantages[backed & (episodes == name)].max(initial=0) for name in set(episodes)}
@@ -69,7 +69,7 @@ def test_advice_with_little_support_is_counted_and_left_out_of_what_is_at_stake(
 
 def test_rows_episodes_ends_and_spreads_are_those_of_the_log(ward, recomputed):
     facts = ward.facts
-    assert facts.subject.n_rows == len(ward.rows)
+    assert facts.inputs.n_rows == len(ward.rows)
     assert facts.n_transitions == len(recomputed.kept)
     assert facts.n_episodes == 60
     assert facts.n_ends == 20
@@ -82,8 +82,8 @@ def test_rows_episodes_ends_and_spreads_are_those_of_the_log(ward, recomputed):
 
 
 def test_chunks_change_nothing_but_rounding(ward, monkeypatch):
-    monkeypatch.setattr(subjects, "CHUNK_ROWS", 7)
-    facts = gather(open_subject(ward.model, ward.log))
+    monkeypatch.setattr(inputs, "CHUNK_ROWS", 7)
+    facts = gather(open_inputs(ward.model, ward.log))
     assert facts.disagreements[0].count == ward.facts.disagreements[0].count
     assert [e.row for e in facts.examples] == [e.row for e in ward.facts.examples]
     assert facts.n_episodes == ward.facts.n_episodes
@@ -103,7 +103,7 @@ def test_an_action_that_the_model_never_saw_has_no_value_and_no_advantage():
     known = Transitions(log.states, log.actions, log.rewards, log.next_states, action_labels=[0, 1, 9])
     model = fitted(known)
     other = Transitions(log.states[:3], [9, 9, 0], log.rewards[:3], log.next_states[:3], action_labels=[0, 1, 9])
-    facts = gather(open_subject(model, other))
+    facts = gather(open_inputs(model, other))
     assert facts.actions[2].n_logged == 2
     assert facts.actions[2].mean_value is None
     assert facts.actions[2].n_recommended == 0
@@ -146,58 +146,81 @@ def test_a_state_is_far_off_if_it_is_farther_than_neighbouring_representative_st
     log = random_log(100, seed=3)
     reps = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 3.0]])
     model = KBSF(reps=reps, scaling=None, sample_width=0.3, rep_width=0.3).fit(log)
-    assert reach(model) == 3.0
-    moved = log._replaced(states=np.where(np.arange(100)[:, None] < 7, 4.1, log.states))
+    assert reach(model.model_) == 3.0
+    moved = log.replaced(states=np.where(np.arange(100)[:, None] < 7, 4.1, log.states))
     assert facts_of(moved, model).n_far == 7
     assert facts_of(log, model).n_far == 0
 
 
 def test_one_representative_state_has_no_neighbours_and_nothing_is_far_off():
     log = random_log(10)
-    assert reach(fitted(log, 1)) == np.inf
+    assert reach(fitted(log, 1).model_) == np.inf
 
 
 def test_representative_states_are_listed_by_their_number_of_cases(ward, recomputed):
-    model = ward.facts.model
+    model = ward.facts.inputs.model
     cases = recomputed.cases.sum(axis=1).astype(int)
     assert [rep.place for rep in ward.facts.reps] == np.argsort(-cases, kind="stable")[:12].tolist()
     for rep in ward.facts.reps:
         assert rep.n_cases == cases[rep.place]
-        assert rep.value == model.rep_values_[rep.place]
-        assert rep.best == int(model.rep_q_[rep.place].argmax())
-        assert rep.state == tuple(model.reps_[rep.place])
+        assert rep.value == model.solution.values[rep.place]
+        assert rep.best == int(model.solution.q[rep.place].argmax())
+        assert rep.state == tuple(model.reps[rep.place])
 
 
 def test_names_come_from_the_columns_of_the_model_or_are_numbers(ward):
     log = random_log(30, n_dims=3)
-    assert open_subject(fitted(log), log).variables == ("state_1", "state_2", "state_3")
-    assert open_subject(fitted(log), log, ["a", "b", "c"]).variables == ("a", "b", "c")
-    assert open_subject(fitted(log), log, {"state": "a, b,c"}).variables == ("a", "b", "c")
+    assert open_inputs(fitted(log), log).variables == ("x0", "x1", "x2")
+    assert open_inputs(fitted(log), log, ["a", "b", "c"]).variables == ("a", "b", "c")
+    assert open_inputs(fitted(log), log, {"state": "a, b,c"}).variables == ("a", "b", "c")
     frame = {"obs": log.states, "action": log.actions, "reward": log.rewards, "next_obs": log.next_states}
-    assert open_subject(fitted(log), frame).variables == ("obs[0]", "obs[1]", "obs[2]")
-    assert ward.facts.subject.variables[0] == "age"
+    assert open_inputs(fitted(log), frame).variables == ("obs[0]", "obs[1]", "obs[2]")
+    assert ward.facts.inputs.variables[0] == "age"
 
 
 def test_a_log_without_a_column_that_the_models_log_had_is_read_all_the_same(ward, tmp_path):
     lines = ward.log.read_text(encoding="utf-8").splitlines()
     path = tmp_path / "no_ends.csv"
     path.write_text("\n".join(line.rpartition(",")[0] for line in lines), encoding="utf-8")
-    facts = gather(open_subject(ward.model, path))
+    facts = gather(open_inputs(ward.model, path))
     assert facts.n_ends == 0
     assert facts.n_transitions == ward.facts.n_transitions - 20
+
+
+def test_names_of_variables_that_were_saved_with_a_model_find_columns_with_a_prefix(tmp_path):
+    rows = [f"{k},0,u,1,0" for k in range(9)]
+    (tmp_path / "log.csv").write_text("\n".join(["obs_b,obs_a,action,reward,episode", *rows]))
+    states = np.array([[0.0, k] for k in range(9)])
+    log = Transitions(states, ["u"] * 9, np.ones(9), states)
+    save_model(fitted(log, 2), tmp_path / "model.kbrl", columns=["a", "b"])
+    facts = facts_of(tmp_path / "log.csv", tmp_path / "model.kbrl")
+    assert facts.names == ("a", "b")
+    assert [spread.largest for spread in facts.variables] == [0.0, 7.0]
 
 
 def test_what_does_not_fit_the_model_is_said():
     log = random_log(30, n_dims=2, n_actions=2)
     model = fitted(log)
     with pytest.raises(ValueError, match="The model knows 2 state variables, but the log has 3"):
-        gather(open_subject(model, random_log(30, n_dims=3, n_actions=2)))
+        gather(open_inputs(model, random_log(30, n_dims=3, n_actions=2)))
     with pytest.raises(ValueError, match="but they also have"):
-        gather(open_subject(model, random_log(30, n_dims=2, n_actions=3)))
+        gather(open_inputs(model, random_log(30, n_dims=2, n_actions=3)))
     frame = {"obs": log.states, "action": ["no"] * 30, "reward": log.rewards, "next_obs": log.next_states}
     with pytest.raises(ValueError, match="The model knows no others"):
-        open_subject(model, frame)
-    with pytest.raises(TypeError, match="A report is made of a KBSF or the path of its file, but it got int"):
-        open_subject(3, log)
+        open_inputs(model, frame)
+    with pytest.raises(TypeError, match="A report needs a Model, a KBSF or the path of its file, but it got int"):
+        open_inputs(3, log)
     with pytest.raises(ValueError, match="has not learnt anything yet"):
-        open_subject(KBSF(), log)
+        open_inputs(KBSF(), log)
+
+
+def test_settings_are_those_of_the_fit_whatever_the_learner_was_set_to_since():
+    log = random_log(200, n_actions=2, seed=1)
+    labelled = Transitions(log.states, [9, *log.actions[1:]], log.rewards, log.next_states, action_labels=[0, 1, 9])
+    learner = fitted(labelled, min_cases=2).set_params(min_cases=1, sweeps=3, tolerance=0.5, n_reps=7)
+    for model in (learner, learner.model_):
+        facts = facts_of(labelled, model)
+        assert facts.model.left_out == {"9": 1}
+        assert facts.model.min_cases == 2
+        assert (facts.model.solver.method, facts.model.solver.tolerance) == ("policy iteration", 1e-8)
+        assert {setting.name: setting.value for setting in facts.model.settings}["n_reps"] == "20"

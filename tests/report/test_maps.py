@@ -56,7 +56,7 @@ def test_of_more_than_two_variables_a_cell_shows_the_logged_states_in_it():
 
 def test_of_two_variables_the_model_is_asked_where_logged_states_are_near():
     log = random_log(300, n_dims=2, seed=5)
-    corner = log._replaced(states=np.where(log.states.sum(axis=1, keepdims=True) > 1, 0.2 * log.states, log.states))
+    corner = log.replaced(states=np.where(log.states.sum(axis=1, keepdims=True) > 1, 0.2 * log.states, log.states))
     model, _, (shown,) = drawn(corner)
     x, y = (0.5 * (edges[1:] + edges[:-1]) for edges in (shown.x_edges, shown.y_edges))
     grid = np.stack(np.meshgrid(x, y), axis=-1)
@@ -80,7 +80,7 @@ def test_variables_of_few_values_have_a_cell_for_each():
 
 def test_one_variable_gives_a_curve_for_each_action_with_gaps_where_there_are_no_data():
     log = random_log(300, n_dims=1, n_actions=2, seed=7)
-    gap = log._replaced(states=np.where(np.abs(log.states - 0.5) < 0.2, 0.1, log.states))
+    gap = log.replaced(states=np.where(np.abs(log.states - 0.5) < 0.2, 0.1, log.states))
     model, _, (shown,) = drawn(gap)
     middles = 0.5 * (shown.x_edges[1:] + shown.x_edges[:-1])
     known = ~np.isnan(shown.q[:, 0])
@@ -93,7 +93,7 @@ def test_a_variable_that_repeats_another_gives_way_to_one_with_less_influence():
     log = random_log(500, n_dims=4, seed=8)
     states = log.states.copy()
     states[:, 1] = 2 * states[:, 0] + 1
-    found = answers(KBSF(20, random_state=0).fit(log._replaced(states=states)), states)
+    found = answers(KBSF(20, random_state=0).fit(log.replaced(states=states)), states)
     maps = list(maps_of(None, states, found, np.array([0.9, 0.8, 0.2, 0.1])))
     assert [shown.variables for shown in maps] == [(0, 2), (0, 3), (2, 3)]
 
@@ -102,7 +102,7 @@ def test_outliers_do_not_squeeze_all_others_into_one_cell():
     log = random_log(1000, n_dims=3, seed=9)
     states = log.states.copy()
     states[:3, 0] = 1e6
-    _, _, maps = drawn(log._replaced(states=states))
+    _, _, maps = drawn(log.replaced(states=states))
     cut = [shown for shown in maps if 0 in shown.variables]
     assert cut
     assert all(shown.is_cut for shown in cut)

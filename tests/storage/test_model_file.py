@@ -36,7 +36,7 @@ def test_a_loaded_model_saves_to_the_same_bytes(form, tmp_path):
 def test_answers_of_a_loaded_model_need_no_solving(tmp_path, monkeypatch):
     save_model(fitted(), tmp_path / "m")
     loaded = load_model(tmp_path / "m")
-    monkeypatch.setattr("kbrl.learners.reduced_model.solve", lambda *a, **k: pytest.fail("it solved"))
+    monkeypatch.setattr("kbrl.model.model.solve", lambda *a, **k: pytest.fail("it solved"))
     loaded.predict(STATES)
 
 
@@ -135,6 +135,6 @@ def test_what_cannot_be_stored_is_refused_or_announced(tmp_path):
     assert load_model(tmp_path / "m").random_state is None
     with pytest.raises(NotFittedError):
         save_model(KBSF(), tmp_path / "n")
-    with pytest.raises(TypeError, match="saves a KBSF, but it got str"):
+    with pytest.raises(TypeError, match="saves a KBSF or its Model, but it got str"):
         save_model("model", tmp_path / "n")
     assert os.listdir(tmp_path) == ["m"]

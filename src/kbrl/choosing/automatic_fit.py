@@ -24,6 +24,9 @@ from kbrl.learners.kbsf import KBSF, MANY_ROWS
 from kbrl.learners.learner import clone
 from kbrl.logs.log import CHUNK_ROWS, Log
 from kbrl.model.case_counts import FEW_CASES
+from kbrl.model.model import Model
+from kbrl.settings import Settings
+from kbrl.threads import number_of_jobs
 
 CHOSEN = ("n_reps", *WIDTHS)
 # Told the name of a part of the work and how many rows it has to do; returns what is told how many were done.
@@ -106,16 +109,16 @@ def fit_automatically(
         one_of(name, CHOSEN, "choose")
     clock, phase = _Clock(seconds), phase or _silent
     learner = clone(learner)
-    if learner.min_cases is None:
+    if learner.settings().min_cases is None:
         learner.set_params(min_cases=FEW_CASES)
-    learner._check_parameters()
-    chunks = chunk_rows or _rows_at_a_time(learner)
+    settings = learner.checked_settings()
+    chunks = chunk_rows or _rows_at_a_time(settings)
     source: FittableLog = _LocalLog(log, chunks) if isinstance(log, Log) else log
     step = phase("looking through the log", log.n_rows)
-    seen, n_episodes = source.looked_through(sample_rows_for(learner), step=step)
+    seen, n_episodes = source.looked_through(sample_rows_for(settings), step=step)
     clock.lap("looking through the log")
     number = None
-    if "n_reps" in choose and isinstance(learner.reps, str) and learner.reps != "cover":
+    if "n_reps" in choose and isinstance(settings.reps, str) and settings.reps != "cover":
         number = _number(learner, seen, clock, megabytes)
         learner.set_params(n_reps=number.n_reps)
     widths = _widths(learner, seen, choose, criterion, phase, source.each)
@@ -124,43 +127,40 @@ def fit_automatically(
     clock.lap("choosing")
     source.teach(learner, survey=seen, step=phase("learning", seen.n_rows))
     clock.lap("learning")
-    _refuse_luck(learner)
+    _refuse_luck(learner.model_)
     return Automatic(learner, seen, n_episodes, number, widths, clock.laps)
 
 
-def _refuse_luck(model: KBSF) -> None:
+def _refuse_luck(model: Model) -> None:
     """Refuse a model of many rows in which no action was taken often: the luckiest row would be the advice for all."""
-    counts, least = model.statistics_.counts, model._fitted.min_cases
-    if counts.max() < least and model.n_samples_ >= MANY_ROWS:
-        shown = ", ".join(str(label) for label in model.action_labels_[:3].tolist())
+    counts, least = model.sums.counts, model.min_cases
+    if counts.max() < least and model.n_samples >= MANY_ROWS:
+        shown = ", ".join(str(label) for label in model.action_labels[:3].tolist())
         raise ValueError(
-            f"Of {model.n_samples_} transitions with {len(counts)} different actions ({shown}, ...), no action was "
+            f"Of {model.n_samples} transitions with {len(counts)} different actions ({shown}, ...), no action was "
             f"taken more than {counts.max()} times, and at least one must be taken {least} times (min_cases). Put "
             f"amounts such as doses into a few classes, each with a label."
         )
 
 
-def unlearnt(model: KBSF) -> KBSF:
-    """Return a model of no data with the same representative states, scale and settings: the two can be merged."""
-    return model._with(model._fitted.unlearnt(), [])
+def learn_more(
+    model: Model, log: Log, *, n_jobs: int | None = None, chunk_rows: int | None = None, phase: Phase | None = None
+) -> Model:
+    """Return the model of a log as well, solved; whether it was learnt before is not checked."""
+    chunks = log.chunks(chunk_rows or _rows_at_a_time(model.settings))
+    step = (phase or _silent)("learning", log.n_rows)
+    result = model.extend(_told(chunks, step), n_jobs=number_of_jobs(n_jobs))
+    result.solve()
+    return result
 
 
-def learn_more(model: KBSF, log: Log, *, chunk_rows: int | None = None, phase: Phase | None = None) -> KBSF:
-    """Go on learning from a log, chunk by chunk, and solve the model; whether it was learnt before, nobody asks."""
-    chunks = log.chunks(chunk_rows or _rows_at_a_time(model))
-    for chunk in _told(chunks, (phase or _silent)("learning", log.n_rows)):
-        model._learn_more(chunk)
-    model.solution_  # noqa: B018
-    return model
-
-
-def _rows_at_a_time(learner: KBSF) -> int:
+def _rows_at_a_time(settings: Settings) -> int:
     """Return the rows of a chunk: dense sums take few as fast as many; neighbours are searched anew in each chunk."""
-    return _FEW_ROWS if learner.sample_neighbors is None else CHUNK_ROWS
+    return _FEW_ROWS if settings.sample_neighbors is None else CHUNK_ROWS
 
 
 def _number(learner: KBSF, seen: Survey, clock: _Clock, megabytes: float | None) -> NumberOfReps:
-    neighbors = (learner.sample_neighbors, learner.rep_neighbors)
+    neighbors = (learner.settings().sample_neighbors, learner.settings().rep_neighbors)
     sizes = Sizes(seen.n_rows, seen.n_dims, len(seen.action_labels), *neighbors)
     if clock.limit is None:
         return _no_more_than_there_are(choose_n_reps(sizes, megabytes=megabytes), seen)
@@ -195,7 +195,7 @@ def _widths(
     if len(keep) == len(WIDTHS):
         return None
     phase("choosing the widths", 0)
-    scaled = clone(learner).set_params(scaling=seen.scale(learner.scaling))
+    scaled = clone(learner).set_params(scaling=seen.scale(learner.settings().scaling))
     return choose_widths(seen.sample, scaled, criterion=criterion, keep=keep, each=each)
 
 

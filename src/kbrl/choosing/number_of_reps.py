@@ -8,15 +8,17 @@ Paper: section 4.2, the time n m^2 and the memory m^2 of each action.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from kbrl.checks import positive, whole
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import clone
+from kbrl.model.first_model import first_model
+from kbrl.threads import number_of_jobs
 
 MEGABYTES = 256.0  # for the sums and their copies
 _LEAST, _MOST = 50, 10_000  # unless there are fewer transitions; more than that only if they are asked for
@@ -93,7 +95,7 @@ def choose_n_reps(
 
 def measure(learner: KBSF, sample: Transitions, *, row_seconds: float) -> Rates:
     """Measure what a learner costs on this machine; ``row_seconds`` is the time to read a row."""
-    n_rows = _ROWS[learner.sample_neighbors is not None]
+    n_rows = _ROWS[learner.settings().sample_neighbors is not None]
     part = sample[:n_rows]
     tried = [min(m, len(part)) for m in _TRIED]
     _time(learner, part[:64], tried[0])  # compiles
@@ -107,13 +109,14 @@ def measure(learner: KBSF, sample: Transitions, *, row_seconds: float) -> Rates:
 
 def _time(learner: KBSF, log: Transitions, n_reps: int) -> tuple[float, float]:
     """Return the seconds to add the transitions and to solve the model, with that many random representative states."""
-    model = clone(learner).set_params(n_reps=min(n_reps, len(log)), reps="random", random_state=0)
-    model.set_params(grow_distance=None, grow_below=None, rep_width=float(np.mean(learner.rep_width)))
-    model._start(log)
+    width = float(np.mean(learner.settings().rep_width))
+    changed: dict[str, Any] = {"n_reps": min(n_reps, len(log)), "reps": "random", "random_state": 0, "rep_width": width}
+    settings = replace(learner.settings(), **changed, grow_distance=None, grow_below=None)
+    empty = first_model(settings, log)
     start = perf_counter()
-    model._add(log)
+    model = empty.extend(log, n_jobs=number_of_jobs(settings.n_jobs))
     added = perf_counter()
-    model.solution_  # noqa: B018
+    model.solve()
     return added - start, perf_counter() - added
 
 

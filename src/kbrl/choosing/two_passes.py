@@ -11,10 +11,14 @@ from typing import Any
 
 from kbrl.data.state_names import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
-from kbrl.data.transitions import Transitions
+from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import as_log
 from kbrl.logs.log import CHUNK_ROWS, Log
+from kbrl.model.check_settings import growth_distance
+from kbrl.model.first_model import first_model
+from kbrl.model.model import Model
+from kbrl.settings import Settings
+from kbrl.threads import number_of_jobs
 
 # An iterable that starts anew each time, such as a list of chunks.
 Rereadable = Log | Transitions | Iterable[Transitions]
@@ -32,35 +36,39 @@ def fit_log(
 
     ``survey`` is one made before, of the same log.  ``step`` is called after each chunk with its number of rows.
     """
-    learner._check_parameters()
-    with learner._unharmed():
-        survey = survey_for(learner, log) if survey is None else survey
-        start_from(learner, survey)
-        for chunk in chunks_of(log):
-            learner._add(chunk)
-            if step is not None:
-                step(len(chunk))
-        check_n_rows(learner.n_samples_, survey)
-        if learner._growth is None:
-            # The curve m(n) has one point, however the log was cut.
-            learner._take(learner.statistics_, learner._model.sketch)
-        learner.solution_  # noqa: B018
+    settings = learner.checked_settings()
+    survey = survey_for(settings, log) if survey is None else survey
+    chunks = _told(chunks_of(log), step)
+    model = model_from(settings, survey).extend(chunks, n_jobs=number_of_jobs(settings.n_jobs))
+    check_n_rows(model.n_samples, survey)
+    if growth_distance(settings) is None:
+        # The curve m(n) has one point, however the log was cut.
+        model = model.with_sums(model.sums, model.sketch, samples=model.samples)
+    model.solve()
+    learner.model_ = model
     return learner
 
 
-def survey_for(learner: KBSF, log: Rereadable) -> Survey:
-    """Look through a log, with a sample that is large enough for the learner's representative states."""
-    return survey(chunks_of(log), sample_rows=sample_rows_for(learner))
+def _told(chunks: Iterable[Transitions], step: Callable[[int], Any] | None) -> Iterator[Transitions]:
+    for chunk in chunks:
+        yield chunk
+        if step is not None:
+            step(len(chunk))
 
 
-def sample_rows_for(learner: KBSF) -> int:
+def survey_for(settings: Settings, log: Rereadable) -> Survey:
+    """Look through a log, with a sample that is large enough for the representative states."""
+    return survey(chunks_of(log), sample_rows=sample_rows_for(settings))
+
+
+def sample_rows_for(settings: Settings) -> int:
     """Return how many rows are sampled to choose the representative states from."""
-    return max(SAMPLE_ROWS, _ROWS_PER_REP * int(learner.n_reps))
+    return max(SAMPLE_ROWS, _ROWS_PER_REP * int(settings.n_reps))
 
 
-def start_from(learner: KBSF, survey: Survey) -> None:
-    """Freeze the scale, the actions and the representative states of a learner by a survey."""
-    learner._start(survey.sample, survey.moments)
+def model_from(settings: Settings, survey: Survey) -> Model:
+    """Return a model of no data whose scale, actions and representative states come from a survey."""
+    return first_model(settings, survey.sample, survey.moments)
 
 
 def chunks_of(log: Rereadable) -> Iterator[Transitions]:

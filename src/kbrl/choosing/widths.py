@@ -18,11 +18,12 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, as_generator, one_of
-from kbrl.data.transitions import Transitions
+from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import as_log, clone
+from kbrl.learners.learner import clone
 from kbrl.model.basis import Basis, Samples
 from kbrl.model.compiled import FARTHEST
+from kbrl.model.first_model import choose_reps, coordinates_of
 from kbrl.model.kernels import Kernel, Profile, blocks, distances_between, log_ratio, nearest_points
 from kbrl.model.q_functions import RepQ
 from kbrl.threads import for_each_action, number_of_jobs
@@ -84,7 +85,7 @@ def choose_widths(
     one_of(criterion, CRITERIA, "criterion")
     for name in keep:
         one_of(name, WIDTHS, "keep")
-    learner._check_parameters()
+    learner.checked_settings()
     _check_sizes(as_log(sample))
     rng = as_generator(random_state)
     with warnings.catch_warnings():
@@ -134,17 +135,18 @@ class _Problem:
 
     @classmethod
     def of(cls, sample: Transitions, learner: KBSF) -> _Problem:
-        if learner.terminals == "continue":
-            sample = sample._replaced(terminals=np.zeros(len(sample), dtype=bool))
-        units = learner._coordinates(sample)
-        reps = learner._choose_reps(sample, units)
+        settings = learner.settings()
+        if settings.terminals == "continue":
+            sample = sample.replaced(terminals=np.zeros(len(sample), dtype=bool))
+        units = coordinates_of(settings, sample)
+        reps = choose_reps(settings, sample, units)
         basis = Basis(
             reps=reps,
             coordinates=units,
-            sample_kernel=Kernel(1.0, learner.profile, learner.sample_neighbors, learner.norm),
-            rep_kernel=Kernel(1.0, learner.profile, learner.rep_neighbors, learner.norm),
+            sample_kernel=Kernel(1.0, settings.profile, settings.sample_neighbors, settings.norm),
+            rep_kernel=Kernel(1.0, settings.profile, settings.rep_neighbors, settings.norm),
             n_actions=sample.n_actions,
-            hard=learner.aggregation == "hard",
+            hard=settings.aggregation == "hard",
         )
         return cls(sample, learner, basis, basis.by_action(sample))
 
@@ -172,7 +174,7 @@ class _Problem:
                 n_queries = -(-_QUERIES * len(part.rewards) // n_total)
                 errors[action] = _left_out(part, n_queries, widths, self.basis.sample_kernel)
 
-        for_each_action(work, len(used), number_of_jobs(self.learner.n_jobs))
+        for_each_action(work, len(used), number_of_jobs(self.learner.settings().n_jobs))
         total = errors.sum(axis=0)
         total += _NOTHING * total.max(axis=0) + 1e-300  # where there is nothing to predict, all widths are alike
         of_next_state, of_reward = (total / total.min(axis=0)).T
@@ -210,7 +212,7 @@ class _Problem:
             model = clone(learner).set_params(**settings, **widths).fit(learnt)
             told = model.q_values(held.states)[np.arange(half), held.action_indices]
             values = np.where(held.terminals, 0.0, model.values(held.next_states))
-            targets = held.rewards + float(model.discount) * values
+            targets = held.rewards + model.model_.discount * values
             known = np.isfinite(told)
             unexplained = np.square(targets - told)[known].sum()
             return float(unexplained / max(np.square(targets - targets.mean())[known].sum(), 1e-300))

@@ -30,7 +30,6 @@ _HOMES = {
     "explain": "kbrl.cli.asking",
     "evaluate": "kbrl.cli.simulators",
     "report": "kbrl.cli.reporting",
-    "completion": "kbrl.cli.completion",
 }
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kbrl.cli.console import print_table, row_progress
 from kbrl.cli.model_columns import columns_in, parse_state, variables
 from kbrl.cli.opening import open_for
 from kbrl.cli.options import (
@@ -24,8 +25,6 @@ from kbrl.cli.options import (
     refuse_input_as_output,
     source_of,
 )
-from kbrl.cli.progress import row_progress
-from kbrl.cli.screen import print_table
 
 if TYPE_CHECKING:
     from kbrl.insight.explanation import ActionExplanation, Case, Explanation

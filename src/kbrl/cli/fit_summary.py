@@ -70,14 +70,14 @@ def _count(number: int, thing: str) -> str:
 
 def _facts(model: KBSF, path: Path, seconds: float) -> dict[str, Any]:
     counts = model.statistics_.counts.tolist()
-    basis = model._fitted.basis
+    basis = model.model_.basis
     return {
         "model": str(path),
         "transitions": model.n_samples_,
         "actions": [{"action": a, "count": n} for a, n in zip(model.action_labels_.tolist(), counts)],
-        "min_cases": model._fitted.min_cases,
+        "min_cases": model.model_.min_cases,
         "left_out": list(model.left_out_),
-        "discount": model._fitted.discount,
+        "discount": model.model_.discount,
         "reps": basis.n_reps,
         "sample_width": basis.sample_kernel.width,
         "rep_width": basis.rep_kernel.width,
@@ -101,7 +101,7 @@ def _model_lines(model: KBSF, facts: dict[str, Any]) -> dict[str, str]:
 
 def _left_out(model: KBSF) -> dict[str, str]:
     """Say which actions are not recommended because they were hardly ever taken, and why; or why none is."""
-    least, counts = model._fitted.min_cases, model.statistics_.counts
+    least, counts = model.model_.min_cases, model.statistics_.counts
     taken = counts[counts > 0]
     if len(taken) and (taken < least).all():
         return {

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kbrl.cli.config import config_option
+from kbrl.cli.console import row_progress
 from kbrl.cli.fit_summary import print_fit, print_model
 from kbrl.cli.learner_options import learner_options, learner_parameters, settings_as_options
 from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
@@ -24,12 +26,10 @@ from kbrl.cli.options import (
     quiet_option,
     refuse_input_as_output,
 )
-from kbrl.cli.progress import row_progress
-from kbrl.cli.settings import config_option
 
 if TYPE_CHECKING:
     from kbrl.data.overlap import Overlap
-    from kbrl.learners.kbsf import KBSF
+    from kbrl.model.model import Model
     from kbrl.storage.model_file import SavedModel
 
 _jobs_option = click.option("--jobs", type=click.IntRange(1), help="Threads; one a core if not given.")
@@ -92,7 +92,7 @@ def fit(
     parameters = learner_parameters(options)  # what is left are the columns
     learner = KBSF(n_jobs=jobs, **parameters)
     with settings_as_options():
-        learner._check_parameters()
+        learner.checked_settings()
     _check_pairs(parameters)
     choose = [name for name in CHOSEN if name not in parameters]
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
@@ -133,7 +133,7 @@ def update(
 
     Example: kbrl update model.kbrl may.csv -o model-may.kbrl
     """
-    from kbrl.choosing.automatic_fit import learn_more, unlearnt
+    from kbrl.choosing.automatic_fit import learn_more
     from kbrl.data.overlap import overlap
     from kbrl.storage.model_file import read_model, save_model
 
@@ -143,20 +143,18 @@ def update(
     refuse_input_as_output(output, *log)
     _check_output(output or model)
     saved = read_model(model)
-    learner = unlearnt(saved.model) if alone else saved.model
-    n_before, learnt_with, before = learner.n_samples_, learner.n_jobs, learner._fitted.sketch
-    if before is None and not again:
+    known = saved.model.model_.without_data() if alone else saved.model.model_
+    if known.sketch is None and not again:
         _warn_of_unknown(model)
     with pointing_at_check(log), row_progress(quiet) as phase:
         phase("opening the log", 0)
         opened = open_for(saved, log, given(columns) or {})
-        learn_more(learner.set_params(n_jobs=jobs), opened, chunk_rows=chunk_rows, phase=phase)
-    learner.set_params(n_jobs=learnt_with)
-    after = learner._fitted.sketch
-    if before is not None and after is not None and not again:
-        _refuse_if_twice(overlap(before, after - before), f"{' '.join(log)} was not learnt from")
+        more = learn_more(known, opened, n_jobs=jobs, chunk_rows=chunk_rows, phase=phase)
+    if known.sketch is not None and more.sketch is not None and not again:
+        _refuse_if_twice(overlap(known.sketch, more.sketch - known.sketch), f"{' '.join(log)} was not learnt from")
+    learner = saved.model.with_model(more)
     save_model(learner, output or model, columns=saved.columns or opened.columns.to_dict())
-    print_model(learner, output or model, n_before, perf_counter() - start, as_json=as_json)
+    print_model(learner, output or model, known.n_samples, perf_counter() - start, as_json=as_json)
 
 
 @click.command()
@@ -181,7 +179,7 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
     refuse_input_as_output(output, *models)
     _check_output(output)
     first = read_model(models[0])
-    total = first.model
+    total = first.model.model_
     seen = {_content(models[0]): models[0]}
     for path in models[1:]:
         other = read_model(path)
@@ -190,14 +188,15 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
             raise ValueError(f"{path} is a copy of {same}: together they would count the same data twice.")
         try:
             _check_same_state(first, other)
-            both = total._merged(other.model)
+            both = total + other.model.model_
             if not again:
-                _refuse_shared(total, other.model, (models[0], path))
+                _refuse_shared(total, other.model.model_, (models[0], path))
             total = both
         except ValueError as error:
             raise ValueError(f"{path} cannot be added to {models[0]}: {error}") from None
-    save_model(total, output, columns=first.columns)
-    print_model(total, output, first.model.n_samples_, perf_counter() - start, as_json=as_json)
+    learner = first.model.with_model(total)
+    save_model(learner, output, columns=first.columns)
+    print_model(learner, output, first.model.n_samples_, perf_counter() - start, as_json=as_json)
 
 
 def _check_pairs(parameters: dict[str, Any]) -> None:
@@ -220,11 +219,11 @@ def _check_same_state(first: SavedModel, other: SavedModel) -> None:
         raise ValueError(f"their states are of different columns, {names[0]} and {names[1]}.")
 
 
-def _refuse_shared(total: KBSF, other: KBSF, paths: tuple[Path, Path]) -> None:
+def _refuse_shared(total: Model, other: Model, paths: tuple[Path, Path]) -> None:
     """Refuse to add up models of the same data, as far as they know."""
-    found = total._overlap(other._fitted.sketch)
+    found = total.overlap(other.sketch)
     if found is None:
-        _warn_of_unknown(paths[total._fitted.sketch is not None])
+        _warn_of_unknown(paths[total.sketch is not None])
     else:
         _refuse_if_twice(found, "they share data")
 

@@ -1,4 +1,7 @@
-"""The settings of KBSF as options of a command, each under the name that a TOML file has for it, too."""
+"""The settings of KBSF as options of a command, each under the name that a TOML file has for it, too.
+
+They are derived from `kbrl.settings`, which loads nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -10,42 +13,43 @@ from typing import Any, TypeVar
 import click
 
 from kbrl.cli.options import POSITIVE, FiniteRange
+from kbrl.settings import CHOICE, COUNT, FRACTION, NUMBER, About, about_settings
+from kbrl.settings import POSITIVE as POSITIVE_KIND
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_count = click.IntRange(1)
+_TYPES: dict[str, Any] = {
+    COUNT: click.IntRange(1),
+    POSITIVE_KIND: POSITIVE,
+    FRACTION: FiniteRange(0, 1, max_open=True),
+    NUMBER: click.FLOAT,
+}
+_CHOSEN = {
+    "n_reps": "Number of representative states; chosen by the size of the data if not given.",
+    "sample_width": "Width of the kernel around samples; chosen if not given.",
+    "rep_width": "Width around representative states; chosen if not given.",
+}
 
-# The names of choices are those of the library, which is not loaded for the help.
-WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
-PROFILES = ("exponential", "gaussian", "uniform")
-SOLVERS = ("auto", "modified policy iteration", "value iteration", "policy iteration")
+
+def _type(name: str, about: About) -> Any:
+    kind = about.option_kind or about.kind
+    if kind == CHOICE:
+        return click.Choice(about.choices)
+    if name == "random_state":
+        return click.IntRange(0)
+    return FiniteRange(0, 1, min_open=True, max_open=True) if name == "grow_below" else _TYPES[kind]
+
+
+def _default(default: Any, about: About) -> Any:
+    return default if about.option_default is ... else about.option_default
+
 
 # option: (parameter of KBSF, type, default, help)
 LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
-    "reps": ("n_reps", _count, None, "Number of representative states; chosen by the size of the data if not given."),
-    "choose-reps": ("reps", click.Choice(WAYS), "k-means", "How to choose them among the next states."),
-    "sample-width": ("sample_width", POSITIVE, None, "Width of the kernel around samples; chosen if not given."),
-    "rep-width": ("rep_width", POSITIVE, None, "Width around representative states; chosen if not given."),
-    "sample-neighbors": ("sample_neighbors", _count, None, "Only so many nearest samples count."),
-    "rep-neighbors": ("rep_neighbors", _count, None, "Only so many nearest representative states count."),
-    "discount": ("discount", FiniteRange(0, 1, max_open=True), 0.99, "What a reward is worth a step later."),
-    "scaling": ("scaling", click.Choice(("std", "range", "none")), "std", "What each state variable is divided by."),
-    "profile": ("profile", click.Choice(PROFILES), "exponential", "How kernels fall with distance."),
-    "norm": ("norm", click.FLOAT, 2.0, "How distances are measured: 1 to 16 or inf; 2 is Euclidean."),
-    "terminals": ("terminals", click.Choice(("absorb", "continue")), "absorb", "Whether episodes end where they say."),
-    "aggregation": ("aggregation", click.Choice(("soft", "hard")), "soft", "Hard: only the nearest state counts."),
-    "neighborhoods": ("neighborhoods", click.Choice(("exact", "per_chunk")), "exact", "Whose nearest samples count."),
-    "cover-distance": ("cover_distance", POSITIVE, None, "For --choose-reps cover: how far apart they are."),
-    "grow-distance": ("grow_distance", POSITIVE, None, "States farther than this from all become representative."),
-    "grow-below": ("grow_below", FiniteRange(0, 1, min_open=True, max_open=True), None,
-                   "The same, by the value of the kernel (0.01 in the paper)."),
-    "max-reps": ("max_reps", _count, None, "Where growth and covers stop."),
-    "min-cases": ("min_cases", _count, 5, "Actions that were taken fewer times than this in all are left out."),
-    "solver": ("solver", click.Choice(SOLVERS), "auto", "How the model is solved."),
-    "sweeps": ("sweeps", _count, None, "Apply the Bellman operator so many times instead of solving the model."),
-    "tolerance": ("tolerance", POSITIVE, 1e-8, "How exactly."),
-    "seed": ("random_state", click.IntRange(0), 0, "Decides all randomness."),
-}  # fmt: skip
+    about.option: (name, _type(name, about), _default(default, about), _CHOSEN.get(name, about.help))
+    for name, (default, about) in about_settings().items()
+    if about.option is not None
+}
 
 
 def learner_options(command: F) -> F:
@@ -58,7 +62,7 @@ def learner_options(command: F) -> F:
 
 @contextmanager
 def settings_as_options() -> Iterator[None]:
-    """Say of settings that do not go together which options they are."""
+    """Name the options, not the parameters, in errors."""
     options = {parameter: f"--{option}" for option, (parameter, *_) in LEARNER_OPTIONS.items()}
     try:
         yield

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def state_columns(saved: SavedModel) -> list[str]:
     """Return the columns of the state that a model file names, in their order; none if it names none."""
     columns = saved.columns.get("state") if isinstance(saved.columns, dict) else saved.columns
-    return list(columns or saved.model._source.state_names or ())
+    return list(columns or saved.model.source_.state_names or ())
 
 
 def variables(saved: SavedModel) -> list[str]:

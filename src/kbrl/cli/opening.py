@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: Any = None) -> Any:
     """Open a log, here or on a cluster."""
     from kbrl.logs.log import open_log
-    from kbrl.on_dask.fitting_on_dask import open_on_dask
 
     refuse_repeated(log)
     if client is not None:
+        from kbrl.on_dask.fitting_on_dask import open_on_dask
+
         return open_on_dask(list(log), client=client, columns=columns)
     return open_log(source_of(log), columns=columns)
 
@@ -29,13 +30,13 @@ def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: An
 @contextmanager
 def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[Any]:
     """Give a client of the cluster that was asked for, None if none was."""
-    from kbrl.on_dask.clients import local_cluster, running_cluster
-
     if workers is not None and address is not None:
         raise click.UsageError("--workers starts a cluster and --dask uses one that runs: give one of them.")
     if workers is None and address is None:
         yield None
         return
+    from kbrl.on_dask.clients import local_cluster, running_cluster
+
     phase("starting the workers" if address is None else "looking for the cluster", 0)
     with local_cluster(workers or 1) if address is None else running_cluster(address) as client:
         yield client
@@ -43,21 +44,10 @@ def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[An
 
 def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -> Log:
     """Open a log as a model needs it: in its columns, where no others are named, and with its actions."""
-    from dataclasses import replace
+    from kbrl.storage.matching_log import open_matching_log
 
-    from kbrl.logs.columns import carried_over
-    from kbrl.logs.faults import LogError
-    from kbrl.logs.formats import open_table
-
-    stored = saved.columns if isinstance(saved.columns, dict) else {}
-    opened = open_source(log, carried_over(stored, columns, open_table(source_of(log)).names) or None)
-    if "state" in columns:  # these are the model's variables, whatever they are called here
-        opened = replace(opened, state_names=saved.model._source.state_names)
-    try:
-        return _with_labels(opened, saved.model.action_labels_.tolist())
-    except LogError as error:
-        known = "A model keeps the actions of its first log; name all possible ones there: kbrl fit --actions"
-        raise ValueError(f"{error.fault.message} {known}.") from None
+    refuse_repeated(log)
+    return open_matching_log(saved.model.model_, source_of(log), columns, stored=saved.columns)
 
 
 def with_actions(log: Any, actions: str | None) -> Any:
@@ -83,17 +73,10 @@ def _flag(text: str) -> bool:
 
 
 def _with_labels(log: Any, labels: list[Any]) -> Any:
-    from dataclasses import replace
+    from kbrl.logs.log import Log
+    from kbrl.storage.matching_log import with_labels
 
-    from kbrl.logs.label_types import label_array
-    from kbrl.on_dask.fitting_on_dask import ClusterLog
-
-    if isinstance(log, ClusterLog):
-        return log.with_actions(labels)
-    taken = log.action_labels.tolist()
-    if log.table.is_text and log.action_type is int and all(isinstance(label, str) for label in labels):
-        log, taken = replace(log, action_type=str), [str(label) for label in taken]  # words that look like numbers
-    return replace(log, action_labels=label_array(taken, labels, log.columns.action))
+    return with_labels(log, labels) if isinstance(log, Log) else log.with_actions(labels)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kbrl.cli.console import row_progress
 from kbrl.cli.options import (
     FILE,
     column_options,
@@ -16,7 +17,6 @@ from kbrl.cli.options import (
     refuse_input_as_output,
     source_of,
 )
-from kbrl.cli.progress import row_progress
 
 
 @click.command()
@@ -29,22 +29,22 @@ from kbrl.cli.progress import row_progress
 def report(
     model: str, log: tuple[str, ...], output: Path, title: str | None, quiet: bool, **columns: str | None
 ) -> None:
-    """Write one page, to be opened in a browser, on what a MODEL has learnt, looked at with a LOG.
+    """Write one page, for a browser, about a MODEL and a LOG.
 
-    It holds the data, the actions logged and recommended, where they differ, how well the data cover the states, values
-    and policy over pairs of variables, representative states and settings, with pictures.  The columns of the LOG are
-    those that the MODEL was learnt from, unless others are named.  Nothing in the page is loaded from elsewhere.
+    The page shows the data, the logged and the recommended actions, where these differ, how well the data cover the
+    states, values and policy over pairs of variables, representative states and settings, with pictures.  The columns
+    of the LOG are those that the MODEL was fitted to, unless others are named.  The page loads nothing from elsewhere.
 
     Example: kbrl report model.kbrl log.csv -o report.html
     """
     from kbrl.report import write_page
     from kbrl.report.drawing import need_matplotlib
-    from kbrl.report.subject import open_subject
+    from kbrl.report.inputs import open_inputs
 
     need_matplotlib()
     refuse_input_as_output(output, model, *log)
     with row_progress(quiet) as phase:
         phase("opening the log", 0)
-        facts = write_page(open_subject(model, source_of(log), given(columns)), output, title=title, phase=phase)
+        facts = write_page(open_inputs(model, source_of(log), given(columns)), output, title=title, phase=phase)
     share = 100 * facts.total.n_agreed / facts.n_transitions
     click.echo(f"{output}: {facts.n_transitions} transitions, {share:.1f} % of them as the model recommends.")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbrl.cli.acting import complete_task, counted, env_option, model_policy, random_moves, set_option, simulator_of
+from kbrl.cli.console import print_table, progress, row_progress
 from kbrl.cli.options import FILE, FiniteRange, json_option, model_argument, quiet_option, seed_option
-from kbrl.cli.progress import row_progress
-from kbrl.cli.screen import print_table, progress
 
 if TYPE_CHECKING:
     from kbrl.demo import Score
@@ -104,7 +103,7 @@ def collect(
         rng = np.random.default_rng(seed)
         moves = _moves(simulator, policy, epsilon or 0.0, rng)
         log = simulator.collect(transitions, counted(moves, phase("collecting", transitions)), rng)
-        named = log._replaced(action_labels=np.array(simulator.actions))
+        named = log.replaced(action_labels=np.array(simulator.actions))
         write_log(named, output, names=simulator.observation_names)
         about = repr(simulator) if env is None else simulator.name
     click.echo(f"{output}: {len(log)} transitions of {about}, {int(log.terminals.sum())} of them ends.")
@@ -157,7 +156,7 @@ def evaluate(
     from kbrl.storage.model_file import read_model
 
     saved = read_model(model)
-    with simulator_of(task, env, settings, discount=saved.model._fitted.discount) as simulator:
+    with simulator_of(task, env, settings, discount=saved.model.model_.discount) as simulator:
         starts = _starts(simulator, states)
         acting = model_policy(simulator, saved)
         results: dict[str, list[Evaluation]] = {"model": [], "random moves": []}

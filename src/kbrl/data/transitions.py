@@ -208,8 +208,6 @@ class Transitions:
     def _row_fields(self) -> tuple[Array | None, ...]:
         return (self.states, self.action_indices, self.rewards, self.next_states, self.terminals, self.episodes)
 
-    _trusted, _replaced = trusted, replaced  # the names that callers outside of data/ and logs/ still use
-
 
 def join(logs: Iterable[Transitions]) -> Transitions:
     """Return logs one after the other; their sets of actions are united in order of appearance."""
@@ -281,3 +279,15 @@ def _as_flags(values: Any) -> Booleans:
     if bad.any():
         refuse_rows(bad, array, "terminals", "be true or false", "Pass booleans, or 0 and 1.")
     return array.astype(bool)
+
+
+def as_log(log: Any) -> Transitions:
+    """Refuse anything but Transitions."""
+    if hasattr(log, "__dask_graph__"):
+        raise TypeError("A Dask collection is learnt from by kbrl.fit_on_dask(learner, log, client=client).")
+    if not isinstance(log, Transitions):
+        raise TypeError(
+            f"A learner learns from Transitions, but it got {type(log).__name__}. "
+            f"Make them by Transitions(states, actions, rewards, next_states, terminals)."
+        )
+    return log

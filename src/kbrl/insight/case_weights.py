@@ -17,11 +17,11 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.row_hashes import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
-from kbrl.learners.kbsf import KBSF
 from kbrl.model import compiled
 from kbrl.model.basis import Basis
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import blocks, distances_between, log_ratio
+from kbrl.model.model import Model
 from kbrl.model.nearest_samples import Neighborhoods
 from kbrl.model.q_functions import RepQ
 from kbrl.model.sample_weights import SampleWeights
@@ -41,13 +41,13 @@ class Outcomes(NamedTuple):
     worths: Floats  # (n,)
 
 
-def weigher(model: KBSF, state: Floats) -> Weigh:
+def weigher(model: Model, state: Floats) -> Weigh:
     """Return what weighs the transitions of a log in the values of a scaled state, (n_dims,), chunk by chunk.
 
     A model that answers from its samples weighs a log as a whole: it has to get all of it at once.
     """
-    statistics = model.statistics_
-    if model._used["q_function"] == "samples":
+    statistics = model.sums
+    if model.settings.q_function == "samples":
         return lambda log: _sample_weights(model, state, log)
     if isinstance(statistics, Neighborhoods):
         return _NeighborWeights(statistics, _shares(model, state))
@@ -59,41 +59,41 @@ def weigher(model: KBSF, state: Floats) -> Weigh:
     return _SumWeights(statistics, _shares(model, state))
 
 
-def worths(model: KBSF, log: Transitions) -> Floats:
+def worths(model: Model, log: Transitions) -> Floats:
     """Return r + discount V(s') of transitions, (n,), with V as the model's values have it; V is 0 after an end."""
-    basis, solution = model._fitted.basis, model.solution_
+    basis, solution = model.basis, model.solution
     next_states = basis.coordinates.of(log.next_states)
-    if model._used["q_function"] == "samples":
+    if model.settings.q_function == "samples":
         values = RepQ(basis.rep_weights, solution.q)(next_states).max(axis=1)
-        return log.rewards + model._fitted.discount * np.where(log.terminals, 0.0, values)
-    return _worths(basis, log.rewards, next_states, log.terminals, solution.values, model._fitted.discount)
+        return log.rewards + model.discount * np.where(log.terminals, 0.0, values)
+    return _worths(basis, log.rewards, next_states, log.terminals, solution.values, model.discount)
 
 
-def outcomes(model: KBSF, state: Floats, action: int) -> Outcomes | None:
+def outcomes(model: Model, state: Floats, action: int) -> Outcomes | None:
     """Return the kept transitions that weigh in an action's value at a scaled state; None if the model keeps none.
 
     Those with the same outcome (reward, next state, end) count as one, as nothing tells them apart.
     """
-    statistics = model.statistics_
-    if not isinstance(statistics, Neighborhoods) or model._used["q_function"] == "samples":
+    statistics = model.sums
+    if not isinstance(statistics, Neighborhoods) or model.settings.q_function == "samples":
         return None
-    weights = statistics._weights()[action] * _shares(model, state)[action][:, None]
+    weights = statistics.weights()[action] * _shares(model, state)[action][:, None]
     kept = weights > 0
     everything = np.column_stack(
         [statistics.next_states[action][kept], statistics.terminals[action][kept], statistics.rewards[action][kept]]
     )
     different, places = np.unique(everything, axis=0, return_inverse=True)
     next_states, terminals, rewards = different[:, :-2], different[:, -2] > 0, different[:, -1]
-    found = _worths(statistics.basis, rewards, next_states, terminals, model.rep_values_, model._fitted.discount)
+    found = _worths(statistics.basis, rewards, next_states, terminals, model.solution.values, model.discount)
     total = np.bincount(places.ravel(), weights=weights[kept], minlength=len(different))
     return Outcomes(total.astype(np.float64), rewards, statistics.basis.coordinates.back(next_states), terminals, found)
 
 
-def _shares(model: KBSF, state: Floats) -> Floats:
+def _shares(model: Model, state: Floats) -> Floats:
     """Return how much each representative state counts in Q(s, a), (n_actions, n_reps): rows sum to one or zero."""
-    weights = model._fitted.basis.rep_weights.weights(state[None])
+    weights = model.basis.rep_weights.weights(state[None])
     row = (weights.toarray() if sparse.issparse(weights) else weights)[0]
-    known = np.isfinite(model.rep_q_).T * row
+    known = np.isfinite(model.solution.q).T * row
     mass = known.sum(axis=1, keepdims=True)
     return np.divide(known, mass, out=np.zeros_like(known), where=mass > 0)
 
@@ -105,8 +105,8 @@ def _worths(
     return rewards + discount * np.concatenate([np.zeros(0), *ahead])
 
 
-def _sample_weights(model: KBSF, state: Floats, log: Transitions) -> Floats:
-    basis = model._fitted.basis
+def _sample_weights(model: Model, state: Floats, log: Transitions) -> Floats:
+    basis = model.basis
     states, result = basis.coordinates.of(log.states), np.zeros(len(log))
     for rows in log.by_action():
         if len(rows):
@@ -148,7 +148,7 @@ class _NeighborWeights:
 
     def __init__(self, statistics: Neighborhoods, shares: Floats) -> None:
         self._basis = statistics.basis
-        weights = statistics._weights() * shares[:, :, None]
+        weights = statistics.weights() * shares[:, :, None]
         self._kept = [_Kept(statistics, action, weights[action]) for action in range(self._basis.n_actions)]
 
     def __call__(self, log: Transitions) -> Floats:

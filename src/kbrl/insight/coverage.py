@@ -16,9 +16,9 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 from kbrl.arrays import Floats, Integers
-from kbrl.learners.kbsf import KBSF
 from kbrl.model.case_counts import fade
 from kbrl.model.kernels import blocks
+from kbrl.model.model import as_model
 
 _BLOCK_ENTRIES = 2**21  # of weights, so that memory does not grow with the number of states
 _SAFE = 1e-200  # above this, what underflowed cannot matter
@@ -42,14 +42,14 @@ class Coverage:
     nearest: Integers  # (n,): the place of that representative state in model.reps_
 
 
-def coverage(model: KBSF, states: Any) -> Coverage:
+def coverage(model: Any, states: Any) -> Coverage:
     """Say how well the data behind a fitted model cover states, (n, n_dims), in the units of the data.
 
     kappa-bar is as the model uses it: all weight on the nearest representative state for ``aggregation="hard"``, and
     weights below exp(-707) of the largest are zero.
     """
-    rows = model._scaled(states)
-    basis, statistics = model._fitted.basis, model.statistics_
+    model = as_model(model)
+    rows, basis, statistics = model.scaled(states), model.basis, model.sums
     log_mass, cells = statistics.log_mass(), statistics.cells
     distances, nearest = basis.rep_weights.tree.query(rows)
     masses, cases = [], []

@@ -16,12 +16,11 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, whole
-from kbrl.data.transitions import Transitions, join
+from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
-from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import as_log
 from kbrl.logs.log import Log
+from kbrl.model.model import Model, as_model
 
 Numbered = tuple[Integers, Transitions]  # the numbers of the rows behind transitions, and those
 _NEGLIGIBLE = 1e-6  # what is not explained may be the solver's tolerance
@@ -95,7 +94,7 @@ class Explanation:
 
 
 def explain(
-    model: KBSF, state: Any, *, log: Any = None, n_cases: int = 10, step: Callable[[int], None] | None = None
+    model: Any, state: Any, *, log: Any = None, n_cases: int = 10, step: Callable[[int], None] | None = None
 ) -> Explanation:
     """Show which logged cases the value of each action in a state, (n_dims,), comes from.
 
@@ -106,12 +105,13 @@ def explain(
     with the number of transitions after each chunk of the log.
     """
     whole(n_cases, "n_cases")
-    state = model._as_row(state)
-    row = model._scaled([state])[0]
+    model = as_model(model)
+    state = model.as_row(state)
+    row = model.scaled([state])[0]
     source = "log"
-    if log is None and model._kept:
-        source, log = "samples", join(model._kept)
-    tallies = [_Tally(n_cases) for _ in model.action_labels_]
+    if log is None and model.samples:
+        source, log = "samples", join(model.samples)
+    tallies = [_Tally(n_cases) for _ in model.action_labels]
     if log is not None:
         _weigh_log(model, row, _numbered(log), tallies, step or (lambda n_rows: None))
     else:
@@ -123,7 +123,7 @@ def explain(
     return result
 
 
-def _kept_outcomes(model: KBSF, state: Floats, action: int) -> Outcomes:
+def _kept_outcomes(model: Model, state: Floats, action: int) -> Outcomes:
     found = outcomes(model, state, action)
     if found is None:
         raise ValueError(
@@ -147,14 +147,14 @@ def _numbered(log: Any) -> Iterator[Numbered]:
 
 
 def _weigh_log(
-    model: KBSF, state: Floats, chunks: Iterator[Numbered], tallies: list[_Tally], step: Callable[[int], None]
+    model: Model, state: Floats, chunks: Iterator[Numbered], tallies: list[_Tally], step: Callable[[int], None]
 ) -> None:
     weigh = weigher(model, state)
-    if model._used["q_function"] == "samples":  # these weights are relative to all cases of the log
+    if model.settings.q_function == "samples":  # these weights are relative to all cases of the log
         numbers, logs = zip(*chunks)
         chunks = iter([(np.concatenate(numbers), join(logs))])
     for row_numbers, chunk in chunks:
-        chunk = model._prepared(chunk)
+        chunk = model.prepared(chunk)
         weights = weigh(chunk)
         for action, rows in enumerate(chunk.by_action()):
             heavy = rows[weights[rows] > 0]
@@ -210,9 +210,9 @@ def _numbers(values: Array) -> tuple[float, ...]:
     return tuple(values.tolist())
 
 
-def _explanation(model: KBSF, state: Any, source: str, tallies: list[_Tally]) -> Explanation:
+def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -> Explanation:
     q, covered = model.q_values([state])[0], coverage(model, [state])
-    labels = model.action_labels_.tolist()
+    labels = model.action_labels.tolist()
     found = []
     for action in np.argsort(-q, kind="stable").tolist():
         tally = tallies[action]
@@ -223,8 +223,8 @@ def _explanation(model: KBSF, state: Any, source: str, tallies: list[_Tally]) ->
                 value=float(q[action]),
                 support=float(covered.support[0, action]),
                 log_mass=float(covered.log_mass[0, action]),
-                n_taken=int(model.statistics_.counts[action]),
-                is_left_out=labels[action] in model.left_out_,
+                n_taken=int(model.sums.counts[action]),
+                is_left_out=labels[action] in model.left_out,
                 cases=tuple(tally.heaviest),
                 n_cases=tally.n_cases,
                 rest_weight=tally.rest_weight,
@@ -235,9 +235,9 @@ def _explanation(model: KBSF, state: Any, source: str, tallies: list[_Tally]) ->
     return Explanation(given, float(covered.distances[0]), source, tuple(found))
 
 
-def _say_if_unexplained(model: KBSF, result: Explanation) -> None:
+def _say_if_unexplained(model: Model, result: Explanation) -> None:
     """Warn where the cases do not make up a value."""
-    largest = float(np.abs(model.mdp_.rewards).max()) / (1.0 - model._fitted.discount)
+    largest = float(np.abs(model.mdp.rewards).max()) / (1.0 - model.discount)
     for found in result.actions:
         off = abs(found.total_weight - 1.0) > _NEGLIGIBLE
         if np.isfinite(found.value) and (off or abs(found.explained - found.value) > _NEGLIGIBLE * largest):

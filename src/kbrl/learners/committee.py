@@ -17,8 +17,8 @@ from kbrl.arrays import Array, Floats
 from kbrl.checks import as_generator, one_of, whole
 from kbrl.data.row_hashes import row_hashes
 from kbrl.data.state_names import UNNAMED, row_by_name
-from kbrl.data.transitions import Transitions
-from kbrl.learners.learner import Learner, as_log, clone
+from kbrl.data.transitions import Transitions, as_log
+from kbrl.learners.learner import Learner, clone
 from kbrl.threads import number_of_jobs
 
 VOTES = ("majority", "mean")
@@ -51,16 +51,16 @@ class Committee(Learner):
 
     def fit(self, log: Transitions) -> Committee:
         """Let every member learn from the same transitions; on a Dask cluster: `kbrl.fit_on_dask`."""
-        members = self._new_members()
+        members = self.new_members()
         self._each(lambda member: member.fit(as_log(log)), members)
-        self._set(members)
+        self.set_members(members)
         return self
 
     def partial_fit(self, log: Transitions) -> Committee:
         """Let every member learn from further transitions."""
-        members = self.members_ if hasattr(self, "members_") else self._new_members()
+        members = self.members_ if hasattr(self, "members_") else self.new_members()
         self._each(lambda member: member.partial_fit(as_log(log)), members)
-        self._set(members)
+        self.set_members(members)
         return self
 
     @property
@@ -77,7 +77,7 @@ class Committee(Learner):
 
     def act(self, state: Any) -> Any:
         """Return the label of the action that the committee prefers in one state, (n_dims,)."""
-        return self.predict([row_by_name(state, self._source)])[0]
+        return self.predict([row_by_name(state, self.source_)])[0]
 
     def votes(self, states: Any) -> Floats:
         """Return the fraction of the members that prefer each action, (n_states, n_actions)."""
@@ -109,7 +109,8 @@ class Committee(Learner):
 
         return q
 
-    def _new_members(self) -> list[Any]:
+    def new_members(self) -> list[Any]:
+        """Return members that have learnt nothing yet, each with a random_state of its own."""
         one_of(self.vote, VOTES, "vote")
         whole(self.n_members, "n_members")
         rng = as_generator(self.random_state)
@@ -121,10 +122,11 @@ class Committee(Learner):
         with ThreadPoolExecutor(max_workers=min(number_of_jobs(self.n_jobs), len(members))) as pool:
             list(pool.map(work, members))
 
-    def _set(self, members: list[Any]) -> None:
+    def set_members(self, members: list[Any]) -> None:
+        """Replace the members by ones that have learnt."""
         self.members_ = members
         self.coordinates_, self.action_labels_ = members[0].coordinates_, members[0].action_labels_
-        self._source = getattr(members[0], "_source", UNNAMED)
+        self.source_ = getattr(members[0], "source_", UNNAMED)
 
 
 def _votes(all_q: Floats) -> Floats:

@@ -72,7 +72,7 @@ class Optimism:
         start = self._last.values if self._last is not None and len(self._last.values) == mdp.n_states else None
         self._last = solve(mdp, values=start)
         weights = learner.statistics_.basis.rep_weights
-        return GreedyPolicy(RepQ(weights, self._last.q), learner.coordinates_, learner.action_labels_, learner._source)
+        return GreedyPolicy(RepQ(weights, self._last.q), learner.coordinates_, learner.action_labels_, learner.source_)
 
     def epsilon(self, n_seen: int) -> float:
         """Return 0: what is not known is tried because it looks good."""
@@ -90,7 +90,7 @@ def optimistic(mdp: FiniteMDP, log_mass: Floats, mass: float, best_value: float)
         stacked = sparse.csr_array(sparse.diags_array(known.ravel()) @ stacked)
     else:
         stacked = stacked * known.reshape(-1, 1)
-    return FiniteMDP._trusted(stacked, rewards, mdp.discount, np.ones_like(mdp.available))
+    return FiniteMDP.trusted(stacked, rewards, mdp.discount, np.ones_like(mdp.available))
 
 
 def as_exploration(exploration: Any) -> Exploration:

@@ -17,10 +17,10 @@ import numpy as np
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_generator, in_unit_interval, one_of, whole
 from kbrl.data.scaling import Coordinates, coordinates
-from kbrl.data.transitions import Transitions
+from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.forest import Forest, grow
-from kbrl.learners.kbsf import TERMINALS
-from kbrl.learners.learner import Learner, as_log
+from kbrl.learners.learner import Learner
+from kbrl.settings import TERMINALS
 from kbrl.threads import number_of_jobs
 
 _FARTHEST = 1e30  # inputs of trees are clipped to it: they have single precision
@@ -91,8 +91,8 @@ class FittedQ(Learner):
             if iteration < self.n_iterations and len(goes_on):
                 next_values = np.max([part.at_next_states(a) for part in parts for a in part.actions], axis=0)
         models = {action: part.model for part in parts for action in part.actions}
-        self._function = FittedFunction(inputs, [models.get(action) for action in range(log.n_actions)], self._n_jobs)
-        self.coordinates_, self.action_labels_, self._source = units, log.action_labels, log.source
+        self._function = FittedFunction(inputs, [models.get(action) for action in range(log.n_actions)], self.n_threads)
+        self.coordinates_, self.action_labels_, self.source_ = units, log.action_labels, log.source
         return self
 
     def _q_function(self) -> Callable[[Floats], Floats]:
@@ -100,7 +100,8 @@ class FittedQ(Learner):
         return self._function
 
     @property
-    def _n_jobs(self) -> int:
+    def n_threads(self) -> int:
+        """The number of threads that ``n_jobs`` stands for."""
         return number_of_jobs(self.n_jobs)
 
     def _parts(self, log: Transitions, units: Coordinates, goes_on: Integers) -> tuple[Inputs, list[_Part]]:
@@ -190,7 +191,7 @@ class _Part:
 
     def at_next_states(self, action: int) -> Floats:
         """Return the value of an action in each next state."""
-        return np.asarray(self.model(self.next_inputs[action], self.settings._n_jobs))
+        return np.asarray(self.model(self.next_inputs[action], self.settings.n_threads))
 
     def _seed(self) -> int:
         return int(self.rng.integers(2**31))
@@ -217,7 +218,7 @@ class _TreePart(_Part):
     _next_leaves: dict[int, Array] | None = None  # (n_trees, n_next) of each action, once the cuts are kept
 
     def learn(self, targets: Floats, iteration: int) -> None:
-        settings, n_jobs = self.settings, self.settings._n_jobs
+        settings, n_jobs = self.settings, self.settings.n_threads
         last_growth = settings.n_iterations if settings.freeze_after is None else settings.freeze_after
         if iteration <= last_growth:
             kept = iteration == last_growth < settings.n_iterations
@@ -230,7 +231,7 @@ class _TreePart(_Part):
     def at_next_states(self, action: int) -> Floats:
         if self._next_leaves is None:
             return super().at_next_states(action)
-        return self.model.at_leaves(self._next_leaves[action], self.settings._n_jobs)
+        return self.model.at_leaves(self._next_leaves[action], self.settings.n_threads)
 
     def _grow(self, targets: Floats, kept: bool) -> Forest:
         settings, n_inputs = self.settings, self.inputs.shape[1]
@@ -238,7 +239,7 @@ class _TreePart(_Part):
             self.inputs,
             targets,
             for_keeps=kept,
-            n_jobs=settings._n_jobs,
+            n_jobs=settings.n_threads,
             n_estimators=settings.n_trees,
             min_samples_split=settings.min_split,
             max_features=n_inputs if settings.candidate_cuts is None else min(settings.candidate_cuts, n_inputs),

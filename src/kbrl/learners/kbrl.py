@@ -15,15 +15,15 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import coordinates
-from kbrl.data.transitions import Transitions
-from kbrl.learners.kbsf import TERMINALS
-from kbrl.learners.learner import Learner, as_log
-from kbrl.learners.reduced_model import say_if_not_converged
+from kbrl.data.transitions import Transitions, as_log
+from kbrl.learners.learner import Learner
 from kbrl.mdp.dynamic_programming import METHODS, Solution, solve
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, blocks, check_norm, check_profile
+from kbrl.model.model import say_if_not_converged
 from kbrl.model.q_functions import SampleQ
 from kbrl.model.sample_weights import SampleWeights
+from kbrl.settings import TERMINALS
 
 
 class KBRL(Learner):
@@ -81,7 +81,7 @@ class KBRL(Learner):
         self._samples = SampleQ(samples.samples, [worths[rows] for rows in by_action])
         self.coordinates_ = units
         self.action_labels_ = log.action_labels
-        self._source = log.source
+        self.source_ = log.source
         return self
 
     def _q_function(self) -> Callable[[Floats], Floats]:
@@ -118,7 +118,7 @@ def _sample_mdp(
         matrix, rewards[action] = fill(at, samples.worths[action], next_states, rows, ~ends[rows])
         rows_of_actions.append(matrix)
     available = np.array([[at is not None] * n for at in samples.samples])
-    return FiniteMDP._trusted(sparse.vstack(rows_of_actions, format="csr"), rewards, discount, available)
+    return FiniteMDP.trusted(sparse.vstack(rows_of_actions, format="csr"), rewards, discount, available)
 
 
 def _dense_rows(

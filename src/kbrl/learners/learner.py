@@ -16,7 +16,6 @@ from kbrl.arrays import Array, Floats
 from kbrl.checks import NotFittedError, as_rows
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
-from kbrl.data.transitions import Transitions
 from kbrl.model.q_functions import GreedyPolicy, check_some_action
 
 L = TypeVar("L", bound="Learner")
@@ -30,23 +29,23 @@ class Learner:
 
     action_labels_: Array  # (n_actions,), in the order of the columns of q_values
     coordinates_: Coordinates  # what is taken from each state variable, and what it is divided by
-    _source: Source = UNNAMED  # the names of the state variables, if the data had any
+    source_: Source = UNNAMED  # the names of the state variables, if the data had any
 
     @classmethod
-    def _parameter_names(cls) -> list[str]:
+    def parameter_names(cls) -> list[str]:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters with which the learner was made."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
+        return {name: getattr(self, name) for name in self.parameter_names()}
 
     def set_params(self: L, **params: Any) -> L:
         """Change parameters; they count from the next ``fit`` on."""
-        unknown = sorted(set(params) - set(self._parameter_names()))
+        unknown = sorted(set(params) - set(self.parameter_names()))
         if unknown:
             raise ValueError(
                 f"{type(self).__name__} has no parameter {', '.join(unknown)}; "
-                f"it has {', '.join(self._parameter_names())}."
+                f"it has {', '.join(self.parameter_names())}."
             )
         for name, value in params.items():
             setattr(self, name, value)
@@ -72,9 +71,9 @@ class Learner:
     @property
     def feature_names_in_(self) -> Array:
         """The names of the state variables, (n_dims,), as scikit-learn has them; none where the data had none."""
-        if self._source.state_names is None:
+        if self.source_.state_names is None:
             raise AttributeError(f"This {type(self).__name__} knows no names of state variables: its data had none.")
-        return np.array(self._source.state_names, dtype=object)
+        return np.array(self.source_.state_names, dtype=object)
 
     @property
     def chooses_by(self) -> str:
@@ -101,7 +100,7 @@ class Learner:
 
     def policy(self) -> GreedyPolicy:
         """Return the present greedy policy, which later learning does not change."""
-        return GreedyPolicy(self._q_function(), self.coordinates_, self.action_labels_, self._source)
+        return GreedyPolicy(self._q_function(), self.coordinates_, self.action_labels_, self.source_)
 
     def _q_function(self) -> Callable[[Floats], Floats]:
         raise NotFittedError(f"{type(self).__name__} does not say how it values actions.")
@@ -113,13 +112,13 @@ class Learner:
 
     def _scaled(self, states: Any) -> Floats:
         self._check_fitted()
-        rows = as_rows(rows_by_name(states, self._source), "states", n_dims=self.coordinates_.n_dims)
+        rows = as_rows(rows_by_name(states, self.source_), "states", n_dims=self.coordinates_.n_dims)
         return self.coordinates_.of(rows)
 
     def _as_row(self, state: Any) -> Floats:
         """Return one state, (n_dims,), by name where it has names."""
         self._check_fitted()
-        return as_rows([row_by_name(state, self._source)], "states", n_dims=self.coordinates_.n_dims)[0]
+        return as_rows([row_by_name(state, self.source_)], "states", n_dims=self.coordinates_.n_dims)[0]
 
 
 def clone(learner: L) -> L:
@@ -127,18 +126,6 @@ def clone(learner: L) -> L:
     if isinstance(learner, type) or not hasattr(learner, "get_params"):
         raise TypeError(f"clone needs a learner with get_params, such as KBSF(), but it got {learner!r}.")
     return type(learner)(**learner.get_params())
-
-
-def as_log(log: Any) -> Transitions:
-    """Refuse anything but Transitions."""
-    if hasattr(log, "__dask_graph__"):
-        raise TypeError("A Dask collection is learnt from by kbrl.fit_on_dask(learner, log, client=client).")
-    if not isinstance(log, Transitions):
-        raise TypeError(
-            f"A learner learns from Transitions, but it got {type(log).__name__}. "
-            f"Make them by Transitions(states, actions, rewards, next_states, terminals)."
-        )
-    return log
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -19,8 +19,7 @@ from scipy.sparse.linalg import lgmres, lsmr
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import Source
-from kbrl.data.transitions import Transitions
-from kbrl.learners.learner import as_log
+from kbrl.data.transitions import Transitions, as_log
 from kbrl.model.basis import Samples
 from kbrl.model.kernels import blocks
 from kbrl.threads import for_each_action

@@ -18,12 +18,12 @@ from threadpoolctl import threadpool_limits
 from kbrl.arrays import Booleans, Floats
 from kbrl.checks import as_generator, as_rows, check_finite, in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import Coordinates, coordinates
-from kbrl.data.transitions import Transitions
-from kbrl.learners.kbsf import TERMINALS
-from kbrl.learners.learner import Learner, as_log
+from kbrl.data.transitions import Transitions, as_log
+from kbrl.learners.learner import Learner
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
 from kbrl.model.kernels import Kernel, KernelAt, Profile, check_profile, check_width, log_profile
 from kbrl.model.representatives import choose, distinct_rows
+from kbrl.settings import TERMINALS
 from kbrl.threads import number_of_jobs
 
 KINDS = ("normalized", "raw")
@@ -104,7 +104,7 @@ class LSPI(Learner):
                 weights = equations.solve(successor_sums(data, LinearQ(data.features, before, equations.tried)), before)
                 converged = bool(np.abs(weights - before).max() <= self.tolerance * np.abs(weights).max())
                 n_iterations += 1
-        self.coordinates_, self.action_labels_, self._source = data.coordinates, data.action_labels, data.source
+        self.coordinates_, self.action_labels_, self.source_ = data.coordinates, data.action_labels, data.source
         self._features, self._tried = data.features, equations.tried
         self.weights_, self.n_iterations_, self.converged_ = weights, n_iterations, converged
         return self

@@ -114,7 +114,7 @@ class OnlineAgent:
     def update_model(self) -> None:
         """Learn from the transitions gathered since the last update, and discard them."""
         if self._pending.n_rows:
-            self.learner.partial_fit(Transitions._trusted(*self._pending.columns(), None, self.action_labels))
+            self.learner.partial_fit(Transitions.trusted(*self._pending.columns(), None, self.action_labels))
             self._pending = _Gathered()
 
     def update_values(self) -> None:

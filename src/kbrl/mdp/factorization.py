@@ -226,7 +226,7 @@ def _swap(
     else:
         stacked = np.concatenate([p.toarray() if sparse.issparse(p) else p for p in products])
     available = np.ones(rep_rewards.shape, dtype=bool) if available is None else available
-    return FiniteMDP._trusted(stacked, rep_rewards, discount, available)
+    return FiniteMDP.trusted(stacked, rep_rewards, discount, available)
 
 
 def _enter(to_states: Sequence[Any], rewards: Any) -> Floats:

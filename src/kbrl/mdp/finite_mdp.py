@@ -56,7 +56,7 @@ class FiniteMDP:
         object.__setattr__(self, "available", available)
 
     @classmethod
-    def _trusted(cls, stacked: Any, rewards: Floats, discount: float, available: Booleans) -> FiniteMDP:
+    def trusted(cls, stacked: Any, rewards: Floats, discount: float, available: Booleans) -> FiniteMDP:
         """Wrap arrays that are known to be good, without a check."""
         self = cls.__new__(cls)
         self._set(stacked, rewards, discount, available)

@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 
 from kbrl.arrays import Floats, Integers
+from kbrl.settings import PROFILES
 
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
 LANES = 16  # a minimum is kept in this many lanes: the compiler does not vectorise a single running minimum
@@ -26,7 +27,6 @@ CLOSE = 1e-12  # squared distances that differ by less, in relation to them, may
 RADIUS = 1 + 1e-12  # in widths, where the uniform kernel ends: what is at one width but for rounding is within
 FARTHEST = 1e150  # in widths; its square is still finite
 
-PROFILES = ("exponential", "gaussian", "uniform")
 
 Shape = tuple[tuple[int, ...], tuple[int, ...]]
 

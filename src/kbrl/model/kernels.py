@@ -24,7 +24,7 @@ from kbrl.arrays import Floats, Integers
 from kbrl.checks import as_floats, in_unit_interval, one_of, positive, whole
 from kbrl.model import compiled
 from kbrl.model.compiled import FARTHEST, RADIUS
-from kbrl.model.compiled import PROFILES as PROFILES
+from kbrl.settings import PROFILES
 
 Profile = str | Callable[[Floats], Floats]
 

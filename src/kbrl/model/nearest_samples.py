@@ -108,7 +108,7 @@ class Neighborhoods:
 
     def to_mdp(self, discount: float) -> FiniteMDP:
         """Return the reduced MDP of KBSF.  An action that was never taken is unavailable."""
-        weights = self._weights()
+        weights = self.weights()
         rewards = (weights * self.rewards).sum(axis=2)
         found: dict[int, Any] = {}
 
@@ -118,7 +118,7 @@ class Neighborhoods:
         for_each_action(work, self.basis.n_actions, self._n_jobs)
         rows = [found[action] for action in range(self.basis.n_actions)]
         stacked = sparse.csr_array(sparse.vstack(rows)) if sparse.issparse(rows[0]) else np.concatenate(rows)
-        return FiniteMDP._trusted(stacked, rewards, discount, np.isfinite(self.distances[:, :, 0]))
+        return FiniteMDP.trusted(stacked, rewards, discount, np.isfinite(self.distances[:, :, 0]))
 
     def log_mass(self) -> Floats:
         """Return the log of the sum of k(rep i, s_t), (n_actions, n_reps), over the samples that are kept."""
@@ -139,7 +139,7 @@ class Neighborhoods:
         self._keep(found)
         self.counts += [len(part.rewards) for part in parts]
 
-    def _weights(self) -> Floats:
+    def weights(self) -> Floats:
         """Return kappa(rep i, s_t) for the samples that are kept, (n_actions, n_reps, mu); rows sum to one or zero."""
         values = self._values()
         return values / np.maximum(values.sum(axis=2, keepdims=True), 1e-300)

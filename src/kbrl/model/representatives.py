@@ -17,9 +17,8 @@ from scipy.spatial import cKDTree
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, one_of, positive, whole
 from kbrl.model.kernels import blocks, distances_between, nearest_points
+from kbrl.settings import WAYS
 from kbrl.threads import one_blas_thread
-
-WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
 
 # k-means: points for each centre in the sample (fewer beyond the limit), Lloyd steps, the relative gain that each must
 # bring, passes to find a start (4 to 7 are usual).  Measured: with all points the mean squared distance is 1 to 3 %

@@ -26,9 +26,9 @@ from kbrl.model.case_counts import Cells
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
 from kbrl.model.nearest_samples import NEIGHBORS_STAY, Neighborhoods, counted, nearest_with_ties
+from kbrl.settings import NEIGHBORHOODS
 from kbrl.threads import for_each_action
 
-NEIGHBORHOODS = ("exact", "per_chunk")
 PRECISION = 1e-6  # of what is left when transitions are taken away, relative to it
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of a sum of n terms, over its size and the square root of n
 _PER_PAIR = ("nearest", "weight", "reward_sum", "noise")
@@ -182,7 +182,7 @@ class KernelSums:
         share = np.divide(1.0, self.weight, out=np.zeros_like(self.weight), where=available)
         blocks_ = [_scale_rows(block, share[action]) for action, block in enumerate(self.transition_sum)]
         stacked = sparse.csr_array(sparse.vstack(blocks_)) if sparse.issparse(blocks_[0]) else np.concatenate(blocks_)
-        return FiniteMDP._trusted(stacked, self.reward_sum * share, discount, available)
+        return FiniteMDP.trusted(stacked, self.reward_sum * share, discount, available)
 
     def log_mass(self) -> Floats:
         """Return the log of the sum of k(rep i, s_t), (n_actions, n_reps): how much the data say about each pair."""

@@ -8,7 +8,6 @@ representative states are chosen, and the model is solved, where the caller is. 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
@@ -17,20 +16,19 @@ from os import PathLike
 from typing import Any
 
 from kbrl.arrays import Array
-from kbrl.choosing.two_passes import check_n_rows, sample_rows_for, start_from
-from kbrl.data.sketch import Sketch
-from kbrl.data.state_names import UNNAMED, Source
+from kbrl.choosing.two_passes import check_n_rows, model_from, sample_rows_for
 from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.faults import LogError
 from kbrl.logs.label_types import label_array
 from kbrl.logs.log import Mapped
-from kbrl.model.basis import Basis
-from kbrl.model.sums import Statistics, new_statistics
+from kbrl.model.check_settings import growth_distance
+from kbrl.model.model import Model
 from kbrl.on_dask.clients import find_client
 from kbrl.on_dask.log_parts import Facts, Part, agree, cut, find_columns, light_columns, look_at, parts_of
 from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
+from kbrl.settings import Settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +85,10 @@ class ClusterLog:
             raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state, nor is an end.")
         return found
 
-    def learnt(self, learners: Sequence[KBSF], *, step: Step | None = None) -> list[Learnt]:
-        """Return what all parts teach learners whose representative states are chosen."""
-        plans = [(self.facts, _Plan.of(learner)) for learner in learners]
-        totals = self.work.sums(_learn, _added, plans, step)
-        return [replace(t, statistics=t.statistics.on(each._model.basis)) for t, each in zip(totals, learners)]
+    def models(self, empty: Sequence[Model], *, step: Step | None = None) -> list[Model]:
+        """Return the models of all parts, for models of no data whose representative states are chosen."""
+        totals = self.work.sums(_learn, _added, [(self.facts, each) for each in empty], step)
+        return [replace(total, basis=each.basis, sums=total.sums.on(each.basis)) for total, each in zip(totals, empty)]
 
 
 def open_on_dask(
@@ -145,9 +142,9 @@ def fit_on_dask(
     if isinstance(learner, KBSF):
         fit_all_on_dask([learner], log, survey=survey, step=step)
         return learner
-    members = learner._new_members()
+    members = learner.new_members()
     fit_all_on_dask(members, log, survey=survey, step=step)
-    learner._set(members)
+    learner.set_members(members)
     return learner
 
 
@@ -155,19 +152,16 @@ def fit_all_on_dask(
     learners: Sequence[KBSF], log: ClusterLog, *, survey: Survey | None = None, step: Step | None = None
 ) -> None:
     """Fit several learners, the members of a committee or one for each width to try, side by side to the same log."""
-    for learner in learners:
-        _check(learner)
-    with ExitStack() as stack:
-        for learner in learners:
-            stack.enter_context(learner._unharmed())
-        if survey is None:
-            survey = log.survey(max(map(sample_rows_for, learners)))
-        for learner in learners:
-            start_from(learner, survey)
-        for learner, learnt in zip(learners, log.learnt(learners, step=step)):
-            check_n_rows(learnt.sketch.n_rows, survey)
-            learner._source = learnt.source
-            learner._take(learnt.statistics, learnt.sketch)
+    settings = [_checked(learner) for learner in learners]
+    if survey is None:
+        survey = log.survey(max(map(sample_rows_for, settings)))
+    empty = [model_from(each, survey) for each in settings]
+    models = log.models(empty, step=step)
+    for model in models:
+        check_n_rows(model.n_samples, survey)
+        model.solve()
+    for learner, model in zip(learners, models):
+        learner.model_ = model
 
 
 def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
@@ -189,52 +183,23 @@ def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
     return [Part(f"partition {number}") for number in range(len(promised))], list(promised)
 
 
-def _check(learner: Any) -> None:
-    """Refuse what does not add up."""
+def _checked(learner: Any) -> Settings:
+    """Return the settings of a learner; refuse what does not add up."""
     if not isinstance(learner, KBSF):
         raise TypeError(
             f"Only the statistics of KBSF add up over a cluster, but the learner is {type(learner).__name__}."
         )
-    learner._check_parameters()
-    if learner._growth_distance() is not None:
+    settings = learner.checked_settings()
+    if growth_distance(settings) is not None:
         raise ValueError(
             "A model that grows learns one chunk after the other, so its parts do not add up. Fit it in one process, "
             "or without grow_distance and grow_below."
         )
-    if learner.q_function == "samples":
+    if settings.q_function == "samples":
         raise ValueError("q_function='samples' keeps all transitions, which would travel here. Use q_function='reps'.")
-    if learner.neighborhoods == "per_chunk" and learner.sample_neighbors is not None:
+    if settings.neighborhoods == "per_chunk" and settings.sample_neighbors is not None:
         raise ValueError("neighborhoods='per_chunk' depends on the chunks, which differ here. Use 'exact'.")
-
-
-@dataclass(frozen=True, eq=False)
-class _Plan:
-    """What a worker needs to learn from a part."""
-
-    learner: KBSF  # without a model: it only prepares transitions
-    basis: Basis
-    neighborhoods: str
-
-    @classmethod
-    def of(cls, learner: KBSF) -> _Plan:
-        bare = KBSF()
-        bare.coordinates_, bare.action_labels_ = learner.coordinates_, learner.action_labels_
-        bare._used = {"terminals": learner.terminals}
-        return cls(bare, learner._model.basis, learner.neighborhoods)
-
-
-@dataclass(frozen=True, eq=False)
-class Learnt:
-    """What some parts of a log teach; it adds up."""
-
-    statistics: Statistics
-    sketch: Sketch
-    source: Source
-
-    def __add__(self, other: Learnt) -> Learnt:
-        """Return what both sets of parts teach."""
-        statistics: Statistics = self.statistics + other.statistics  # type: ignore[operator]
-        return Learnt(statistics, self.sketch + other.sketch, self.source + other.source)
+    return settings
 
 
 def _survey(opened: Any, facts: Facts, sample_rows: int, largest_hash: int) -> Survey | None:
@@ -250,17 +215,13 @@ def _added_surveys(surveys: list[Survey | None]) -> Survey | None:
     return reduce(add, found) if found else None
 
 
-def _learn(opened: Any, facts: Facts, plan: _Plan) -> Learnt:
-    statistics, sketch, sources = new_statistics(plan.basis, plan.neighborhoods), Sketch(), []
-    for chunk in facts.chunks(opened):
-        prepared = plan.learner._prepared(chunk)
-        statistics.accumulate(prepared)
-        sketch += Sketch.of(prepared, largest=sketch.largest)
-        sources.append(chunk.source)
-    return Learnt(statistics, sketch, reduce(add, sources, UNNAMED))
+def _learn(opened: Any, facts: Facts, empty: Model) -> Model:
+    """Return the model of one part."""
+    model = empty.extend(facts.chunks(opened))
+    return replace(model, sizes=model.sizes[-1:])
 
 
-def _added(parts: list[Learnt]) -> Learnt:
+def _added(parts: list[Model]) -> Model:
     for part in parts[1:]:
-        part.statistics.basis = parts[0].statistics.basis  # the same: all come from one plan
+        part.sums.basis = parts[0].sums.basis  # the same: all come from one model of no data
     return reduce(add, parts)

@@ -1,4 +1,4 @@
-"""How pictures are drawn: as SVG with real text, small, the same bytes for the same facts, and readable without colour.
+"""The style of the pictures: SVG with real text, small, the same bytes for the same facts, readable without colour.
 
 Actions have a light colour that colour-blind people can tell apart (Paul Tol's scheme "light") and a marker as well.
 Matplotlib is loaded when the first picture is drawn.
@@ -53,7 +53,7 @@ _PAGE_FONTS = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu S
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture for a page: an address that holds all of it, and what it shows in words."""
+    """A picture for a page: a data: address that holds all of it, and its description in words."""
 
     source: str
     alt: str
@@ -63,7 +63,7 @@ class Picture:
 
 
 def need_matplotlib(what: str = "A report") -> None:
-    """Say what is missing before any work is done."""
+    """Raise an ImportError that says how to install matplotlib, if it is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -72,7 +72,7 @@ def need_matplotlib(what: str = "A report") -> None:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the style of the page, without warnings about letters that only the reader's fonts have."""
+    """Draw in the style of the page, without warnings about letters that only the fonts of the reader have."""
     import matplotlib
 
     fonts = logging.getLogger("matplotlib.font_manager")

@@ -1,8 +1,10 @@
-"""All that a report says, as numbers: computed once, so that pages and pictures only have to show it.
+"""Everything that a report says about a model and a log, as numbers.  The page and the pictures only show it.
 
-Counts, means and the extremes are those of the whole log; medians, quantiles and pictures come from a sample of it
-where it is long.  ``mean_value`` of an action is the mean of Q(s, a) over the rows in which it was logged, and an
-advantage is Q(s, best action) - Q(s, logged action): what the model expects to gain.
+Counts, means and extremes are those of the whole log; medians, quantiles and pictures come from a sample if the log is
+long.  ``mean_value`` of an action is the mean of Q(s, a) over the rows in which it was logged.  An advantage is
+Q(s, best action) - Q(s, logged action): what the model expects to gain.
+
+To say more: add a field to `Facts`, or a property if it follows from others, and show it in page.html.jinja.
 """
 
 from __future__ import annotations
@@ -13,17 +15,21 @@ from functools import cached_property
 
 import numpy as np
 
-from kbrl.arrays import Floats, Integers
+from kbrl.arrays import Floats
 from kbrl.data.exact_sums import Moments
 from kbrl.data.transitions import Transitions
-from kbrl.learners.kbsf import KBSF
+from kbrl.report.inputs import Inputs
 from kbrl.report.maps import Map, influences, maps_of
+from kbrl.report.model_facts import ModelFacts, facts_of_model
 from kbrl.report.recommendations import Answers, answers, reach
-from kbrl.report.subject import Subject
 from kbrl.report.tally import Example, Tally
 
 N_DISAGREEMENTS = 12
 N_REPS = 12
+MOST_ACTIONS = 40  # rows of a table
+MOST_COLUMNS = 7  # state variables in a table that has other columns as well
+DISTANCE_LEVELS = (0.5, 0.9, 0.99, 1.0)
+SUPPORT_LEVELS = (0.05, 0.5, 0.95)
 
 
 @dataclass(frozen=True)
@@ -39,13 +45,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class ActionFacts:
-    """What was logged and what is recommended of one action, or of several: they add up."""
+    """How often an action was logged and is recommended, and what it is worth; several actions add up."""
 
     n_logged: int
     n_recommended: int
     n_agreed: int  # logged and recommended
     n_weak: int  # recommended with little support
-    n_valued: int  # logged where the model knows a value of the action
+    n_valued: int  # logged where the model has a value for the action
     reward_sum: float  # over the rows in which it was logged
     value_sum: float  # of Q(s, a) over the same rows
     advantage_sum: float  # of the recommended action over this one, over the same rows
@@ -66,13 +72,13 @@ class ActionFacts:
 
     @property
     def mean_advantage(self) -> float | None:
-        """The mean of what the recommended action is worth more, over the rows in which this one was logged."""
+        """The mean advantage of the recommended action over this one, over the rows in which this one was logged."""
         return self.advantage_sum / self.n_valued if self.n_valued else None
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A pair of actions: what was logged and what the model recommends in its place."""
+    """A pair of actions: what was logged, and what the model recommends instead."""
 
     logged: int  # places of actions
     recommended: int
@@ -96,41 +102,36 @@ class Representative:
 class Facts:
     """Everything that a report shows."""
 
-    subject: Subject
+    inputs: Inputs
+    model: ModelFacts
     n_transitions: int
-    n_episodes: int | None
+    n_episodes: int | None  # None: no column tells episodes apart
     n_ends: int
     variables: tuple[Spread, ...]
-    influences: tuple[float, ...]  # share of the variation of Q that each variable accounts for by itself
+    influences: tuple[float, ...]  # share of the variation of Q that each variable accounts for by itself; may be NaN
     rewards: Spread
     actions: tuple[ActionFacts, ...]
     disagreements: tuple[Disagreement, ...]
     examples: tuple[Example, ...]  # of advice with enough support
     n_better: int  # rows in which another action is expected to be better, and has enough support
     n_better_weak: int  # the same, with little support
-    backed_gain: float  # sum of what those with enough support are expected to be better
-    n_far: int
-    reach: float
+    backed_gain: float  # sum of the advantages in the rows of n_better
+    n_far: int  # rows farther from all representative states than ``reach``
+    reach: float  # the largest distance between neighbouring representative states, in units of the scale
     sample: Transitions
     sampled: Answers  # at the states of the sample
     maps: tuple[Map, ...]
     reps: tuple[Representative, ...]  # those with the most cases
-    rep_cases: Integers  # (n_reps,): logged cases in the cell of each, of all actions
 
     @property
-    def model(self) -> KBSF:
-        """The model."""
-        return self.subject.model
+    def names(self) -> tuple[str, ...]:
+        """The names of the state variables."""
+        return self.inputs.variables
 
     @property
     def labels(self) -> list[str]:
         """The actions as words."""
-        return [str(label) for label in self.model.action_labels_.tolist()]
-
-    @property
-    def knows_support(self) -> bool:
-        """Whether the model counted its cases; those from files of format 1 did not."""
-        return self.model.statistics_.cells.is_known
+        return list(self.model.counts)
 
     @cached_property
     def total(self) -> ActionFacts:
@@ -139,31 +140,78 @@ class Facts:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the sample is a part of the log only."""
+        """Whether the sample is only a part of the log."""
         return len(self.sample) < self.n_transitions
 
+    @property
+    def is_same_data(self) -> bool:
+        """Whether the log has as many rows of each action as the model was fitted to."""
+        return [action.n_logged for action in self.actions] == list(self.model.counts.values())
 
-def gather(subject: Subject, step: Callable[[int], None] | None = None) -> Facts:
-    """Look through the log once and gather all facts; ``step(n_rows)`` is called after each chunk."""
-    model = subject.model
+    @cached_property
+    def shown_actions(self) -> list[int]:
+        """The places of the actions that a table has room for: the most frequent, in the order of the labels."""
+        weights = np.array([max(action.n_logged, action.n_recommended) for action in self.actions])
+        return sorted(np.argsort(-weights, kind="stable")[:MOST_ACTIONS].tolist())
+
+    @cached_property
+    def other_actions(self) -> ActionFacts | None:
+        """All actions together that a table has no room for; None if it has room for all."""
+        others = [action for place, action in enumerate(self.actions) if place not in self.shown_actions]
+        return sum(others[1:], start=others[0]) if others else None
+
+    @cached_property
+    def shown_variables(self) -> list[int]:
+        """The places of the variables that a table has room for: those of largest influence, in their own order."""
+        return sorted(np.argsort(-np.array(self.influences), kind="stable")[:MOST_COLUMNS].tolist())
+
+    @property
+    def mapped_names(self) -> list[str]:
+        """The names of the variables over which there are maps."""
+        return [self.names[place] for place in dict.fromkeys(k for drawn in self.maps for k in drawn.variables)]
+
+    @property
+    def knows_influences(self) -> bool:
+        """Whether there are enough rows to tell the influence of variables."""
+        return not np.isnan(self.influences).any()
+
+    @property
+    def medians(self) -> list[str]:
+        """The medians of the state variables, as one writes them in a command."""
+        return [f"{spread.median:.6g}" for spread in self.variables]
+
+    @property
+    def distance_levels(self) -> dict[float, float]:
+        """Within which distance of the nearest representative state a share of the sample lies, by the share."""
+        return dict(zip(DISTANCE_LEVELS, np.quantile(self.sampled.distances, DISTANCE_LEVELS).tolist()))
+
+    @cached_property
+    def support_levels(self) -> list[list[float]]:
+        """The support of each action at the states of the sample: the 5 % quantile, the median, the 95 % quantile."""
+        return np.quantile(self.sampled.support, SUPPORT_LEVELS, axis=0).T.tolist()
+
+
+def gather(inputs: Inputs, step: Callable[[int], None] | None = None) -> Facts:
+    """Return all facts, after one pass over the log; ``step(n_rows)`` is called after each chunk."""
+    model, about = inputs.model, facts_of_model(inputs.model)
     tally = Tally(model, reach(model))
-    for rows, chunk in subject.chunks():
+    for rows, chunk in inputs.chunks():
         tally.add(rows, chunk)
         if step is not None:
             step(len(chunk))
     sample = tally.survey.sample
     sampled = answers(model, sample.states)
     influence = influences(sample.states, sampled.q)
-    rep_cases = model.statistics_.cells.cases.sum(axis=0)
     return Facts(
-        subject=subject,
+        inputs=inputs,
+        model=about,
         n_transitions=tally.n_rows,
         n_episodes=tally.n_episodes,
         n_ends=tally.n_ends,
         variables=_spreads(tally.survey.moments, sample.states),
         influences=tuple(influence.tolist()),
         rewards=_spreads(tally.rewards, sample.rewards[:, None])[0],
-        actions=tuple(_action(tally, place) for place in range(len(model.action_labels_))),
+        actions=tuple(_action(tally, place) for place in range(len(model.action_labels))),
         disagreements=tuple(_disagreements(tally)),
         examples=tuple(tally.examples),
         n_better=tally.n_better[0],
@@ -174,8 +222,7 @@ def gather(subject: Subject, step: Callable[[int], None] | None = None) -> Facts
         sample=sample,
         sampled=sampled,
         maps=tuple(maps_of(model, sample.states, sampled, np.nan_to_num(influence))),
-        reps=tuple(_representatives(model, rep_cases)),
-        rep_cases=rep_cases,
+        reps=tuple(_representatives(about)),
     )
 
 
@@ -210,9 +257,8 @@ def _disagreements(tally: Tally) -> Iterable[Disagreement]:
             yield Disagreement(int(logged), int(recommended), count, n_weak, advantage)
 
 
-def _representatives(model: KBSF, cases: Integers) -> Iterable[Representative]:
+def _representatives(model: ModelFacts) -> Iterable[Representative]:
     """Yield the representative states with the most cases."""
-    solution = model.solution_
-    for place in np.argsort(-cases, kind="stable")[:N_REPS].tolist():
-        state, value = tuple(model.reps_[place].tolist()), float(solution.values[place])
-        yield Representative(place, state, value, int(solution.policy[place]), int(cases[place]))
+    for place in np.argsort(-model.rep_cases, kind="stable")[:N_REPS].tolist():
+        state, value = tuple(model.reps[place].tolist()), float(model.rep_values[place])
+        yield Representative(place, state, value, int(model.rep_policy[place]), int(model.rep_cases[place]))

@@ -1,8 +1,8 @@
 """Value and recommended action over a pair of state variables, without a guess where there are no data.
 
 With two variables the model is asked on a fine grid, and cells without a logged state in or next to them stay empty.
-With more of them, each cell shows the logged states that fall into it: their mean value and the action
-that is recommended most often.  Nothing is held at a median, where perhaps nobody has ever been.
+With more variables, each cell shows the logged states that fall into it: their mean value and the action that is
+recommended most often.  No variable is fixed at its median, where perhaps no state has ever been.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from scipy.ndimage import binary_dilation
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.learners.kbsf import KBSF
+from kbrl.model.model import Model
 from kbrl.report.recommendations import Answers, answers
 
 MOST_VARIABLES = 3  # of which all pairs are drawn
-MOST_CELLS = 36  # a side
-FINE = 4  # points a side of a cell, where the model is asked on a grid
+MOST_CELLS = 36  # per side
+FINE = 4  # points per side of a cell, where the model is asked on a grid
 FEW_VALUES = 12
 _ROUNDING = 1e-9  # of the size of values: less variation than that is none
 GROUPS = 10  # of equal size, into which a variable is cut to see how much depends on it
@@ -38,14 +38,15 @@ class Map:
     is_weak: Booleans  # (n_y, n_x): the recommended action has little support
     is_cut: bool  # the axes leave out the outermost logged states
     q: Floats | None = None  # (n_x, n_actions), of a map over one variable; NaN where there are no data
+    of_cells: bool = False  # shows the logged states in each cell; otherwise, the model's answers on a grid
 
 
 def influences(states: Floats, q: Floats) -> Floats:
     """Return the share of the variation of Q that each state variable accounts for by itself, (n_dims,).
 
     The states are cut into groups of equal size by the variable: the variance of the groups' means over that of all
-    (the correlation ratio), averaged over the actions of which a value is known everywhere.  It is NaN where there are
-    too few states to tell.
+    (the correlation ratio), averaged over the actions of which a value is known everywhere.  It is NaN if there are too
+    few states to tell.
     """
     known = q[:, np.isfinite(q).all(axis=0)]
     known = known if known.shape[1] else q.max(axis=1, keepdims=True)
@@ -55,7 +56,7 @@ def influences(states: Floats, q: Floats) -> Floats:
     return np.array([(_between(_grouped(column), known) / known.var(axis=0)).mean() for column in states.T])
 
 
-def maps_of(model: KBSF, states: Floats, found: Answers, influence: Floats) -> Iterator[Map]:
+def maps_of(model: Model, states: Floats, found: Answers, influence: Floats) -> Iterator[Map]:
     """Yield a map for each pair of the variables that tell most; one map if there is one variable."""
     if states.shape[1] == 1:
         yield _map_of_one(model, states)
@@ -94,10 +95,10 @@ def _map_of_cells(states: Floats, found: Answers, pair: tuple[int, int]) -> Map:
     votes = np.bincount(cells * n_actions + found.best[is_inside], minlength=size * n_actions).reshape(-1, n_actions)
     actions = np.where(counts > 0, votes.argmax(axis=1), -1)
     grids: list[Array] = [field.reshape(shape) for field in (values, actions, is_weak)]
-    return Map(pair, x_edges, y_edges, grids[0], grids[1], grids[2], cut_x or cut_y)
+    return Map(pair, x_edges, y_edges, grids[0], grids[1], grids[2], cut_x or cut_y, of_cells=True)
 
 
-def _map_of_both(model: KBSF, states: Floats) -> Map:
+def _map_of_both(model: Model, states: Floats) -> Map:
     """Ask the model on a fine grid, where a logged state is in the cell or in one next to it."""
     n_cells = _n_cells(len(states))
     (x_edges, cut_x), (y_edges, cut_y) = (_edges(column, n_cells, whole=False) for column in states.T)
@@ -113,7 +114,7 @@ def _map_of_both(model: KBSF, states: Floats) -> Map:
     return Map((0, 1), x_fine, y_fine, values, actions, is_weak, cut_x or cut_y)
 
 
-def _map_of_one(model: KBSF, states: Floats) -> Map:
+def _map_of_one(model: Model, states: Floats) -> Map:
     """The same along the only variable, with the values of all actions."""
     n_cells = 3 * _n_cells(len(states))
     edges, is_cut = _edges(states[:, 0], n_cells, whole=False)
@@ -133,14 +134,15 @@ def _has_few_values(column: Floats) -> bool:
 
 
 def _n_cells(n_rows: int) -> int:
-    """Return the number of cells a side: fewer where there are few states to fill them."""
+    """Return the number of cells per side: fewer where there are few states to fill them."""
     return int(np.clip(np.sqrt(n_rows / 6), 8, MOST_CELLS))
 
 
 def _edges(column: Floats, n_cells: int, *, whole: bool = True) -> tuple[Floats, bool]:
     """Return the edges of cells along a variable, and whether they leave out its outermost states.
 
-    A few far outliers would squeeze all others into one cell.  A variable of few values (``whole``) has a cell each.
+    A few far outliers would squeeze all others into one cell.  With ``whole``, a variable with few values has one cell
+    per value.
     """
     levels = np.unique(column)
     if whole and 1 < len(levels) <= n_cells:

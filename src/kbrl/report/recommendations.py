@@ -1,4 +1,4 @@
-"""What a model says of many states: values, the best action, and how many logged cases back it.
+"""A model's answers for many states: values, the best action, and how many logged cases support it.
 
 The support of an action at a state is the number of its logged cases around the state (`kbrl.insight.coverage`).
 Where the best action has only a few, its value is an extrapolation.
@@ -13,21 +13,21 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.insight.coverage import coverage
-from kbrl.learners.kbsf import KBSF
 from kbrl.model.case_counts import FEW_CASES
+from kbrl.model.model import Model
 from kbrl.model.q_functions import check_some_action
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """One row a state."""
+    """One row per state."""
 
-    q: Floats  # (n, n_actions); -inf where nothing is known of an action
+    q: Floats  # (n, n_actions); -inf if nothing is known about an action
     best: Integers  # (n,)
     values: Floats  # (n,): of the best action
     distances: Floats  # (n,): to the nearest representative state, in units of the model's scale
-    support: Floats  # (n, n_actions): logged cases of each action around the state; NaN where they were not counted
-    is_weak: Booleans  # (n,): the best action has little support; False where it is not known
+    support: Floats  # (n, n_actions): logged cases of each action around the state; NaN if they were not counted
+    is_weak: Booleans  # (n,): the best action has little support; False if it is not known
 
     @property
     def best_support(self) -> Floats:
@@ -35,11 +35,11 @@ class Answers:
         return np.take_along_axis(self.support, self.best[:, None], axis=1)[:, 0]
 
     def value_of(self, actions: Integers) -> Floats:
-        """Return the value of one action in each state, (n,); -inf where nothing is known of it."""
+        """Return the value of one action in each state, (n,); -inf if nothing is known about it."""
         return np.take_along_axis(self.q, actions[:, None], axis=1)[:, 0]
 
 
-def answers(model: KBSF, states: Floats) -> Answers:
+def answers(model: Model, states: Floats) -> Answers:
     """Ask a model about states, (n, n_dims), in the units of the data."""
     q = model.q_values(states)
     check_some_action(q)
@@ -49,7 +49,7 @@ def answers(model: KBSF, states: Floats) -> Answers:
     return Answers(q, best, q.max(axis=1), covered.distances, covered.support, support_of_best < FEW_CASES)
 
 
-def reach(model: KBSF) -> float:
+def reach(model: Model) -> float:
     """Return the largest distance between neighbouring representative states; a state farther from all is far off."""
-    reps = model.coordinates_.of(model.reps_)
+    reps = model.basis.reps
     return float(cKDTree(reps).query(reps, k=2)[0][:, 1].max()) if len(reps) > 1 else np.inf

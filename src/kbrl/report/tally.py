@@ -1,7 +1,8 @@
-"""What the rows of a log add up to, seen beside the model's answers, while they go by.
+"""Sums over the rows of a log and the model's answers to them, in one pass.
 
-Holds a few numbers for each pair of a logged and a recommended action, the rows with the largest advantage among those
-whose advice has enough support, one an episode, and a sample for pictures: little memory, however long the log.
+A tally holds a few numbers per pair of a logged and a recommended action; a sample for the pictures; and the rows with
+the largest advantage among those whose advice has enough support, at most one per episode.  Its memory does not grow
+with the log.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.exact_sums import Moments
 from kbrl.data.survey import Survey
 from kbrl.data.transitions import Transitions
-from kbrl.learners.kbsf import KBSF
 from kbrl.logs.sequence import EpisodeMemory
+from kbrl.model.model import Model
 from kbrl.report.recommendations import Answers, answers
 
 SAMPLE_ROWS = 20_000
@@ -25,7 +26,7 @@ N_EXAMPLES = 10
 
 @dataclass(frozen=True)
 class Example:
-    """A logged decision that the model would have taken otherwise."""
+    """A logged decision for which the model recommends another action."""
 
     row: int  # of the log, from 0
     episode: Any
@@ -39,11 +40,11 @@ class Example:
 class Tally:
     """Sums over the rows of a log; matrices are (n_actions, n_actions), logged by recommended action."""
 
-    def __init__(self, model: KBSF, reach: float) -> None:
-        n_actions = len(model.action_labels_)
+    def __init__(self, model: Model, reach: float) -> None:
+        n_actions = len(model.action_labels)
         shape = (n_actions, n_actions)
         self._model, self._reach = model, reach
-        self.survey = Survey(model.action_labels_, model.n_features_in_, sample_rows=SAMPLE_ROWS)
+        self.survey = Survey(model.action_labels, model.coordinates.n_dims, sample_rows=SAMPLE_ROWS)
         self.rewards = Moments(1)
         self.reward_sum: Floats = np.zeros(n_actions)  # by logged action
         self.counts: Integers = np.zeros(shape, dtype=np.intp)
@@ -66,7 +67,7 @@ class Tally:
         return self.survey.n_rows
 
     def add(self, rows: Integers, chunk: Transitions) -> None:
-        """Take more transitions into account, which come from these rows of the log."""
+        """Add transitions, which come from these rows of the log."""
         found = answers(self._model, chunk.states)
         self.survey.add(chunk)
         self.rewards.accumulate(chunk.rewards[:, None])
@@ -96,12 +97,12 @@ class Tally:
 
     def _add_examples(self, rows: Integers, chunk: Transitions, found: Answers) -> None:
         advantages = found.values - found.value_of(chunk.action_indices)
-        advantages[~np.isfinite(advantages)] = 0.0  # against an action of which nothing is known
+        advantages[~np.isfinite(advantages)] = 0.0  # against an action about which nothing is known
         is_backed = (advantages > 0) & ~found.is_weak
         self.n_better[0] += int(is_backed.sum())
         self.n_better[1] += int(((advantages > 0) & found.is_weak).sum())
         self.backed_gain += float(advantages[is_backed].sum())
-        advantages[~is_backed] = 0.0  # what is hardly backed is not at stake
+        advantages[~is_backed] = 0.0  # advice with little support is not listed
         order = np.argsort(-advantages, kind="stable")
         if chunk.episodes is not None:
             order = order[np.sort(np.unique(chunk.episodes[order], return_index=True)[1])]
@@ -131,7 +132,7 @@ class Tally:
 
 
 def _largest(candidates: list[Example]) -> list[Example]:
-    """Return the examples of largest advantage, at most one an episode."""
+    """Return the examples of largest advantage, at most one per episode."""
     chosen: dict[Any, Example] = {}
     for example in sorted(candidates, key=lambda example: (-example.advantage, example.row)):
         chosen.setdefault(example.row if example.episode is None else (example.episode,), example)

@@ -1,15 +1,20 @@
-"""Numbers and labels as a reader of a report wants to see them."""
+"""Numbers and labels as text for people; page.html.jinja has these functions as filters."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 MISSING = "–"
 LONGEST_LABEL = 22  # in a picture
 
 
 def number(value: float | None) -> str:
-    """Return four significant digits, as in 12,350 or 0.01235 or 1.235e-07; a dash for what is not known."""
+    """Return four significant digits; a dash if the number is not known.
+
+    >>> number(12345.6), number(0.0123456), number(1.23456e-7)
+    ('12,346', '0.01235', '1.235e-07')
+    """
     if value is None or not math.isfinite(value):
         return MISSING
     if value == 0 or (value == int(value) and abs(value) < 1e6):
@@ -32,7 +37,7 @@ def count(value: int) -> str:
 
 
 def cases(value: float) -> str:
-    """Return a number of cases, which need not be whole, as in 12 or 0.4, never 0 where that would not be true."""
+    """Return a number of cases, which need not be whole, as in 12 or 0.4, never 0 if it is more than 0."""
     if not math.isfinite(value):
         return "not known"
     if 0 < value < 0.05:
@@ -41,7 +46,11 @@ def cases(value: float) -> str:
 
 
 def percent(part: float, whole: float = 1.0) -> str:
-    """Return a share with one decimal, never 0 or 100 where that would not be true."""
+    """Return a share with one decimal, never 0 or 100 unless it is exactly that.
+
+    >>> percent(1, 3), percent(1, 10_000)
+    ('33.3 %', '< 0.1 %')
+    """
     if not whole:
         return MISSING
     share = 100 * part / whole
@@ -59,14 +68,23 @@ def plural(n: int, thing: str) -> str:
     return f"{count(n)} {thing}{'' if n == 1 else 's'}"
 
 
-def listing(words: list[str], most: int = 8) -> str:
-    """Return words as in "a, b and c"; many of them are cut."""
+def listing(words: Sequence[str], most: int = 8) -> str:
+    """Return words as in a sentence; many of them are cut.
+
+    >>> listing(["a", "b", "c"]), listing(["a", "b", "c", "d"], 3)
+    ('a, b and c', 'a, b and 2 more')
+    """
     if len(words) > most:
         words = [*words[: most - 1], f"{len(words) - most + 1} more"]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def counted(counts: Mapping[str, int], most: int = 8) -> str:
+    """Return labels with numbers of rows, as in "a (1 row) and b (20 rows)"; many of them are cut."""
+    return listing([f"{label} ({plural(n, 'row')})" for label, n in counts.items()], most)
+
+
 def short(label: str, longest: int = LONGEST_LABEL) -> str:
-    """Return a label that fits into a picture, without what cannot be printed."""
+    """Return a label that fits into a picture, without letters that cannot be printed."""
     clean = "".join(letter if letter.isprintable() else "�" for letter in label) or "(empty)"
     return clean if len(clean) <= longest else clean[: longest - 1] + "…"

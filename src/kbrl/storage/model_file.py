@@ -11,6 +11,7 @@ import errno
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +26,14 @@ from kbrl.data.sketch import Sketch
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.reduced_model import ReducedModel
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.model.basis import Basis
 from kbrl.model.case_counts import Cells
-from kbrl.model.kernels import PROFILES, Kernel
+from kbrl.model.kernels import Kernel
+from kbrl.model.model import Model
 from kbrl.model.nearest_samples import Neighborhoods
-from kbrl.model.sums import KernelSums, Statistics
+from kbrl.model.sums import KernelSums, Statistics, new_statistics
+from kbrl.settings import PROFILES, Settings
 from kbrl.storage.model_checks import check_contents
 from kbrl.storage.older_formats import names_as_facts, names_of_columns, upgraded
 from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
@@ -53,16 +55,18 @@ class SavedModel(NamedTuple):
     library_version: str
 
 
-def save_model(model: KBSF, path: str | os.PathLike[str], *, columns: Columns | None = None) -> None:
-    """Write a fitted model, solved, to a file; what was there before is replaced at once or not at all.
+def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Columns | None = None) -> None:
+    """Write a model, or a learner that has one, to a file; what was there before is replaced at once or not at all.
 
     ``columns``: the names of the state variables, or a dict of names (of strings, or lists of them).
     A generator as ``random_state`` is not stored, only a seed; a function as ``profile`` cannot be.
     """
+    if isinstance(model, Model):
+        model = KBSF(**vars(model.settings)).with_model(model)
     if type(model) is not KBSF:
-        raise TypeError(f"save_model saves a KBSF, but it got {type(model).__name__}.")
+        raise TypeError(f"save_model saves a KBSF or its Model, but it got {type(model).__name__}.")
     contents = _contents(model, columns)
-    model._check_parameters()
+    model.checked_settings()
     check_contents(contents)  # so that what was saved can be loaded
     try:
         with written_beside(path) as beside, open(beside, "wb") as file:
@@ -86,14 +90,14 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
         contents = upgraded(contents)
         _with_infinity(contents.facts)
         check_contents(contents)
-        model = _model(contents)
+        model = _learner(contents)
     except (ValueError, TypeError, OverflowError) as error:
         refuse(path, f"it is sealed but makes no valid model: {str(error).rstrip('.')}", "Fit and save it again.")
     return SavedModel(model, contents.facts["columns"], contents.facts["library_version"])
 
 
 def _contents(model: KBSF, columns: Columns | None) -> Contents:
-    solution, reduced = model.solution_, model._fitted  # an error if it is not fitted
+    solution, reduced = model.solution_, model.model_  # an error if it is not fitted
     settings, given_arrays = _parted(model.get_params(), "settings")
     basis = _basis_facts(reduced)
     fit_settings, fit_arrays = _of_the_fit(model, settings, given_arrays)
@@ -107,8 +111,8 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
         "settings": settings,
         "fit_settings": fit_settings,
         "basis": basis,
-        "planning": _plain_values(reduced, ("discount", "solver", "tolerance", "sweeps", "min_cases")),
-        "counts": reduced.statistics.counts.tolist(),
+        "planning": _planning_facts(reduced),
+        "counts": reduced.sums.counts.tolist(),
         "history": {"has_changed": reduced.has_changed},
         "sketch": _sketch_facts(reduced.sketch),
         "solution": {
@@ -122,9 +126,9 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
     arrays |= {"growth": reduced.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
     if np.ndim(reduced.basis.rep_kernel.width):
         arrays["rep_widths"] = np.asarray(reduced.basis.rep_kernel.width)
-    if reduced.statistics.cells.is_known:
-        arrays |= {name: getattr(reduced.statistics.cells, name) for name in _CELLS}
-    arrays |= given_arrays | fit_arrays | _statistics_arrays(reduced.statistics) | _samples_arrays(model._kept)
+    if reduced.sums.cells.is_known:
+        arrays |= {name: getattr(reduced.sums.cells, name) for name in _CELLS}
+    arrays |= given_arrays | fit_arrays | _statistics_arrays(reduced.sums) | _samples_arrays(reduced.samples)
     arrays |= _sketch_arrays(reduced.sketch)
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
     return Contents(facts, arrays | integers, VERSION)
@@ -142,8 +146,8 @@ def _named(model: KBSF, columns: Any) -> Source:
     """Return the names that a model has, or else those of the columns, which must not contradict them."""
     given = names_of_columns(columns, model.n_features_in_)
     if columns is not None:
-        given.places_in(model._source)  # refuses other variables
-    return model._source if model._source.state_names else given
+        given.places_in(model.source_)  # refuses other variables
+    return model.source_ if model.source_.state_names else given
 
 
 def _parted(params: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -173,7 +177,7 @@ def _of_the_fit(
     model: KBSF, settings: dict[str, Any], given: dict[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return those parameters of the fit that were changed after it: learning goes on with them."""
-    plain, arrays = _parted(model._used, "fit_settings")
+    plain, arrays = _parted(vars(model.model_.settings), "fit_settings")
     changed = {name: value for name, value in plain.items() if name not in settings or settings[name] != value}
     now = {name.replace("settings.", "fit_settings.", 1): array for name, array in given.items()}
     return changed, {k: a for k, a in arrays.items() if k not in now or not np.array_equal(now[k], a)}
@@ -190,7 +194,7 @@ def _sketch_arrays(sketch: Sketch | None) -> dict[str, Array]:
     return {} if sketch is None else {"sketch.hashes": sketch.hashes.view(np.int64), "sketch.counts": sketch.counts}
 
 
-def _basis_facts(reduced: ReducedModel) -> dict[str, Any]:
+def _basis_facts(reduced: Model) -> dict[str, Any]:
     """What the sums refer to; it is not always what the settings say, which count from the next fit on."""
     samples, reps = reduced.basis.sample_kernel, reduced.basis.rep_kernel
     if callable(samples.profile):
@@ -203,7 +207,7 @@ def _basis_facts(reduced: ReducedModel) -> dict[str, Any]:
         "profile": samples.profile,
         "norm": _finite_fact(samples.norm),
         "hard": reduced.basis.hard,
-        "neighborhoods": reduced._neighborhoods,
+        "neighborhoods": reduced.settings.neighborhoods,
     }
 
 
@@ -219,8 +223,9 @@ def _with_infinity(facts: dict[str, Any]) -> None:
             facts[part]["norm"] = np.inf
 
 
-def _plain_values(source: Any, names: Sequence[str]) -> dict[str, Any]:
-    values = {name: getattr(source, name) for name in names}
+def _planning_facts(model: Model) -> dict[str, Any]:
+    names = ("discount", "solver", "tolerance", "sweeps")
+    values = {name: getattr(model.settings, name) for name in names} | {"min_cases": model.min_cases}
     return {name: v.item() if isinstance(v, np.generic) else v for name, v in values.items()}
 
 
@@ -252,7 +257,7 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
     }
 
 
-def _samples_arrays(kept: list[Transitions]) -> dict[str, Array]:
+def _samples_arrays(kept: Sequence[Transitions]) -> dict[str, Array]:
     """The transitions of a model that answers from its samples; their episodes play no part in it."""
     if not kept:
         return {}
@@ -260,28 +265,41 @@ def _samples_arrays(kept: list[Transitions]) -> dict[str, Array]:
     return {f"samples.{name}": getattr(log, name) for name in _SAMPLES}
 
 
-def _model(contents: Contents) -> KBSF:
-    """Make the model of contents that have been checked."""
-    facts, arrays, _ = contents
+def _learner(contents: Contents) -> KBSF:
+    """Make the learner, with its model, of contents that have been checked."""
     settings = _whole_settings(contents, "settings")
-    model = KBSF(**settings)
-    model._check_parameters()
-    fit_settings = settings | _whole_settings(contents, "fit_settings")
-    KBSF(**fit_settings)._check_parameters()
-    model._model = _reduced_model(facts, arrays)
-    model.coordinates_ = model._model.basis.coordinates
-    model.action_labels_ = np.array(facts["action_labels"]["values"], dtype=facts["action_labels"]["dtype"])
-    model.action_labels_.flags.writeable = False
-    names = facts["names"]
-    model._source = Source(None if names["state"] is None else tuple(names["state"]), tuple(names["others"]))
-    model._kept = []
-    if "samples.states" in arrays:
-        fields = {name: arrays[f"samples.{name}"] for name in _SAMPLES}
-        fields["action_indices"] = fields["action_indices"].astype(np.intp)
-        model._kept = [Transitions._trusted(*fields.values(), None, model.action_labels_)]
-    model._freeze_settings(fit_settings)
-    model._forget_answers()
-    return model
+    learner, of_fit = KBSF(**settings), KBSF(**settings | _whole_settings(contents, "fit_settings"))
+    learner.checked_settings()
+    return learner.with_model(_model(contents, of_fit.checked_settings()))
+
+
+def _model(contents: Contents, settings: Settings) -> Model:
+    facts, arrays, _ = contents
+    planning, labels, names = dict(facts["planning"]), facts["action_labels"], facts["names"]
+    if planning["min_cases"] == (settings.min_cases or 1):  # None is 1
+        planning["min_cases"] = settings.min_cases
+    action_labels = np.array(labels["values"], dtype=labels["dtype"])
+    action_labels.flags.writeable = False
+    return Model(
+        basis=(basis := _basis(facts, arrays)),
+        sums=_sums(basis, facts, arrays),
+        settings=replace(settings, neighborhoods=facts["basis"]["neighborhoods"], **planning),
+        action_labels=action_labels,
+        source=Source(None if names["state"] is None else tuple(names["state"]), tuple(names["others"])),
+        sketch=_sketch(facts["sketch"], arrays),
+        has_changed=facts["history"]["has_changed"],
+        sizes=tuple((n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()),
+        samples=_samples(arrays, action_labels),
+        solved=Solution(arrays["values"], arrays["q"], arrays["policy"].astype(np.intp), **facts["solution"]),
+    )
+
+
+def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transitions, ...]:
+    if "samples.states" not in arrays:
+        return ()
+    fields = {name: arrays[f"samples.{name}"] for name in _SAMPLES}
+    fields["action_indices"] = fields["action_indices"].astype(np.intp)
+    return (Transitions.trusted(*fields.values(), None, action_labels),)
 
 
 def _whole_settings(contents: Contents, prefix: str) -> dict[str, Any]:
@@ -291,10 +309,10 @@ def _whole_settings(contents: Contents, prefix: str) -> dict[str, Any]:
     return settings
 
 
-def _reduced_model(facts: dict[str, Any], arrays: dict[str, Array]) -> ReducedModel:
+def _basis(facts: dict[str, Any], arrays: dict[str, Array]) -> Basis:
     given = facts["basis"]
     rep_width = arrays["rep_widths"] if given["rep_width"] is None else given["rep_width"]
-    basis = Basis(
+    return Basis(
         reps=arrays["reps"],
         coordinates=Coordinates(arrays["centre"], arrays["scale"]),
         sample_kernel=Kernel(given["sample_width"], given["profile"], given["sample_neighbors"], given["norm"]),
@@ -302,17 +320,14 @@ def _reduced_model(facts: dict[str, Any], arrays: dict[str, Array]) -> ReducedMo
         n_actions=len(facts["counts"]),
         hard=given["hard"],
     )
-    reduced = ReducedModel(basis, given["neighborhoods"], **facts["planning"])
-    reduced.statistics.counts = np.array(facts["counts"], dtype=np.intp)
-    _fill(reduced.statistics, arrays)
-    _fill_cells(reduced.statistics.cells, arrays)
-    reduced.has_changed = facts["history"]["has_changed"]
-    reduced.sketch = _sketch(facts["sketch"], arrays)
-    reduced._sizes = [(n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()]
-    policy = arrays["policy"].astype(np.intp)
-    reduced._solution = Solution(arrays["values"], arrays["q"], policy, **facts["solution"])
-    reduced._start = arrays["values"]
-    return reduced
+
+
+def _sums(basis: Basis, facts: dict[str, Any], arrays: dict[str, Array]) -> Statistics:
+    sums = new_statistics(basis, facts["basis"]["neighborhoods"])
+    sums.counts = np.array(facts["counts"], dtype=np.intp)
+    _fill(sums, arrays)
+    _fill_cells(sums.cells, arrays)
+    return sums
 
 
 def _sketch(facts: dict[str, Any] | None, arrays: dict[str, Array]) -> Sketch | None:

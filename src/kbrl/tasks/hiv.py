@@ -179,7 +179,7 @@ def _in_sequence(logs: list[Transitions]) -> Transitions:
     whole_log = join(logs)
     starts = np.concatenate([np.diff(log.episodes, prepend=-1) != 0 for log in logs if log.episodes is not None])
     fields = (whole_log.states, whole_log.action_indices, whole_log.rewards, whole_log.next_states)
-    return Transitions._trusted(*fields, whole_log.terminals, np.cumsum(starts) - 1, whole_log.action_labels)
+    return Transitions.trusted(*fields, whole_log.terminals, np.cumsum(starts) - 1, whole_log.action_labels)
 
 
 def _named_start(start: Any) -> Any:

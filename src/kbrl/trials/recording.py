@@ -41,7 +41,7 @@ class Pages(NamedTuple):
 
     def to_log(self, n_actions: int) -> Transitions:
         """Return the log, its actions labelled by their places."""
-        return Transitions._trusted(*self, np.arange(n_actions))
+        return Transitions.trusted(*self, np.arange(n_actions))
 
 
 def empty_pages(n_rows: int, n_dims: int) -> Pages:

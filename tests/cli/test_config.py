@@ -8,12 +8,9 @@ import pytest
 from kbrl import KBSF
 from kbrl.cli import main
 from kbrl.cli.learner_options import LEARNER_OPTIONS
-from kbrl.learners.kbsf import AGGREGATIONS, TERMINALS
 from kbrl.logs.writing import write_log
 from kbrl.mdp.dynamic_programming import METHODS
-from kbrl.model.kernels import PROFILES
-from kbrl.model.representatives import WAYS
-from kbrl.model.sums import NEIGHBORHOODS
+from kbrl.settings import AGGREGATIONS, NEIGHBORHOODS, PROFILES, TERMINALS, WAYS
 from kbrl.storage.model_file import load_model
 from kbrl.tasks import PuddleWorld
 

@@ -1,4 +1,4 @@
-"""Markup is escaped, and numbers and labels are written as people read them."""
+"""Elements of the page are escaped, and numbers and labels are written as people read them."""
 
 import math
 from html.parser import HTMLParser
@@ -6,9 +6,10 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
-from kbrl.report.markup import Cell, Markup, element, listed, table
-from kbrl.report.words import brief, cases, listing, number, percent, plural, short
+from kbrl.report import environment
+from kbrl.report.words import brief, cases, counted, listing, number, percent, plural, short
 
 
 class Reader(HTMLParser):
@@ -28,30 +29,49 @@ class Reader(HTMLParser):
         self.texts.append(data)
 
 
+def rendered(source, **values):
+    """Render a piece of a template as the page does."""
+    names = "section, table, words, numbers, cell, number, count, cases, share, figures"
+    return environment().from_string(f'{{% from "elements.html.jinja" import {names} %}}{source}').render(**values)
+
+
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
 @settings(max_examples=100, deadline=None)
 def test_any_text_comes_back_as_the_same_text_and_nothing_else(text):
-    read = Reader(element("p", text, title=text))
-    assert read.tags == ["p"]
-    assert "".join(read.texts) == text
-    assert read.attributes[0]["title"] == text
+    source = "{% call table('id', text) %}<thead><tr>{{ words(text) }}</tr></thead>{% endcall %}"
+    read = Reader(rendered(source, text=text))
+    assert read.tags == ["div", "table", "caption", "thead", "tr", "th"]
+    assert "".join(read.texts).replace("\n", "") == text + text
+    assert read.attributes[0]["aria-label"] == text
 
 
-def test_markup_stays_markup_and_names_of_attributes_are_html_s():
-    assert element("p", element("b", "<"), " & ") == "<p><b>&lt;</b> &amp; </p>"
-    assert element("div", class_="x", aria_label="y", id_=None) == '<div class="x" aria-label="y"></div>'
-    assert element("img", src="s", alt="") == '<img src="s" alt="">'
-    assert listed(["<", Markup("<br>")]) == "<ul><li>&lt;</li><li><br></li></ul>"
+def test_a_name_that_a_template_does_not_know_is_an_error():
+    with pytest.raises(UndefinedError, match="'n_row' is undefined"):
+        rendered("{{ n_row }}")
 
 
 def test_a_table_has_a_caption_scopes_and_exact_numbers():
-    text = table("What", ("Name", "Size"), [("<a>", Cell("1.2", 1.23456))], total=("All", Cell("–")))
+    source = """{% call table("sizes", "What") %}
+<thead><tr>{{ words("Name") }}{{ numbers("Size") }}</tr></thead>
+<tbody><tr><th scope="row">{{ "<a>" }}</th>{{ number(1.23456) }}</tr></tbody>
+<tfoot><tr><th scope="row">All</th>{{ number(none) }}</tr></tfoot>
+{% endcall %}"""
+    text = rendered(source)
     read = Reader(text)
-    assert "<caption>What</caption>" in text
+    assert '<table id="sizes"><caption>What</caption>' in text
     assert [a.get("scope") for t, a in zip(read.tags, read.attributes) if t == "th"] == ["col", "col", "row", "row"]
-    assert '<data value="1.23456">1.2</data>' in text
+    assert '<td class="number"><data value="1.23456">1.235</data></td>' in text
+    assert '<td class="number">–</td>' in text
     assert "&lt;a&gt;" in text
     assert '<th scope="col" class="number">Size</th>' in text
+
+
+def test_cells_show_rounded_numbers_and_hold_exact_ones():
+    assert rendered("{{ share(1, 3) }}") == f'<td class="number"><data value="{1 / 3}">33.3 %</data></td>'
+    assert rendered("{{ share(0, 0) }}") == '<td class="number">–</td>'
+    assert rendered("{{ count(1200) }}") == '<td class="number"><data value="1200">1,200</data></td>'
+    assert rendered("{{ cases(0.01) }}") == '<td class="number"><data value="0.01">&lt; 0.1</data></td>'
+    assert rendered("{{ cell('not known') }}") == '<td class="number">not known</td>'
 
 
 @pytest.mark.parametrize(
@@ -81,6 +101,7 @@ def test_words_are_those_of_a_sentence():
     assert listing(["a"]) == "a"
     assert listing(["a", "b", "c"]) == "a, b and c"
     assert listing(list("abcdef"), 4) == "a, b, c and 3 more"
+    assert counted({"a": 1, "b": 2000}) == "a (1 row) and b (2,000 rows)"
     assert brief(0.1500) == "0.15"
     assert brief(1234.5) == "1,230"
     assert brief(-120) == "-120"

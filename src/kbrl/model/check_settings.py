@@ -1,0 +1,43 @@
+"""Settings are checked here, once, before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kbrl.checks import in_unit_interval, one_of, positive, whole
+from kbrl.model.kernels import Kernel, check_norm, check_profile, check_width
+from kbrl.settings import CHOICE, COUNT, FRACTION, POSITIVE, Settings, about_settings
+
+_BY_KIND: dict[str, Callable[[Any, str], Any]] = {COUNT: whole, POSITIVE: positive, FRACTION: in_unit_interval}
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings that are of a wrong kind, or do not go together."""
+    for name, (_, about) in about_settings().items():
+        value = getattr(settings, name)
+        if value is None and about.optional:
+            continue
+        if about.kind == CHOICE:
+            one_of(value, about.choices, name)
+        elif about.kind in _BY_KIND and name != "grow_below":
+            _BY_KIND[about.kind](value, name)
+    check_profile(settings.profile)
+    check_norm(settings.norm)
+    check_width(settings.rep_width, "rep_width")
+    growth_distance(settings)
+
+
+def growth_distance(settings: Settings) -> float | None:
+    """Return how far a state must be from all representative states to become one, in scaled units; None: never."""
+    if settings.grow_distance is None and settings.grow_below is None:
+        return None
+    if np.ndim(settings.rep_width):
+        raise ValueError("A model with one width per representative state cannot grow: new ones have no width.")
+    if settings.grow_below is None:
+        return positive(settings.grow_distance, "grow_distance")
+    if settings.grow_distance is not None:
+        raise ValueError("Growth takes grow_distance or grow_below, but not both.")
+    return Kernel(settings.rep_width, settings.profile).reach(settings.grow_below)

@@ -1,0 +1,377 @@
+"""`Model`: what KBSF has learnt, as one record that never changes.
+
+It holds the representative states and kernels, the sums over all transitions, the settings of the fit, the names of
+state variables and the labels of actions.  Operations return a new one.  The reduced MDP is made, and solved, when it
+is first asked for, from the values of the model that this one came from.
+Paper: Algorithms 1 and 2; section 5 for growth.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.checks import KbrlWarning, NotFittedError, as_rows
+from kbrl.data.overlap import Overlap, overlap
+from kbrl.data.scaling import Coordinates
+from kbrl.data.sketch import LARGEST_HASH, Sketch
+from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.data.transitions import Transitions, as_log, join
+from kbrl.mdp.dynamic_programming import Solution, solve, sweep
+from kbrl.mdp.finite_mdp import FiniteMDP
+from kbrl.model.basis import Basis
+from kbrl.model.check_settings import growth_distance
+from kbrl.model.q_functions import GreedyPolicy, RepQ, SampleQ, check_some_action
+from kbrl.model.representatives import cover
+from kbrl.model.sums import Statistics, new_statistics
+from kbrl.settings import Settings
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What KBSF has learnt.
+
+    Make one by ``KBSF(...).fit(log).model_`` or `load_model`.
+    """
+
+    basis: Basis  # representative states, their coordinates, and the two kernels
+    sums: Statistics
+    settings: Settings  # of the fit
+    action_labels: Array  # (n_actions,), in the order of the columns of q_values
+    source: Source = UNNAMED  # the names of the state variables
+    sketch: Sketch | None = field(default_factory=Sketch)  # of what was learnt; None: not known
+    has_changed: bool | None = False  # representative states came or went after data had come; None: not known
+    sizes: tuple[tuple[int, int], ...] = ()  # (number of transitions, of representative states) after each chunk
+    samples: tuple[Transitions, ...] = ()  # only where q_function is "samples"
+    start: Floats | None = None  # values that solving starts from, (n_reps,)
+    solved: Solution | None = None  # the solution, where it is known already
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """What is taken from each state variable, and what it is divided by."""
+        return self.basis.coordinates
+
+    @property
+    def reps(self) -> Floats:
+        """The representative states, (n_reps, n_dims), in the units of the data."""
+        return self.coordinates.back(self.basis.reps)
+
+    @property
+    def n_samples(self) -> int:
+        """The number of transitions behind the model."""
+        return int(self.sums.counts.sum())
+
+    @property
+    def growth(self) -> Integers:
+        """The curve m(n): (number of transitions, number of representative states) after each chunk, (k, 2)."""
+        return np.array(self.sizes, dtype=np.intp).reshape(-1, 2)
+
+    @property
+    def discount(self) -> float:
+        """What a reward is worth one step later."""
+        return float(self.settings.discount)
+
+    @property
+    def min_cases(self) -> int:
+        """How often an action must have been taken to be available."""
+        return self.settings.min_cases or 1
+
+    @property
+    def often_taken(self) -> Booleans:
+        """Which actions were taken often enough to be available, (n_actions,)."""
+        return often_taken(self.sums.counts, self.min_cases)
+
+    @property
+    def left_out(self) -> dict[Any, int]:
+        """The actions that were taken, but fewer than ``min_cases`` times, and how often: they have no value."""
+        counted = zip(self.action_labels.tolist(), self.sums.counts.tolist(), self.often_taken)
+        return {label: n for label, n, kept in counted if n and not kept}
+
+    @cached_property
+    def mdp(self) -> FiniteMDP:
+        """The reduced MDP, with one state per representative state."""
+        mdp = self.sums.to_mdp(self.discount)
+        return FiniteMDP.trusted(mdp.stacked, mdp.rewards, mdp.discount, mdp.available & self.often_taken[:, None])
+
+    @cached_property
+    def solution(self) -> Solution:
+        """The solution of the reduced MDP."""
+        if self.solved is not None:
+            return self.solved
+        settings = self.settings
+        if settings.sweeps is not None:  # no more was asked for
+            start = np.zeros(self.basis.n_reps) if self.start is None else self.start
+            return sweep(self.mdp, start, settings.sweeps, tolerance=settings.tolerance)
+        found = solve(self.mdp, settings.solver, values=self.start, tolerance=settings.tolerance)
+        say_if_not_converged(found)
+        return found
+
+    def solve(self) -> Solution:
+        """Solve the reduced MDP, if that has not been done, and return the solution."""
+        return self.solution
+
+    # Answers.
+
+    def q_values(self, states: Any) -> Floats:
+        """Return the value of each action in each state, (n_states, n_actions); -inf for one never tried."""
+        return self.q_function(self.scaled(states))
+
+    def values(self, states: Any) -> Floats:
+        """Return the value of each state, (n_states,): that of its best action."""
+        return self.q_values(states).max(axis=1)
+
+    def predict(self, states: Any) -> Array:
+        """Return the label of the best action for each state, (n_states,)."""
+        q = self.q_values(states)
+        check_some_action(q)
+        return self.action_labels[np.argmax(q, axis=1)]
+
+    def act(self, state: Any) -> Any:
+        """Return the label of the best action for one state, (n_dims,), as fast as possible."""
+        return self.policy.act(state)
+
+    @cached_property
+    def policy(self) -> GreedyPolicy:
+        """The greedy policy."""
+        return GreedyPolicy(self.q_function, self.coordinates, self.action_labels, self.source)
+
+    @cached_property
+    def q_function(self) -> Callable[[Floats], Floats]:
+        """Q as a function of scaled states: from representative states or from samples, as the settings say."""
+        return self.rep_q_function if self.settings.q_function == "reps" else self.sample_q_function
+
+    @cached_property
+    def rep_q_function(self) -> RepQ:
+        """Q from the representative states."""
+        return RepQ(self.basis.rep_weights, self.solution.q)
+
+    @cached_property
+    def sample_q_function(self) -> SampleQ:
+        """Q from the samples, which the model must have kept."""
+        if not self.samples:
+            raise ValueError(
+                "Q from samples needs the transitions, and this model has not kept them. "
+                "Fit with KBSF(q_function='samples'), or use q_from_reps."
+            )
+        log, units = join(self.samples), self.coordinates
+        values = self.rep_q_function(units.of(log.next_states)).max(axis=1)
+        worths = log.rewards + self.discount * np.where(log.terminals, 0.0, values)
+        rows = [found if kept else found[:0] for found, kept in zip(log.by_action(), self.often_taken)]
+        return SampleQ.of(self.basis.sample_kernel, units.of(log.states), worths, rows)
+
+    def scaled(self, states: Any) -> Floats:
+        """Return states, (n, n_dims), by name where they have names, in the model's coordinates."""
+        rows = as_rows(rows_by_name(states, self.source), "states", n_dims=self.coordinates.n_dims)
+        return self.coordinates.of(rows)
+
+    def as_row(self, state: Any) -> Floats:
+        """Return one state, (n_dims,), by name where it has names, in the units of the data."""
+        return as_rows([row_by_name(state, self.source)], "states", n_dims=self.coordinates.n_dims)[0]
+
+    # Data that come and go.
+
+    def prepared(self, log: Transitions) -> Transitions:
+        """Check and number further transitions as the first ones were, and ignore ends if the settings say so."""
+        log, n_dims = as_log(log), self.coordinates.n_dims
+        if log.n_dims != n_dims:
+            raise ValueError(f"Transitions must have {n_dims} state variables, but they have {log.n_dims}.")
+        log = log.in_order_of(self.source)
+        self.coordinates.check(log.states)
+        self.coordinates.check(log.next_states)
+        log = log.with_actions(self.action_labels)
+        if self.settings.terminals == "absorb":
+            return log
+        return log.replaced(terminals=np.zeros(len(log), dtype=bool))
+
+    def extend(self, log: Transitions | Iterable[Transitions], *, n_jobs: int = 1) -> Model:
+        """Return the model of these transitions as well, or of chunks of them, of which one at a time is in memory.
+
+        Where the model grows, far next states become representative states before each chunk is learnt.
+        """
+        model, is_own = self, False  # whether the sums are ours to change
+        for chunk in [log] if isinstance(log, Transitions) else log:
+            if model.n_samples == 0 and model.source.state_names is None:  # the sample it started from had no names
+                model = replace(model, source=as_log(chunk).source)
+            prepared = model.prepared(chunk)
+            grown = model.grow(prepared.next_states)
+            is_own = is_own or grown is not model
+            sums = grown.sums if is_own else grown.sums.on(grown.basis)
+            model, is_own = grown.with_more(sums.accumulate(prepared, n_jobs=n_jobs), prepared), True
+        return model
+
+    def with_more(self, sums: Statistics, log: Transitions) -> Model:
+        """Return the model of these sums, to which the transitions have come."""
+        samples = (*self.samples, log) if self.settings.q_function == "samples" else ()
+        sketch = None if self.sketch is None else self.sketch + Sketch.of(log, largest=self.sketch.largest)
+        return self.with_sums(sums, sketch, samples=samples, sizes=self.sizes)
+
+    def grow(self, states: Floats) -> Model:
+        """Return the model with those states, (n, n_dims), as representative states that are far from all others.
+
+        How far, and up to how many, the settings say.  Nothing is known of new ones yet.
+        """
+        distance = growth_distance(self.settings)
+        if distance is None:
+            return self
+        points, norm = self.coordinates.of(states), self.basis.rep_kernel.norm
+        reps = cover(points, distance, start=self.basis.reps, max_reps=self.settings.max_reps, norm=norm)
+        if len(reps) == self.basis.n_reps:
+            return self
+        basis, start = replace(self.basis, reps=reps), self._latest_values()
+        if start is not None:
+            start = np.concatenate([start, start[self.basis.rep_weights.nearest(reps[self.basis.n_reps :])]])
+        has_changed = True if self.n_samples else self.has_changed
+        sums = self.sums.on(basis)
+        return replace(self, basis=basis, sums=sums, start=start, has_changed=has_changed, solved=None)
+
+    def rarely_reached(self, largest_inflow: float) -> Booleans:
+        """Return which representative states no pair leads to with a larger probability than this, (n_reps,)."""
+        largest = self.mdp.stacked.max(axis=0)
+        inflow = np.asarray(largest.toarray() if hasattr(largest, "toarray") else largest).ravel()
+        return inflow <= largest_inflow
+
+    def shrink(self, dropped: Booleans) -> Model:
+        """Return the model without some representative states; what led to them goes to the others, by similarity."""
+        kept, kernel = ~dropped, self.basis.rep_kernel
+        if np.ndim(kernel.width):
+            kernel = replace(kernel, width=np.asarray(kernel.width)[kept])
+        basis = replace(self.basis, reps=self.basis.reps[kept], rep_kernel=kernel)
+        sums, start = self.sums.without(basis, kept), self.solution.values[kept]
+        sizes = (*self.sizes, (self.n_samples, basis.n_reps))
+        return replace(self, basis=basis, sums=sums, start=start, sizes=sizes, has_changed=True, solved=None)
+
+    def with_sums(
+        self,
+        sums: Statistics,
+        sketch: Sketch | None,
+        *,
+        samples: tuple[Transitions, ...] = (),
+        sizes: tuple[tuple[int, int], ...] = (),
+    ) -> Model:
+        """Return the same model of other data, of which these are the sums."""
+        sizes = (*sizes, (int(sums.counts.sum()), self.basis.n_reps))
+        start = self._latest_values()
+        return replace(self, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None)
+
+    def without_data(self) -> Model:
+        """Return a model of no data with the same basis and settings: the two can be added."""
+        sums = new_statistics(self.basis, self.settings.neighborhoods)
+        return Model(self.basis, sums, self.settings, self.action_labels, self.source)
+
+    def overlap(self, further: Sketch | None) -> Overlap | None:
+        """Compare what was learnt with a sketch of further transitions; None where one of the two is not known."""
+        return None if self.sketch is None or further is None else overlap(self.sketch, further)
+
+    def __add__(self, other: Model) -> Model:
+        """Return the model of the data of both; both must have the same representative states, scaling and kernels."""
+        if not isinstance(other, Model):
+            return NotImplemented
+        self._check_addable(other)
+        is_known = self.sketch is not None and other.sketch is not None
+        sketch = self.sketch + other.sketch if is_known else None  # type: ignore[operator]
+        sums = self.sums + other.sums  # type: ignore[operator]
+        result = self.with_sums(sums, sketch, samples=(*self.samples, *other.samples))
+        has_changed = _either(self.has_changed, other.has_changed)
+        return replace(result, source=self.source + other.source, has_changed=has_changed)
+
+    def _check_addable(self, other: Model) -> None:
+        names = ("discount", "terminals", "neighborhoods", "q_function")
+        different = [name for name in names if getattr(self.settings, name) != getattr(other.settings, name)]
+        different += ["min_cases"] if self.min_cases != other.min_cases else []
+        if different:
+            listing = ", ".join(different)
+            raise ValueError(f"Models add up only if they were fitted alike, but these differ in: {listing}.")
+        if self.action_labels.tolist() != other.action_labels.tolist():
+            raise ValueError(
+                f"Models add up only if they know the same actions in the same order, but these know "
+                f"{self.action_labels.tolist()} and {other.action_labels.tolist()}."
+            )
+        self.source.places_in(other.source)  # refuses other variables
+        if self.source.state_names and other.source.state_names not in (None, self.source.state_names):
+            raise ValueError(
+                f"Models add up only if their state variables are in the same order, but these have "
+                f"{list(self.source.state_names)} and {list(other.source.state_names)}."
+            )
+
+    def __sub__(self, log: Transitions) -> Model:
+        """Return the model without these transitions, which were learnt before; or refuse, with the reason."""
+        self._check_can_forget()
+        log = self.prepared(log)
+        sketch = self._sketch_without(log)
+        taken = new_statistics(self.basis, self.settings.neighborhoods).accumulate(log)
+        return self.with_sums(self.sums - taken, sketch)  # type: ignore[operator]
+
+    def _check_can_forget(self) -> None:
+        if self.samples:
+            raise ValueError("A model that keeps its samples (q_function='samples') cannot forget some of them.")
+        if self.has_changed is None:
+            raise ValueError(
+                "This model comes from a file of format 1, which does not say whether representative states came or "
+                "went while it learnt; if so, it cannot forget. Fit it again with this version, without these rows."
+            )
+        if self.has_changed:
+            raise ValueError(
+                "A model whose representative states came or went while it learnt cannot forget: what a transition "
+                "added depends on the states there were at the time. Fit again without it."
+            )
+
+    def _sketch_without(self, log: Transitions) -> Sketch | None:
+        """Return the sketch without these transitions; those that were certainly never learnt are refused."""
+        if self.sketch is None:
+            return None
+        taken = Sketch.of(log, largest=self.sketch.largest)
+        n_unknown = self.sketch.never_learnt(taken)
+        if n_unknown:
+            known = "at least " if self.sketch.largest < LARGEST_HASH else ""
+            raise ValueError(
+                f"Only transitions that were learnt can be forgotten, but {known}{n_unknown:,} of these {len(log):,} "
+                f"were never learnt, or not so often. Nothing is forgotten. Pass the rows as they were learnt: with "
+                f"the same numbers, action labels and episodes."
+            )
+        return self.sketch - taken
+
+    def _latest_values(self) -> Floats | None:
+        """Return the values of this model if it was solved, else those that solving would start from."""
+        solution = self.__dict__.get("solution") or self.solved
+        return self.start if solution is None else solution.values
+
+
+def as_model(source: Any) -> Model:
+    """Return a model, or that of a learner that has learnt one."""
+    model = source if isinstance(source, Model) else getattr(source, "model_", None)
+    if not isinstance(model, Model):
+        raise NotFittedError(
+            f"This {type(source).__name__} has not learnt anything yet, or it is no learner of models. Call fit with "
+            f"transitions first: KBSF(...).fit(log)."
+        )
+    return model
+
+
+def often_taken(counts: Any, min_cases: int) -> Booleans:
+    """Say which actions were taken at least so many times, (n_actions,); where none was, all of them count."""
+    often: Booleans = np.asarray(counts) >= min_cases
+    return often if often.any() else np.ones_like(often)
+
+
+def say_if_not_converged(solution: Solution) -> None:
+    """Warn where the values of a model are not what they should be."""
+    if not solution.converged:
+        warnings.warn(
+            f"The model was not solved to its tolerance after {solution.iterations} iterations (residual "
+            f"{solution.residual:.2g}). Try solver='policy iteration', a larger tolerance, or a smaller discount.",
+            KbrlWarning,
+            stacklevel=5,
+        )
+
+
+def _either(one: bool | None, other: bool | None) -> bool | None:
+    """Return whether one of two is true, None where that is not known."""
+    if one or other:
+        return True
+    return None if one is None or other is None else False

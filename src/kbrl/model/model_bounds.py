@@ -1,0 +1,102 @@
+"""Bounds on the distance of a model's own answers from KBRL's: of which answers, where, and for which models.
+
+Paper: propositions 1, 2 and 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kbrl.arrays import Floats
+from kbrl.data.transitions import Transitions
+from kbrl.mdp.bounds import Bound
+from kbrl.mdp.dynamic_programming import backup
+from kbrl.model.kbsf_bounds import bound_kbsf, bound_online, kbsf_matrices
+from kbrl.model.kernels import Kernel
+from kbrl.model.model import Model
+
+SAME_MODEL = 1e-8  # two models that differ by less differ by rounding
+
+
+def bound_answers(model: Model, log: Transitions) -> Bound:
+    """Return how far the model's ``q_values`` can be from KBRL's, for the log that it was fitted to.
+
+    Where answers come from samples it is proposition 2, for any state at all; where they come from representative
+    states it is proposition 4, for the next states of the log and nowhere else.  A model that is not what Algorithm 1
+    makes of this log is refused.  Takes time n * n * n_reps.
+    """
+    arguments, q_error = _arguments(model, log), _error_of_rep_q(model)
+    if model.settings.q_function == "reps":
+        return bound_online(*arguments, q_error)
+    found = bound_kbsf(*arguments).times(model.discount, "Q from the samples, at any state")
+    extra = model.discount * q_error  # Q from samples takes one step before it looks at Q-bar
+    return replace(found, value=found.value + extra, tighter=found.tighter + extra, q_error=found.value + extra)
+
+
+def bound_rep_values(model: Model, log: Transitions) -> Bound:
+    """Return how far max D Q-bar can be from KBRL's values at the next states of the log: proposition 1.
+
+    Its ``q_error`` is proposition 2, for Q from samples anywhere.
+    """
+    return bound_kbsf(*_arguments(model, log))
+
+
+def bound_rep_q(model: Model, log: Transitions, q_error: float = 0.0) -> Bound:
+    """Return how far Q from the representative states can be from KBRL's, at the next states of the log.
+
+    Proposition 4.  ``q_error`` is how far the present Q-bar may be from optimal, where it was not solved to the end.
+    """
+    return bound_online(*_arguments(model, log), q_error)
+
+
+def _error_of_rep_q(model: Model) -> float:
+    """Return how far Q-bar can be from the optimal one, by what one more backup changes."""
+    mdp, solution = model.mdp, model.solution
+    again = backup(mdp, solution.values)
+    known = np.isfinite(again)
+    change = float(np.abs(again[known] - solution.q[known]).max(initial=0.0))
+    return change + mdp.discount * solution.residual / (1 - mdp.discount)
+
+
+def _arguments(model: Model, log: Transitions) -> tuple[Transitions, Floats, Kernel, Kernel, float]:
+    _refuse_what_has_no_bound(model)
+    log, units, basis = model.prepared(log), model.coordinates, model.basis
+    log = log.replaced(states=units.of(log.states), next_states=units.of(log.next_states))
+    _check_is_model_of(model, log)
+    return log, basis.reps, basis.sample_kernel, basis.rep_kernel, model.discount
+
+
+def _refuse_what_has_no_bound(model: Model) -> None:
+    basis, reason = model.basis, ""
+    if basis.hard:
+        reason = "hard aggregation does not approximate KBRL"
+    elif basis.sample_kernel.neighbors is not None and model.settings.neighborhoods == "per_chunk":
+        reason = "its neighbours were counted in each chunk (neighborhoods='per_chunk'), KBRL's in all data"
+    elif model.has_changed:
+        reason = "its representative states came or went while it learnt, so that its sums are of several bases"
+    elif model.left_out:
+        reason = f"it leaves out the actions {list(model.left_out)} (min_cases={model.min_cases}; 1 keeps all)"
+    if reason:
+        raise ValueError(
+            f"The paper's bounds are on the distance of Algorithm 1 from KBRL, and this model has none: {reason}. "
+            f"Fit a model in one go with the representative states given (reps=...) to get a bound."
+        )
+
+
+def _check_is_model_of(model: Model, log: Transitions) -> None:
+    """Refuse a log, scaled, of which Algorithm 1 makes another model than this."""
+    basis, mdp = model.basis, model.mdp
+    probabilities, rewards = kbsf_matrices(log, basis.reps, basis.sample_kernel, basis.rep_kernel)
+    tried = np.array([block is not None for block in probabilities])
+    same = bool((mdp.available == tried[:, None]).all())
+    same = same and np.abs(rewards - mdp.rewards).max() <= SAME_MODEL * max(1e-300, np.abs(log.rewards).max())
+    for action in np.flatnonzero(tried) if same else ():
+        own = mdp.stacked[action * basis.n_reps : (action + 1) * basis.n_reps]
+        same = same and float(abs(own - probabilities[action]).max()) <= SAME_MODEL
+    if not same:
+        raise ValueError(
+            f"A bound is of a model and the log that it was fitted to, but Algorithm 1 makes another model of "
+            f"these {len(log)} transitions than this one of {model.n_samples}. Pass the log of the fit, all of it."
+        )

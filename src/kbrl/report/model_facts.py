@@ -1,0 +1,106 @@
+"""The facts of a model by itself, whatever log it is looked at with: size, kernels, settings, and how it was solved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Floats, Integers
+from kbrl.mdp.dynamic_programming import method_for
+from kbrl.model.model import Model
+from kbrl.settings import about_settings
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of the fit."""
+
+    name: str
+    value: str
+    is_default: bool
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How well the reduced model was solved."""
+
+    method: str | None  # None: a fixed number of sweeps of value iteration
+    converged: bool
+    iterations: int
+    residual: float
+    largest_error: float  # of a value, with respect to the exact solution of the reduced model
+    tolerance: float
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFacts:
+    """What is said of a model."""
+
+    n_transitions: int  # that it was fitted to
+    counts: dict[str, int]  # the same, by action
+    left_out: dict[str, int]  # actions that were taken too rarely to be recommended, and how often
+    min_cases: int
+    discount: float
+    scale: tuple[float, ...]  # (n_dims,)
+    sample_width: float
+    rep_widths: tuple[float, float]  # the smallest and the largest
+    reps: Floats  # (n_reps, n_dims)
+    rep_values: Floats  # (n_reps,)
+    rep_policy: Integers  # (n_reps,): places of actions; -1 where none is available
+    rep_cases: Integers  # (n_reps,): logged states that are nearest to each, of all actions
+    knows_support: bool  # whether cases were counted; models from files of format 1 did not
+    solver: Solver
+    settings: tuple[Setting, ...]
+
+
+def facts_of_model(model: Model) -> ModelFacts:
+    """Return the facts of a model."""
+    sums, solution = model.sums, model.solution
+    widths = model.basis.rep_kernel.width
+    return ModelFacts(
+        n_transitions=model.n_samples,
+        counts=dict(zip(map(str, model.action_labels.tolist()), sums.counts.tolist())),
+        left_out={str(label): n for label, n in model.left_out.items()},
+        min_cases=model.min_cases,
+        discount=model.discount,
+        scale=tuple(model.coordinates.scale.tolist()),
+        sample_width=float(model.basis.sample_kernel.width),
+        rep_widths=(float(np.min(widths)), float(np.max(widths))),
+        reps=model.reps,
+        rep_values=solution.values,
+        rep_policy=solution.policy,
+        rep_cases=sums.cells.cases.sum(axis=0),
+        knows_support=sums.cells.is_known,
+        solver=_solver(model),
+        settings=tuple(_settings(model)),
+    )
+
+
+def _solver(model: Model) -> Solver:
+    solution, settings = model.solution, model.settings
+    method = method_for(model.mdp) if settings.solver == "auto" else settings.solver
+    return Solver(
+        method=method if settings.sweeps is None else None,
+        converged=bool(solution.converged),
+        iterations=int(solution.iterations),
+        residual=float(solution.residual),
+        largest_error=float(solution.residual) / (1 - model.discount),
+        tolerance=float(settings.tolerance),
+    )
+
+
+def _settings(model: Model) -> Iterator[Setting]:
+    for name, (default, about) in about_settings().items():
+        value = getattr(model.settings, name)
+        is_plain = value is None or isinstance(value, (str, int, float))
+        yield Setting(name, _text(value), is_plain and value == default, about.help)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.size > 8:
+        return f"array of {' x '.join(map(str, value.shape))} numbers"
+    return "none" if value is None else str(value.tolist() if isinstance(value, np.ndarray) else value)

@@ -1,0 +1,59 @@
+"""Open a log as a model needs it: in the columns of its first log, and with its actions.
+
+``kbrl update``, ``explain`` and ``report`` open logs by this one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kbrl.data.state_names import find_names
+from kbrl.logs.columns import carried_over
+from kbrl.logs.faults import LogError
+from kbrl.logs.formats import open_table
+from kbrl.logs.label_types import label_array
+from kbrl.logs.log import Log, open_log
+from kbrl.model.model import Model
+
+
+def open_matching_log(
+    model: Model, source: Any, columns: Mapping[str, Any], *, stored: Mapping[str, Any] | Sequence[str] | None = None
+) -> Log:
+    """Open a log for a model.
+
+    ``source`` is anything that `open_log` takes; ``stored`` are the columns in the model's file; ``columns`` names, by
+    role, those that differ.
+    """
+    available, known = open_table(source).names, names_by_role(stored)
+    if not isinstance(stored, Mapping):  # just names of variables, which a dialect may give a prefix
+        found = find_names(available, known.get("state", ()))
+        known = {"state": found} if found else {}
+    log = open_log(source, columns=carried_over(known, columns, available) or None)
+    if "state" in columns:  # these are the model's variables, whatever they are called here
+        log = replace(log, state_names=model.source.state_names)
+    try:
+        return with_labels(log, model.action_labels.tolist())
+    except LogError as error:
+        raise ValueError(
+            f"{error.fault.message} The model knows no others. It keeps the actions of its first log: use a log with "
+            f"the same actions, or fit again and name all possible actions (kbrl fit --actions)."
+        ) from None
+
+
+def names_by_role(columns: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]:
+    """Return names of columns by role; a list without roles names the state variables."""
+    if columns is None:
+        return {}
+    if not isinstance(columns, Mapping):
+        return {"state": columns.split(",") if isinstance(columns, str) else list(columns)}
+    return {role: names for role, names in columns.items() if names is not None}
+
+
+def with_labels(log: Log, labels: list[Any]) -> Log:
+    """Return a log that has these possible actions; a taken action that is not among them raises a LogError."""
+    taken = log.action_labels.tolist()
+    if log.table.is_text and log.action_type is int and all(isinstance(label, str) for label in labels):
+        log, taken = replace(log, action_type=str), [str(label) for label in taken]  # words that look like numbers
+    return replace(log, action_labels=label_array(taken, labels, log.columns.action))

@@ -51,7 +51,7 @@ class Sketch:
         if not len(listed):
             return cls(len(log), total, largest=largest)
         different, counts = np.unique(listed, return_counts=True)
-        return cls(len(log), total, different, counts.astype(np.int64), largest).shortened()
+        return cls(len(log), total, different, counts.astype(np.int64), largest).cut_to_size()
 
     def __add__(self, other: Sketch) -> Sketch:
         """Return the sketch of both sets of rows."""
@@ -63,7 +63,7 @@ class Sketch:
         different, places = np.unique(np.concatenate([mine.hashes, theirs.hashes]), return_inverse=True)
         counts = np.zeros(len(different), dtype=np.int64)
         np.add.at(counts, places, np.concatenate([mine.counts, theirs.counts]))
-        return Sketch(n_rows, total, different, counts, largest).shortened()
+        return Sketch(n_rows, total, different, counts, largest).cut_to_size()
 
     def __sub__(self, other: Sketch) -> Sketch:
         """Return the sketch without rows that it contains; the list becomes shorter."""
@@ -95,7 +95,7 @@ class Sketch:
         places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         return np.where(self.hashes[places] == hashes, self.counts[places], 0)
 
-    def shortened(self) -> Sketch:
+    def cut_to_size(self) -> Sketch:
         """Return the same sketch with at most ``LISTED`` different hashes."""
         return self if len(self.hashes) <= LISTED else self.up_to(int(self.hashes[LISTED - 1]))
 

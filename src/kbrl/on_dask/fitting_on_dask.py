@@ -82,7 +82,7 @@ class ClusterLog:
     def _survey(self, sample_rows: int, largest_hash: int, step: Step | None) -> Survey:
         found = self.work.sums(_survey, _added_surveys, [(self.facts, sample_rows, largest_hash)], step)[0]
         if found is None:
-            raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state, nor is an end.")
+            raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state or ends an episode.")
         return found
 
     def models(self, empty: Sequence[Model], *, step: Step | None = None) -> list[Model]:

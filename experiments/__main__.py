@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from kbrl.cli.screen import progress
 
 from experiments.claims import CLAIMS, counted, write_claims
 from experiments.drawing import save_figure
 from experiments.runner import figure_file, missing_jobs, run_figure
 from experiments.store import Store
 from experiments.study import SCALES, Verdict
+from kbrl.cli.console import progress
 
 FIGURES = ("theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter")
 

@@ -1,6 +1,7 @@
 """What says how to install something is right: kbrl is not published, so it is installed from a clone."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,6 +12,8 @@ import kbrl
 import kbrl.demo
 from kbrl.checks import how_to_install
 from kbrl.cli import main
+from kbrl.logs.writing import write_log
+from samples import random_log
 
 ROOT = Path(kbrl.__file__).parent
 PROJECT = Path(__file__).parent.parent
@@ -29,8 +32,25 @@ def test_one_sentence_says_how_and_all_messages_use_it():
 def test_every_extra_that_a_message_names_exists():
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     named = {name for text in SOURCES.values() for name in re.findall(r"how_to_install\([\"'](\w+)[\"']\)", text)}
-    assert named == {"plot", "gym", "trees", "files", "minari", "dask"}
+    assert named == {"plot", "gym", "trees", "minari", "dask"}
     assert named <= set(extras)
+
+
+WITHOUT_EXTRAS = """
+import sys
+for name in ("matplotlib", "gymnasium", "sklearn", "h5py", "dask", "distributed", "pandas", "polars"):
+    sys.modules[name] = None  # importing it fails
+from kbrl.cli import main
+main(["fit", "log.csv", "-o", "model.kbrl", "--reps", "5"])
+"""
+
+
+def test_a_plain_installation_learns_from_a_text_file(tmp_path):
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert any(needed.startswith("pyarrow>=") for needed in project["dependencies"])
+    write_log(random_log(60), tmp_path / "log.csv")
+    subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "model.kbrl").exists()
 
 
 def test_the_demonstration_asks_for_matplotlib_before_any_work(monkeypatch, tmp_path, capsys):

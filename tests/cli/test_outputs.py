@@ -74,7 +74,7 @@ def test_a_link_stands_for_its_target(folder):
 )
 def test_a_column_is_one_thing(folder, columns, capsys):
     assert status("fit", "log.csv", *columns, "-o", "new.kbrl") == 1
-    assert "A column must be one thing" in capsys.readouterr().err
+    assert "A column must have one role" in capsys.readouterr().err
 
 
 def test_rewards_too_large_to_be_squared_are_named(folder, capsys):

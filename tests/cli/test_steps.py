@@ -58,7 +58,7 @@ def test_irregular_steps_lose_no_row_but_the_last_of_each_episode_and_that_is_sa
 def test_a_stride_that_most_steps_do_not_have_is_refused_with_the_option_that_allows_it(capsys, command):
     refused = told(capsys, *command, *NAMES, "--stride", "60", status=1)
     text = " ".join((refused.out + refused.err).split())
-    for words in ("At most 5% of the rows may be left out", "State another stride", "--allow-gaps"):
+    for words in ("Gaps may leave out at most 5% of the rows", "State another stride", "--allow-gaps"):
         assert words in text
     allowed = told(capsys, *command, *NAMES, "--stride", "60", "--allow-gaps")
     assert "before a gap, where the step does not rise by the stride" in " ".join((allowed.out + allowed.err).split())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kbrl import Transitions, join, load_log
 from kbrl.data import sketch as module
 from kbrl.data.overlap import is_same_by_no_chance, overlap
-from kbrl.data.sketch import LARGEST_HASH, LISTED, Sketch, row_hashes
+from kbrl.data.sketch import LARGEST_HASH, LISTED, Sketch, transition_hashes
 
 MASK = 2**64 - 1
 
@@ -79,22 +79,22 @@ def test_the_hash_of_a_row_is_the_one_that_the_format_describes():
         [[1.5, -0.0], [2.0, 3.0]], ["low", "ä"], [0.25, -1.0], [[0.0, 1e300], [5.0, 6.0]], [False, True], [7, 8]
     )  # fmt: skip
     rows = [((1.5, 0.0), "low", 0.25, (0.0, 1e300), False, "7"), ((2.0, 3.0), "ä", -1.0, (5.0, 6.0), True, "8")]
-    assert row_hashes(log).tolist() == [hash_of_row(*row) for row in rows]
+    assert transition_hashes(log).tolist() == [hash_of_row(*row) for row in rows]
     without = log.replaced(episodes=None)
-    assert row_hashes(without).tolist() == [hash_of_row(*row[:-1]) for row in rows]
+    assert transition_hashes(without).tolist() == [hash_of_row(*row[:-1]) for row in rows]
 
 
 @pytest.mark.parametrize("ids", [np.array([7, 8]), np.array([7.0, 8.0]), ["7", "8"], np.array([7, 8], dtype=object)])
 def test_numbers_and_their_digits_are_the_same_label(ids):
     rows = ([[1.0], [2.0]], [0, 1], [0.0, 1.0], [[2.0], [3.0]])
     same = Transitions(*rows, episodes=[7, 8])
-    assert row_hashes(Transitions(*rows, episodes=ids)).tolist() == row_hashes(same).tolist()
-    assert row_hashes(Transitions(*rows)).tolist() != row_hashes(same).tolist()
+    assert transition_hashes(Transitions(*rows, episodes=ids)).tolist() == transition_hashes(same).tolist()
+    assert transition_hashes(Transitions(*rows)).tolist() != transition_hashes(same).tolist()
 
 
 def test_the_hash_is_of_labels_and_not_of_their_order():
     log = Transitions([[1.0], [2.0]], ["a", "b"], [0.0, 1.0], [[2.0], [3.0]])
-    assert row_hashes(log).tolist() == row_hashes(log.with_actions(np.array(["b", "c", "a"]))).tolist()
+    assert transition_hashes(log).tolist() == transition_hashes(log.with_actions(np.array(["b", "c", "a"]))).tolist()
 
 
 @settings(max_examples=60, deadline=None)
@@ -102,7 +102,7 @@ def test_the_hash_is_of_labels_and_not_of_their_order():
 def test_any_split_and_order_gives_the_same_sketch_and_the_smallest_hashes_with_their_counts(kinds, random, listed):
     with patch.object(module, "LISTED", listed):
         log = of_kinds(kinds)
-        whole, counted = Sketch.of(log), Counter(row_hashes(log).tolist())
+        whole, counted = Sketch.of(log), Counter(transition_hashes(log).tolist())
         smallest = sorted(counted)[:listed]
         largest = LARGEST_HASH if len(counted) <= listed else smallest[-1]
         total = sum(h * n for h, n in counted.items()) % 2**64
@@ -121,7 +121,7 @@ def test_taking_rows_away_leaves_the_sketch_of_the_others_and_its_threshold():
     whole, rest = Sketch.of(log), Sketch.of(log[1000:])
     left = whole - Sketch.of(log[:1000])
     assert (left.n_rows, left.total, left.largest) == (rest.n_rows, rest.total, whole.largest)
-    assert left.hashes.tolist() == [h for h in sorted(row_hashes(log[1000:]).tolist()) if h <= whole.largest]
+    assert left.hashes.tolist() == [h for h in sorted(transition_hashes(log[1000:]).tolist()) if h <= whole.largest]
     assert len(left.hashes) < LISTED
     again = left + Sketch.of(log[:1000])
     assert bits(again) == bits(whole)
@@ -220,4 +220,4 @@ def test_episodes_that_were_numbered_on_reading_are_no_identifiers(tmp_path):
     (tmp_path / "a.csv").write_text(rows)
     (tmp_path / "b.csv").write_text("".join(line + "\n" for line in [rows.split("\n")[0], *rows.split("\n")[7:-1]]))
     whole, half = (load_log(tmp_path / f"{name}.csv", columns={"state": ["x", "y"]}) for name in "ab")
-    assert set(row_hashes(half).tolist()) < set(row_hashes(whole).tolist())
+    assert set(transition_hashes(half).tolist()) < set(transition_hashes(whole).tolist())

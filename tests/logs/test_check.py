@@ -376,9 +376,24 @@ def test_single_rows_that_are_ends_are_no_tiny_episodes():
     some = bandit() | {"terminated": (ROWS != 7).astype(int)}
     (fault,) = [fault for fault in check_log(some).faults if fault.name == "tiny_episodes"]
     assert (fault.count, fault.rows) == (1, (7,))
-    assert fault.message == "1 episodes have a single row, which is no end; the first is row 8 (counting from 1)."
+    assert fault.message == "Episodes of a single row that does not end them: 1; the first is row 8 (counting from 1)."
 
 
 def test_a_constant_reward_of_single_rows_is_a_fault_since_all_returns_are_equal():
     (fault,) = check_log(bandit(reward=np.full(N_ROWS, 2.0))).faults
     assert (fault.name, fault.message) == ("constant_reward", "All rewards are 2, and every row ends its episode.")
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 7, 65536])
+@pytest.mark.parametrize("rise", [1, 10])
+def test_next_states_are_compared_with_the_next_row_whatever_the_usual_rise_of_the_step(rise, chunk_rows):
+    states = np.arange(30.0)
+    following = states + 1
+    following[11] = 99.0
+    log = {"episode": np.zeros(30), "step": rise * np.arange(30), "obs": states, "next_obs": following}
+    log |= {"action": np.arange(30) % 2, "reward": states}
+    (fault,) = [f for f in check_log(log, chunk_rows=chunk_rows).faults if f.name == "next_state_mismatch"]
+    assert (fault.count, fault.rows) == (1, (11,))
+    assert fault.message == (
+        "Rows whose next state is not the state of the row after: 1; the first is row 12 (counting from 1)."
+    )

@@ -80,11 +80,11 @@ REFUSED = {
     "no reward": ("obs action", None, "must have a column for the reward"),
     "the action as state": ("obs action reward", {"state": "action"}, "a column for the action, but 'action' is already the state"),
     "the state as action": ("obs_x reward", {"action": "obs_x"}, "a column for the state, but 'obs_x' is already the action"),
-    "two places for the state": ("obs state action reward", None, "The state must be in one place, but 'obs', 'state'"),
-    "two actions": ("obs action actions reward", None, "one place, but 'action', 'actions' all fit"),
-    "a list and single columns": ("obs obs_x action reward", None, "The state must be in one place"),
+    "two places for the state": ("obs state action reward", None, "Only one column or family of columns can be the state, but 'obs', 'state'"),
+    "two actions": ("obs action actions reward", None, "can be the action, but 'action', 'actions' all fit"),
+    "a list and single columns": ("obs obs_x action reward", None, "Only one column or family of columns can be the state"),
     "two columns of one name": ("obs action action reward", None, "'action' occur more than once"),
-    "a column that is not there": ("obs action reward", {"action": "dose"}, "said to be in 'dose', but the columns are"),
+    "a column that is not there": ("obs action reward", {"action": "dose"}, "The action should be in 'dose', but the columns are"),
     "other next variables": ("obs_x obs_y action reward next_obs_x next_obs_z", None, "must have the variables of the states"),
 }  # fmt: skip
 

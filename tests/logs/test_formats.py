@@ -1,5 +1,6 @@
 """The same transitions, bit for bit, however a log is stored and cut; and in bounded memory."""
 
+import csv
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,6 @@ import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
 
-import kbrl.logs.formats as readers
 from kbrl import KBSF, Transitions, join
 from kbrl.logs.faults import LogError
 from kbrl.logs.log import load_log, open_log, read_log
@@ -80,11 +80,15 @@ def test_what_the_library_writes_it_reads_back(tmp_path):
         assert_same(load_log(tmp_path / name), LOG)
 
 
-def test_python_and_arrow_split_text_alike(tmp_path, monkeypatch):
-    path = store(NO_NEXT, tmp_path, "csv")
-    fast = load_log(path)
-    monkeypatch.setattr(readers, "has_pyarrow", lambda: False)
-    assert_same(load_log(path), fast)
+def test_numbers_in_a_text_are_the_bits_that_python_reads(tmp_path):
+    path = store(COLUMNS, tmp_path, "csv")
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    log = load_log(path)
+    for k in range(3):
+        assert log.states[:, k].tolist() == [float(row[f"observation_{k}"]) for row in rows]
+    assert log.rewards.tolist() == [float(row["reward"]) for row in rows]
+    assert log.actions.tolist() == [row["action"] for row in rows]
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "npz", "feather"])
@@ -167,11 +171,16 @@ def test_an_open_log_can_be_read_again_and_knows_its_rows(tmp_path):
     assert [len(chunk) for chunk in log.chunks(250)] == [len(chunk) for chunk in log.chunks(250)] == [250, 250, 100]
 
 
-def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path, monkeypatch):
-    path = store(COLUMNS, tmp_path, "parquet")
-    monkeypatch.setattr(readers, "has_pyarrow", lambda: False)
-    with pytest.raises(ImportError, match=r"needs pyarrow. Install it by: pip install '\.\[files\]', in the folder"):
-        load_log(path)
+def test_pyarrow_is_loaded_when_a_file_is_opened_and_not_before(tmp_path):
+    code = f"""
+import sys, kbrl
+from kbrl.logs import arrow_files, check, datasets, formats, log, writing
+log.load_log({ {name: column.tolist()[:40] for name, column in COLUMNS.items()} })
+assert "pyarrow" not in sys.modules
+log.load_log({str(store(COLUMNS, tmp_path, "csv"))!r})
+assert "pyarrow" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_python_objects_in_an_archive_are_never_unpickled(tmp_path):
@@ -205,14 +214,6 @@ def test_an_array_by_columns_that_is_cut_short_is_refused(tmp_path):
         load_log(path)
 
 
-@pytest.fixture(params=["arrow", "python"])
-def splitter(request, monkeypatch):
-    """Let CSV be split by Arrow or by Python."""
-    if request.param == "python":
-        monkeypatch.setattr(readers, "has_pyarrow", lambda: False)
-
-
-@pytest.mark.usefixtures("splitter")
 def test_blanks_around_names_and_cells_of_a_text_do_not_matter(tmp_path):
     text = pandas.DataFrame(as_columns(make_log(("go", "wait", "rest")))).to_csv(index=False)
     (tmp_path / "log.csv").write_text(text)
@@ -220,7 +221,6 @@ def test_blanks_around_names_and_cells_of_a_text_do_not_matter(tmp_path):
     assert_same(load_log(tmp_path / "blanks.csv"), load_log(tmp_path / "log.csv"))
 
 
-@pytest.mark.usefixtures("splitter")
 def test_blanks_stay_where_they_tell_columns_or_labels_apart(tmp_path):
     (tmp_path / "log.csv").write_text("obs, obs,action,reward,done\n1,7,a,0,0\n2,8, a,0,1\n")
     found = load_log(tmp_path / "log.csv", columns={"state": "obs"})
@@ -229,7 +229,6 @@ def test_blanks_stay_where_they_tell_columns_or_labels_apart(tmp_path):
     assert load_log(tmp_path / "log.csv", columns={"state": [" obs"]}).states.ravel().tolist() == [7.0, 8.0]
 
 
-@pytest.mark.usefixtures("splitter")
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
 @pytest.mark.parametrize("n_rows", [1, 5000], ids=["near the start", "far from the start"])
 def test_a_text_in_another_encoding_says_how_to_save_it(tmp_path, encoding, n_rows):
@@ -248,7 +247,9 @@ def test_a_struct_is_called_what_it_is(tmp_path, form):
     words = "'obs' must hold numbers or lists of numbers, but each cell is a struct of the fields x, v. Make each field"
     with pytest.raises(LogError, match=words):
         load_log(source)
-    with pytest.raises(LogError, match="'obs' must hold one label a row, but each cell is a struct of the fields x, v"):
+    with pytest.raises(
+        LogError, match="'obs' must hold one label per row, but each cell is a struct of the fields x, v"
+    ):
         load_log(source, columns={"state": "reward", "reward": "step", "action": "obs"})
 
 
@@ -292,15 +293,12 @@ def with_booleans():
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_true_and_false_are_one_and_nought_in_every_form(tmp_path, form, monkeypatch):
+def test_true_and_false_are_one_and_nought_in_every_form(tmp_path, form):
     columns = with_booleans()
     numbers = {name: c.astype(float) if c.dtype == bool else c for name, c in columns.items()}
     expected = load_log(numbers)
     assert set(expected.states[:, 1]) == set(expected.rewards) == {0.0, 1.0}
     assert_same(load_log(store(columns, tmp_path, form)), expected)
-    monkeypatch.setattr(readers, "has_pyarrow", lambda: False)
-    if form in ("csv", "tsv", "npz", "pandas", "dict"):
-        assert_same(load_log(tmp_path / f"log.{form}" if "sv" in form else store(columns, tmp_path, form)), expected)
 
 
 @pytest.mark.parametrize(("true", "false"), [("true", "false"), ("TRUE", "FALSE"), (" True ", "False")])

@@ -8,7 +8,6 @@ import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
 
-import kbrl.logs.formats as readers
 from kbrl import KBSF, Transitions, join
 from kbrl.logs.check import check_log
 from kbrl.logs.faults import LogError
@@ -17,7 +16,7 @@ from kbrl.storage.model_file import load_model, save_model
 
 LARGE = [2**63, 2**63 + 1, 2**64 - 1]
 N_ROWS = 60
-FORMS = ("npz", "parquet", "feather", "csv", "csv by Python", "pandas", "polars", "pyarrow", "dict", "lists")
+FORMS = ("npz", "parquet", "feather", "csv", "pandas", "polars", "pyarrow", "dict", "lists")
 
 
 def columns_of(labels, dtype=None):
@@ -34,14 +33,14 @@ def columns_of(labels, dtype=None):
 
 def stored(columns, form, folder):
     """Return what the reader is given."""
-    path = folder / f"log.{form.split()[0]}"
+    path = folder / f"log.{form}"
     if form == "npz":
         np.savez(path, **columns)
     elif form == "parquet":
         parquet.write_table(pa.table(columns), path)
     elif form == "feather":
         feather.write_feather(pa.table(columns), path)
-    elif form.startswith("csv"):
+    elif form == "csv":
         pandas.DataFrame(columns).to_csv(path, index=False)
     else:
         lists = {name: column.tolist() for name, column in columns.items()}
@@ -52,9 +51,7 @@ def stored(columns, form, folder):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("labels", [LARGE, [3, *LARGE], [3, 20]], ids=["large", "large and small", "small"])
-def test_uint64_labels_come_back_exactly_in_every_form(tmp_path, monkeypatch, form, labels):
-    if form == "csv by Python":
-        monkeypatch.setattr(readers, "has_pyarrow", lambda: False)
+def test_uint64_labels_come_back_exactly_in_every_form(tmp_path, form, labels):
     columns = columns_of(labels, np.uint64)
     source = stored(columns, form, tmp_path)
     is_large = labels != [3, 20]
@@ -69,10 +66,8 @@ def test_uint64_labels_come_back_exactly_in_every_form(tmp_path, monkeypatch, fo
     assert list(report.actions) == expected
 
 
-@pytest.mark.parametrize("form", ["csv", "csv by Python", "dict", "lists"])
-def test_numbers_of_any_size_are_exact(tmp_path, monkeypatch, form):
-    if form == "csv by Python":
-        monkeypatch.setattr(readers, "has_pyarrow", lambda: False)
+@pytest.mark.parametrize("form", ["csv", "dict", "lists"])
+def test_numbers_of_any_size_are_exact(tmp_path, form):
     labels = [-(2**63) - 1, 2**64, 10**5000 - 1 if "csv" in form else 10**40]
     digits = ["-9223372036854775809", "18446744073709551616", "9" * 5000 if "csv" in form else str(10**40)]
     columns = columns_of(digits if "csv" in form else labels, None if "csv" in form else object)
@@ -80,9 +75,7 @@ def test_numbers_of_any_size_are_exact(tmp_path, monkeypatch, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_all_that_fits_into_int64_stays_a_whole_number(tmp_path, monkeypatch, form):
-    if form == "csv by Python":
-        monkeypatch.setattr(readers, "has_pyarrow", lambda: False)
+def test_all_that_fits_into_int64_stays_a_whole_number(tmp_path, form):
     labels = [-(2**63), 2**53 + 1, 10**18 + 1, 2**63 - 1]
     found = load_log(stored(columns_of(labels, np.int64), form, tmp_path))
     assert found.action_labels.dtype == np.int64

@@ -7,13 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-import kbrl.logs.formats as readers
 from kbrl.cli import main
 from kbrl.logs.arrow_files import ParquetTable
 from kbrl.logs.check import check_log
-from kbrl.logs.faults import LogError
+from kbrl.logs.faults import LogError, Place, places_of
 from kbrl.logs.log import load_log
-from kbrl.logs.places import Place, places_of
 
 HEADER = "episode,obs,note,action,reward,terminated"
 
@@ -30,12 +28,6 @@ def write(path, bad, *, column, n=20, blank=False, note='"two\nlines"'):
     return path
 
 
-@pytest.fixture(params=["Arrow", "Python"])
-def splitter(request, monkeypatch):
-    monkeypatch.setattr(readers, "has_pyarrow", lambda: request.param == "Arrow")
-
-
-@pytest.mark.usefixtures("splitter")
 @pytest.mark.parametrize("blank", [False, True])
 @pytest.mark.parametrize(
     ("column", "fault"), [("obs", "not_a_number"), ("reward", "not_a_number"), ("terminated", "bad_flag")]
@@ -53,7 +45,6 @@ def test_the_line_of_the_file_is_named_and_that_cell_is_quoted(tmp_path, column,
     assert caught.value.fault.places[0].number == line
 
 
-@pytest.mark.usefixtures("splitter")
 def test_an_empty_flag_before_a_wrong_one_is_not_quoted_as_the_wrong_one(tmp_path):
     path = write(tmp_path / "log.csv", {0: "", 10: "died"}, column="terminated", note="y")
     (fault,) = [fault for fault in check_log(path).faults if fault.name == "bad_flag"]

@@ -128,7 +128,7 @@ FAULTS = {
     "no last observation": (broken(observations=EPISODES[1]["observations"][:-1]), "uneven_columns", "Episode 1"),
     "too few rewards": (broken(rewards=[0.0]), "uneven_columns", "rewards has 1"),
     "no rewards": ([{name: EPISODES[0][name] for name in ("observations", "actions")}], "missing_column", "rewards"),
-    "no truncations in one": (broken(truncations=None), "missing_column", "Episode 1 lacks truncated"),
+    "no truncations in one": (broken(truncations=None), "missing_column", "Episode 1 of the list lacks 'truncated'"),
     "a NaN in an episode": (broken(observations=[[np.nan] * 4] * (N + 1)), "missing_state", f"{SECOND}: nan"),
     "parts in an episode": (broken(observations={"a": [1.0]}), "wrong_width", "FlattenObservation"),
     "ragged observations": (broken(observations=[[1.0], [1.0, 2.0]]), "ragged_state", "episode 1"),

@@ -5,7 +5,7 @@ import pytest
 
 from kbrl.logs.faults import LogError
 from kbrl.logs.formats import open_table
-from kbrl.logs.state_tables import read_states
+from kbrl.logs.log import read_states
 
 STATES = np.random.default_rng(0).normal(size=(23, 2))
 

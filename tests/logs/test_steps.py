@@ -211,8 +211,8 @@ def test_a_counter_with_steps_missing_is_joined_with_a_warning_that_names_both_w
         assert len(load_log(log)) == 18
     assert [str(warning.message) for warning in told if "left out:" not in str(warning.message)] == [
         "After 1 row the step rises by more than 1, its usual rise, and the row after it is taken as the next. If rows "
-        "are missing there, leave the rows before the gaps out by --stride 1, in Python columns={'stride': 1}; if none "
-        "are, say so by --stride any."
+        "are missing there, leave out the rows before the gaps: --stride 1, in Python columns={'stride': 1}. If no "
+        "rows are missing, state that: --stride any."
     ]
     with pytest.warns(KbrlWarning, match=f"2 of 19 rows are left out: 1 {GAP} and 1 {CUT}"):
         assert len(load_log(log, columns={"stride": 1, "allow_gaps": True})) == 17
@@ -235,9 +235,9 @@ def test_more_than_five_per_cent_of_rows_before_gaps_have_to_be_allowed(n_gaps, 
         assert len(load_log(log, columns={"stride": 1})) == 99 - n_gaps
         return
     message = (
-        f"At most 5% of the rows may be left out because the step does not rise by the stride, 1, after them, but "
-        f"{n_gaps} of 100 would be ({n_gaps}.0%). State another stride, or --stride any if the step only orders the "
-        f"rows; or allow it by --allow-gaps, in Python columns={{'allow_gaps': True}}."
+        f"Gaps may leave out at most 5% of the rows, but after {n_gaps} of 100 rows ({n_gaps}.0%) the step does not "
+        f"rise by the stride, 1. State another stride, or --stride any if the step only orders the rows. Or allow gaps"
+        f": --allow-gaps, in Python columns={{'allow_gaps': True}}."
     )
     with pytest.raises(LogError, match=re.escape(message)):
         load_log(log, columns={"stride": 1})

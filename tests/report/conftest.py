@@ -57,12 +57,12 @@ def recomputed(ward):
         is_last = place + 1 == len(ward.rows) or ward.rows[place + 1][0] != row[0]
         if not is_last or row[-1]:
             kept.append(row)
-    states = np.array([row[2:5] for row in kept], dtype=float) / model.scale_
-    reps = model.reps_ / model.scale_
+    states = np.array([row[2:5] for row in kept], dtype=float) / model.coordinates.scale
+    reps = model.reps / model.coordinates.scale
     distances = np.sqrt(((states[:, None] - reps[None]) ** 2).sum(axis=2))
     weights = np.exp(-(distances - distances.min(axis=1, keepdims=True)) / 0.3)
-    q = weights @ model.rep_q_ / weights.sum(axis=1, keepdims=True)
-    labels = model.action_labels_.tolist()
+    q = weights @ model.solution.q / weights.sum(axis=1, keepdims=True)
+    labels = model.action_labels.tolist()
     logged = np.array([labels.index(row[5]) for row in kept])
     rewards = np.array([row[6] for row in kept])
     best, chosen = q.argmax(axis=1), q[np.arange(len(q)), logged]
@@ -80,7 +80,7 @@ def recomputed(ward):
                 "advantage": (q.max(axis=1) - chosen)[rows].mean(),
             }
         )
-    cases = np.zeros(model.rep_q_.shape)  # logged states nearest to each representative state, by action
+    cases = np.zeros(model.solution.q.shape)  # logged states nearest to each representative state, by action
     np.add.at(cases, (distances.argmin(axis=1), logged), 1)
     support = (weights @ cases / weights.sum(axis=1, keepdims=True))[np.arange(len(q)), best]
     return SimpleNamespace(

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Transitions, load_log, save_model
+from kbrl import KBSF, Transitions, save_model
 from kbrl.insight.coverage import coverage
 from kbrl.report import inputs
 from kbrl.report.facts import gather
@@ -146,7 +146,7 @@ def test_a_state_is_far_off_if_it_is_farther_than_neighbouring_representative_st
     log = random_log(100, seed=3)
     reps = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 3.0]])
     model = KBSF(reps=reps, scaling=None, sample_width=0.3, rep_width=0.3).fit(log)
-    assert reach(model) == 3.0
+    assert reach(model.model_) == 3.0
     moved = log.replaced(states=np.where(np.arange(100)[:, None] < 7, 4.1, log.states))
     assert facts_of(moved, model).n_far == 7
     assert facts_of(log, model).n_far == 0
@@ -154,7 +154,7 @@ def test_a_state_is_far_off_if_it_is_farther_than_neighbouring_representative_st
 
 def test_one_representative_state_has_no_neighbours_and_nothing_is_far_off():
     log = random_log(10)
-    assert reach(fitted(log, 1)) == np.inf
+    assert reach(fitted(log, 1).model_) == np.inf
 
 
 def test_representative_states_are_listed_by_their_number_of_cases(ward, recomputed):
@@ -163,9 +163,9 @@ def test_representative_states_are_listed_by_their_number_of_cases(ward, recompu
     assert [rep.place for rep in ward.facts.reps] == np.argsort(-cases, kind="stable")[:12].tolist()
     for rep in ward.facts.reps:
         assert rep.n_cases == cases[rep.place]
-        assert rep.value == model.rep_values_[rep.place]
-        assert rep.best == int(model.rep_q_[rep.place].argmax())
-        assert rep.state == tuple(model.reps_[rep.place])
+        assert rep.value == model.solution.values[rep.place]
+        assert rep.best == int(model.solution.q[rep.place].argmax())
+        assert rep.state == tuple(model.reps[rep.place])
 
 
 def test_names_come_from_the_columns_of_the_model_or_are_numbers(ward):
@@ -185,17 +185,6 @@ def test_a_log_without_a_column_that_the_models_log_had_is_read_all_the_same(war
     facts = gather(open_inputs(ward.model, path))
     assert facts.n_ends == 0
     assert facts.n_transitions == ward.facts.n_transitions - 20
-
-
-def test_actions_that_look_like_numbers_are_words_if_they_are_words_in_the_model(tmp_path):
-    text = "x,action,reward,episode\n" + "\n".join(f"{k % 7},{k % 2},{k % 3},0" for k in range(40))
-    (tmp_path / "numbers.csv").write_text(text)
-    (tmp_path / "words.csv").write_text(text + "\n1,stop,0,1\n2,stop,1,1\n3,0,0,1\n")
-    columns = {"state": ["x"]}
-    model = fitted(load_log(tmp_path / "words.csv", columns=columns), 3)
-    assert model.action_labels_.tolist() == ["0", "1", "stop"]
-    facts = facts_of(tmp_path / "numbers.csv", model, columns=columns)
-    assert [action.n_logged for action in facts.actions] == [20, 19, 0]
 
 
 def test_names_of_variables_that_were_saved_with_a_model_find_columns_with_a_prefix(tmp_path):
@@ -219,7 +208,19 @@ def test_what_does_not_fit_the_model_is_said():
     frame = {"obs": log.states, "action": ["no"] * 30, "reward": log.rewards, "next_obs": log.next_states}
     with pytest.raises(ValueError, match="The model knows no others"):
         open_inputs(model, frame)
-    with pytest.raises(TypeError, match="A report needs a KBSF or the path of its file, but it got int"):
+    with pytest.raises(TypeError, match="A report needs a Model, a KBSF or the path of its file, but it got int"):
         open_inputs(3, log)
     with pytest.raises(ValueError, match="has not learnt anything yet"):
         open_inputs(KBSF(), log)
+
+
+def test_settings_are_those_of_the_fit_whatever_the_learner_was_set_to_since():
+    log = random_log(200, n_actions=2, seed=1)
+    labelled = Transitions(log.states, [9, *log.actions[1:]], log.rewards, log.next_states, action_labels=[0, 1, 9])
+    learner = fitted(labelled, min_cases=2).set_params(min_cases=1, sweeps=3, tolerance=0.5, n_reps=7)
+    for model in (learner, learner.model_):
+        facts = facts_of(labelled, model)
+        assert facts.model.left_out == {"9": 1}
+        assert facts.model.min_cases == 2
+        assert (facts.model.solver.method, facts.model.solver.tolerance) == ("policy iteration", 1e-8)
+        assert {setting.name: setting.value for setting in facts.model.settings}["n_reps"] == "20"

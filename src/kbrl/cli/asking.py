@@ -29,7 +29,7 @@ from kbrl.cli.options import (
 if TYPE_CHECKING:
     from kbrl.insight.explanation import ActionExplanation, Case, Explanation
     from kbrl.learners.kbsf import KBSF
-    from kbrl.logs.table_writers import Piece
+    from kbrl.logs.writing import Piece
 
 
 @click.command()
@@ -58,7 +58,7 @@ def predict(
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
     from kbrl.logs.formats import open_table
-    from kbrl.logs.state_tables import read_states
+    from kbrl.logs.log import read_states
     from kbrl.storage.model_file import read_model
 
     refuse_input_as_output(output, model, *log)
@@ -114,7 +114,7 @@ def explain(
 @contextmanager
 def _answers_to(output: Path | None, as_json: bool) -> Iterator[Callable[[Piece], None]]:
     """Give a function that writes answers to a file, or to standard output."""
-    from kbrl.logs.table_writers import check_suffix, csv_writer, table_writer
+    from kbrl.logs.writing import check_suffix, csv_writer, table_writer
 
     if output is None:
         yield _write_json if as_json else csv_writer(sys.stdout)

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: Any = None) -> Any:
     """Open a log, here or on a cluster."""
     from kbrl.logs.log import open_log
-    from kbrl.on_dask.fitting_on_dask import open_on_dask
 
     refuse_repeated(log)
     if client is not None:
+        from kbrl.on_dask.fitting_on_dask import open_on_dask
+
         return open_on_dask(list(log), client=client, columns=columns)
     return open_log(source_of(log), columns=columns)
 
@@ -29,13 +30,13 @@ def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: An
 @contextmanager
 def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[Any]:
     """Give a client of the cluster that was asked for, None if none was."""
-    from kbrl.on_dask.clients import local_cluster, running_cluster
-
     if workers is not None and address is not None:
         raise click.UsageError("--workers starts a cluster and --dask uses one that runs: give one of them.")
     if workers is None and address is None:
         yield None
         return
+    from kbrl.on_dask.clients import local_cluster, running_cluster
+
     phase("starting the workers" if address is None else "looking for the cluster", 0)
     with local_cluster(workers or 1) if address is None else running_cluster(address) as client:
         yield client
@@ -46,7 +47,7 @@ def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -
     from kbrl.storage.matching_log import open_matching_log
 
     refuse_repeated(log)
-    return open_matching_log(saved, source_of(log), columns)
+    return open_matching_log(saved.model.model_, source_of(log), columns, stored=saved.columns)
 
 
 def with_actions(log: Any, actions: str | None) -> Any:
@@ -72,10 +73,10 @@ def _flag(text: str) -> bool:
 
 
 def _with_labels(log: Any, labels: list[Any]) -> Any:
-    from kbrl.on_dask.fitting_on_dask import ClusterLog
+    from kbrl.logs.log import Log
     from kbrl.storage.matching_log import with_labels
 
-    return log.with_actions(labels) if isinstance(log, ClusterLog) else with_labels(log, labels)
+    return with_labels(log, labels) if isinstance(log, Log) else log.with_actions(labels)
 
 
 @contextmanager

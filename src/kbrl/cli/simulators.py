@@ -112,7 +112,7 @@ def collect(
 def _check_output(output: Path) -> None:
     """Refuse a file that could not be written in the end."""
     from kbrl.atomic_write import check_target
-    from kbrl.logs.table_writers import check_suffix
+    from kbrl.logs.writing import check_suffix
 
     try:
         check_suffix(output, "A log")

@@ -1,7 +1,7 @@
 """Labels of actions and episodes as users pass them: checked, numbered, and united.
 
-Any labels of one kind will do: whole numbers, other numbers, truth values, words, dates.  Where NumPy would make floats
-of whole numbers, because some do not fit into int64, all of them are words, their digits: floats would merge some.
+Labels may be of any one kind: whole numbers, other numbers, truth values, words, dates.  If some whole numbers do not
+fit into int64, all labels become strings of digits, because the floats of NumPy would merge some.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _INT64 = np.iinfo(np.int64)
 
 
 def fits_int64(label: int) -> bool:
-    """Say whether a whole number can be stored as an int64."""
+    """Return whether a whole number can be stored as an int64."""
     return bool(_INT64.min <= label <= _INT64.max)
 
 
 def is_whole(label: Any) -> TypeGuard[int]:
-    """Say whether a label is a whole number; a truth value is none."""
+    """Return whether a label is a whole number; a truth value is not."""
     return isinstance(label, (int, np.integer)) and not isinstance(label, bool)
 
 
 def array_of_labels(labels: Iterable[Any]) -> Array:
-    """Return labels as an array: words, if they are whole numbers of which some do not fit into int64."""
+    """Return labels as an array; whole numbers become strings if some do not fit into int64."""
     labels = list(labels)
     if all(map(is_whole, labels)) and not all(map(fits_int64, labels)):
         return np.array([str(label) for label in labels])
@@ -41,7 +41,7 @@ def array_of_labels(labels: Iterable[Any]) -> Array:
 
 
 def find_label(label: Any, places: Mapping[Any, int]) -> int:
-    """Return the place of a label, -1 if it has none; beside larger ones, a whole number is listed by its digits."""
+    """Return the place of a label, -1 if it is not listed; a whole number may be listed as a string."""
     place = places.get(label)
     if place is None and is_whole(label):
         place = places.get(str(label))
@@ -49,7 +49,7 @@ def find_label(label: Any, places: Mapping[Any, int]) -> int:
 
 
 def as_labels(values: Any, name: str) -> Array:
-    """Return labels of one kind, (n,), or say what is wrong with them."""
+    """Return labels of one kind, (n,); refuse anything else."""
     refuse_masked(values, name)
     array = one_entry_a_row(_as_array(values), name)
     if array.dtype.kind == "M" and np.isnat(array).any():
@@ -71,7 +71,7 @@ def as_labels(values: Any, name: str) -> Array:
 
 
 def _as_array(values: Any) -> Array:
-    """Return an array; a list of mixed kinds is not turned into words, so that its faults can be seen."""
+    """Return an array; a list of mixed kinds stays mixed, so that its faults can be seen."""
     if isinstance(values, (list, tuple)) and len({type(value) for value in values if not isinstance(value, list)}) > 1:
         numbers = (bool, int, float, np.number, np.bool_)
         if not all(isinstance(value, numbers) for value in values):
@@ -92,7 +92,7 @@ def _without_floats(label_sets: list[Array]) -> list[Array]:
 
 
 def index_labels(actions: Array, action_labels: Sequence[Any] | Array | None) -> tuple[Array, Integers]:
-    """Return the possible labels, (n_actions,), by default those that occur in order, and the place of each action."""
+    """Return the possible labels, (n_actions,), by default those that occur, sorted; and the place of each action."""
     if action_labels is None:
         labels, indices, counts = np.unique(actions, return_inverse=True, return_counts=True)
         _warn_of_amounts(dict(zip(labels.tolist(), counts.tolist())))
@@ -110,7 +110,7 @@ def index_labels(actions: Array, action_labels: Sequence[Any] | Array | None) ->
 
 
 def said_of_amounts(counts: Mapping[Any, int]) -> str | None:
-    """Say what is strange about labels, given with how often each occurs, if they look like amounts; None if not.
+    """Return what is strange about labels that look like amounts, given the count of each; None if they do not.
 
     Amounts are numbers with fractions among them: very many, or many that mostly occur a few times.
     """
@@ -136,7 +136,7 @@ def _warn_of_amounts(counts: Mapping[Any, int]) -> None:
 
 
 def positions(labels: Array, values: Array) -> Integers:
-    """Return the place of each value in the labels; all of them occur there."""
+    """Return the place of each value in the labels, which must contain it."""
     order = np.argsort(labels, kind="stable")
     return order[np.searchsorted(labels, values.astype(labels.dtype), sorter=order)].astype(np.intp)
 

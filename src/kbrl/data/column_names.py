@@ -1,4 +1,4 @@
-"""How columns are usually called: canonical names first, then those of other libraries.
+"""The usual names of columns: canonical names first, then those of other libraries.
 
 Recognised: Gymnasium, Minari, D4RL, d3rlpy, RLlib and LeRobot.
 """
@@ -29,12 +29,12 @@ PREFIXES: dict[str, tuple[str, ...]] = {
 
 
 def without_prefix(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of state variables without the prefix that they share with a dialect."""
+    """Return the names of state variables without a common prefix such as observation_."""
     prefix = next((p for p in PREFIXES["state"] if all(name.lower().startswith(p) for name in names)), "")
     return tuple(name[len(prefix) :] for name in names)
 
 
 def listing(names: Sequence[str]) -> str:
-    """Return the names as words for a message, at most a dozen of them."""
+    """Return the names, quoted, for a message; at most a dozen of them."""
     shown = ", ".join(map(repr, names[:12]))
     return (shown or "no columns") + (f" and {len(names) - 12} more" if len(names) > 12 else "")

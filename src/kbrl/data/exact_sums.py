@@ -1,7 +1,7 @@
 """Mean and standard deviation of columns, from sums that are exact.
 
 A double is a whole number times a power of two, so a sum of doubles, and of their squares, is a whole number times the
-smallest power there is.  We keep such a number in pieces of 32 bits and round once, at the end.  So any split and any
+smallest power there is.  We keep such a number in pieces of 32 bits and round once, at the end.  Any split and any
 order of the rows gives the same mean and the same standard deviation, bit for bit, and moments of parts add up.
 """
 
@@ -45,7 +45,7 @@ class Moments:
         return self.widen(rows)
 
     def widen(self, rows: Floats) -> Moments:
-        """Take only the smallest and the largest of rows into account, and return self."""
+        """Update only the smallest and the largest number of each column, and return self."""
         if len(rows):
             self._widen(rows.min(axis=0), rows.max(axis=0))
         return self
@@ -89,7 +89,7 @@ class Moments:
 
 
 def _whole(pieces: Pieces) -> int:
-    """Return the whole number that the pieces make."""
+    """Return the whole number that the pieces represent."""
     low = int.from_bytes(pieces[:-1].astype("<u4").tobytes(), "little")
     return low + (int(pieces[-1]) << (32 * (len(pieces) - 1)))
 

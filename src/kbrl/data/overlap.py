@@ -1,6 +1,6 @@
-"""Whether two sets of rows have rows in common that chance does not account for, by their sketches.
+"""Whether two sets of rows have more rows in common than chance explains, judged by their sketches.
 
-Rows of discrete states repeat by nature, and are no evidence.  Two questions have to be answered with yes, both about
+Rows of discrete states repeat by nature; that is not evidence.  The answer to two questions must be yes, both about
 the rows whose hashes are so small that both sketches list them:
 
 1. Are fewer rows new than there should be?  The chance that a further row of the same source is new is estimated by
@@ -40,7 +40,7 @@ class Overlap:
 
     @property
     def n_again(self) -> int:
-        """About how many of the further rows were learnt before; of the smaller set the share is known better."""
+        """About how many of the further rows were learnt before, estimated from the smaller set."""
         if self.n_learnt < self.n_further:
             return round(self.share_of_learnt * self.n_learnt)
         return round(self.share_of_further * self.n_further)
@@ -53,7 +53,7 @@ class Overlap:
 
 
 def overlap(learnt: Sketch, further: Sketch) -> Overlap:
-    """Compare the rows learnt before with further ones."""
+    """Return what the rows learnt before and further rows have in common."""
     limit = min(learnt.largest, further.largest)
     a, b = learnt.up_to(limit), further.up_to(limit)
     hashes = np.union1d(a.hashes, b.hashes)
@@ -74,7 +74,7 @@ def overlap(learnt: Sketch, further: Sketch) -> Overlap:
 
 
 def is_same_by_no_chance(learnt: Sketch, further: Sketch) -> bool:
-    """Say whether further rows are just those learnt before, and not merely as few and as alike as rows can be.
+    """Return whether further rows are exactly those learnt before, and more alike than chance explains.
 
     By chance, rows like those learnt would all be known ones (Good and Turing) in these very numbers (multinomial).
     """
@@ -89,7 +89,7 @@ def is_same_by_no_chance(learnt: Sketch, further: Sketch) -> bool:
 
 
 def _chance_of_so_few_new(before: Counts, rows: Counts) -> float:
-    """Return how often, at most, so few of the rows would be new ones after those before."""
+    """Return a bound on how often so few of the further rows would be new."""
     n = int(before.sum())
     if n == 0:
         return 1.0

@@ -1,6 +1,6 @@
-"""Scrambled bits of rows of numbers: equal rows have equal bits, and the bits of others are as if drawn at random.
+"""Hashes of rows of numbers: equal rows have equal hashes, and those of different rows look random.
 
-They put samples into an order that favours none and depends neither on files nor on the order of arrival.
+They order samples without favouring any, and independently of files and of the order of arrival.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MULTIPLIERS: Hashes = np.array(
 
 
 def row_hashes(columns: Iterable[Array]) -> Hashes:
-    """Return a hash of the numbers at each place of some arrays of one shape."""
+    """Return a hash of the numbers at each place of arrays that all have the same shape."""
     hashes: Hashes = np.empty(0, dtype=np.uint64)
     for number, column in enumerate(columns):
         if number == 0:
@@ -42,12 +42,12 @@ def row_hashes(columns: Iterable[Array]) -> Hashes:
 
 
 def canonical_order(states: Floats, outcome: list[Array]) -> Integers:
-    """Return an order of samples by nothing but what they hold: by state, and those of one state by a hash."""
+    """Return an order of samples that depends only on their contents: by state, then by a hash."""
     return np.lexsort([*outcome, row_hashes(outcome), *states.T])
 
 
 class HashCounts:
-    """How often each hash came, or a little more, in 6 MB however many there are: a count-min sketch.
+    """An upper estimate of how often each hash occurred, in 6 MB for any number of hashes: a count-min sketch.
 
     A hash has a bucket in each of six tables, and its count is at most the smallest of them; the others in a bucket add
     to it.  Of n hashes it is more than n / 2000 too large with a probability below (2000 / 2^17)^6, some 1e-11.  Counts
@@ -58,11 +58,11 @@ class HashCounts:
         self._buckets: Integers = np.zeros((_TABLES, 2**_BUCKET_BITS), dtype=np.int64)
 
     def add(self, hashes: Hashes) -> Integers:
-        """Count more hashes, and return of each how often it had come then, itself included."""
+        """Count more hashes; return how often each had occurred by then, itself included, (n,)."""
         return _counted(self._buckets, hashes, 1)
 
     def of(self, hashes: Hashes) -> Integers:
-        """Return how often each of the hashes came."""
+        """Return how often each of the hashes occurred, (n,)."""
         return _counted(self._buckets, hashes, 0)
 
     def __add__(self, other: HashCounts) -> HashCounts:
@@ -83,7 +83,7 @@ class HashCounts:
 
 @njit(cache=True, nogil=True)
 def _counted(buckets: Any, hashes: Any, step: Any) -> Any:
-    """Add a step to the buckets of each hash, one after the other, and return the smallest of them then."""
+    """Add a step to the buckets of each hash in turn; return the smallest of its buckets after that, (n,)."""
     counts = np.empty(len(hashes), dtype=np.int64)
     for place in range(len(hashes)):
         key = hashes[place] ^ (hashes[place] >> np.uint64(32))
@@ -98,7 +98,7 @@ def _counted(buckets: Any, hashes: Any, step: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _mix(hashes: Any, numbers: Any) -> None:
-    """Take further numbers into the hashes, by the finaliser of splitmix64."""
+    """Mix further numbers into the hashes, by the finaliser of splitmix64."""
     for place in range(len(hashes)):
         key = hashes[place] ^ np.float64(numbers[place] + 0.0).view(np.uint64)  # + 0.0: -0 is 0
         key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,8 +1,8 @@
-"""How the variables of a state are brought to a common magnitude before distances are taken.
+"""The units of state variables: distances are taken after each variable is centred and scaled.
 
-The paper advises it (section 6.2), and its results on poles and puddles come out only with it.  Centre and scale
-belong to the model: they are taken from the first data seen and frozen.  They come from exact sums, so that neither the
-order of the data nor their split into chunks changes a bit of them.
+The paper advises it (section 6.2); its results on poles and puddles depend on it.  Centre and scale belong to the
+model: they are taken from the first data seen and frozen.  They come from exact sums, so neither the order of the data
+nor their split into chunks changes a bit of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUANTUM = 1024.0
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """What is taken from each state variable, and what it is then divided by."""
+    """What is subtracted from each state variable (centre), and what it is then divided by (scale)."""
 
     centre: Floats  # (n_dims,); 0 unless a variable is far from 0
     scale: Floats  # (n_dims,)
@@ -47,7 +47,7 @@ class Coordinates:
         return rows
 
     def shifted(self, states: Floats) -> Floats:
-        """Return states less the centre."""
+        """Return states minus the centre."""
         return states - self.centre if self.centre.any() else states
 
     def back(self, rows: Floats) -> Floats:
@@ -59,7 +59,7 @@ class Coordinates:
         return np.array_equal(self.scale, other.scale) and np.array_equal(self.centre, other.centre)
 
     def check(self, states: Floats) -> None:
-        """Refuse states that are so large that their distances would overflow."""
+        """Refuse states so large that their distances would overflow."""
         with np.errstate(over="ignore"):
             shifted = self.shifted(states)
             if max(shifted.max(), -shifted.min()) / self.scale.min() > LARGEST_COORDINATE:  # faster than by column
@@ -78,16 +78,16 @@ class Coordinates:
 def coordinates(states: Floats, scaling: Any, *, around: Floats | None = None) -> Coordinates:
     """Return the coordinates of states, (n, n_dims), by ``scaling``: "std", "range", None, or given by the user.
 
-    ``around`` are other states that the centre is to be that of.
+    ``around`` are other states to take the centre from.
     """
     scale = state_scale(states, scaling)
     return around_centre(scale, Moments(states.shape[1]).widen(states if around is None else around))
 
 
 def around_centre(scale: Floats, moments: Moments) -> Coordinates:
-    """Return coordinates of this scale around the middle of what the moments have seen.
+    """Return coordinates of this scale around the middle of the states behind the moments.
 
-    The centre is a multiple of many scales, and 0 for most variables, so that logs of one source have the same.
+    The centre is a multiple of many scales, and 0 for most variables, so that logs of one source have the same centre.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         middle = 0.5 * moments.smallest + 0.5 * moments.largest
@@ -107,7 +107,7 @@ def state_scale(states: Floats, scaling: Any) -> Floats:
 
 
 def scale_of(moments: Moments, scaling: Any) -> Floats:
-    """Return the same from the moments of the states."""
+    """Return what each state variable is divided by, (n_dims,), from the moments of the states."""
     if scaling is None:
         return np.ones(moments.n_dims)
     if isinstance(scaling, str):
@@ -117,7 +117,7 @@ def scale_of(moments: Moments, scaling: Any) -> Floats:
 
 
 def _spread(moments: Moments, scaling: str) -> Floats:
-    """Measure each variable's spread; one that never changes is left as it is."""
+    """Return each variable's spread, (n_dims,); 1 for a variable that never changes."""
     spread = moments.largest - moments.smallest
     moves = spread > _ROUNDING * moments.largest_size
     return np.where(moves, moments.std() if scaling == "std" else spread, 1.0)

@@ -1,8 +1,8 @@
-"""What was learnt from, in a few kilobytes: so that the same rows are not counted twice, nor taken away unlearnt.
+"""A few kilobytes about the rows behind a model, so that no row is learnt twice, or forgotten that was never learnt.
 
 A sketch holds the number of rows, the sum of their hashes modulo 2^64, and the 1024 smallest different hashes with
 their counts (bottom-k, or KMV).  Sketches add up: any split and any order of the rows gives the same one, bit for bit.
-A hash stands for all that a row holds: state, action label, reward, next state, end, and its episode's identifier.
+A hash covers everything in a row: state, action label, reward, next state, end, and its episode's identifier.
 The hash is part of the model file's format: docs/model_file.md describes it.
 """
 
@@ -34,7 +34,7 @@ def _no_counts() -> Counts:
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
-    """The rows behind a model; one of no rows, unless they are given."""
+    """A sketch of the rows behind a model; by default, of no rows."""
 
     n_rows: int = 0
     total: int = 0  # the sum of the hashes of all rows, modulo 2^64
@@ -44,8 +44,8 @@ class Sketch:
 
     @classmethod
     def of(cls, log: Transitions, *, largest: int = LARGEST_HASH) -> Sketch:
-        """Return the sketch of transitions; hashes beyond ``largest`` are not listed, as another list lacks them."""
-        hashes = row_hashes(log)
+        """Return the sketch of transitions; hashes above ``largest`` are not listed."""
+        hashes = transition_hashes(log)
         total = int(hashes.sum(dtype=np.uint64))
         listed = hashes if largest == LARGEST_HASH else hashes[hashes <= np.uint64(largest)]
         if not len(listed):
@@ -66,7 +66,7 @@ class Sketch:
         return Sketch(n_rows, total, different, counts, largest).cut_to_size()
 
     def __sub__(self, other: Sketch) -> Sketch:
-        """Return the sketch without rows that are among its own, as far as it can tell; the list is shorter then."""
+        """Return the sketch without rows that it contains; the list becomes shorter."""
         largest = min(self.largest, other.largest)
         mine, theirs = self.up_to(largest), other.up_to(largest)
         counts = mine.counts - theirs.counts_of(mine.hashes)
@@ -75,14 +75,14 @@ class Sketch:
         return Sketch(self.n_rows - other.n_rows, total, mine.hashes[left], counts[left], largest)
 
     def never_learnt(self, other: Sketch) -> int:
-        """Return how many rows of another sketch are certainly not behind this one, as far as both list them."""
+        """Return a lower bound on how many rows of another sketch are not behind this one."""
         theirs = other.up_to(min(self.largest, other.largest))
         n_listed = int(np.maximum(theirs.counts - self.counts_of(theirs.hashes), 0).sum())
         is_all = other.n_rows == self.n_rows and other.total != self.total  # as many, but not the same
         return max(n_listed, int(is_all), other.n_rows - self.n_rows)
 
     def up_to(self, largest: int) -> Sketch:
-        """Return the same with a list that ends at a hash."""
+        """Return the same sketch with a list that ends at the hash ``largest``."""
         n = int(np.searchsorted(self.hashes, np.uint64(largest), side="right"))
         if n == len(self.hashes) and largest == self.largest:
             return self
@@ -96,12 +96,12 @@ class Sketch:
         return np.where(self.hashes[places] == hashes, self.counts[places], 0)
 
     def cut_to_size(self) -> Sketch:
-        """Return the sketch with no more hashes than are listed."""
+        """Return the same sketch with at most ``LISTED`` different hashes."""
         return self if len(self.hashes) <= LISTED else self.up_to(int(self.hashes[LISTED - 1]))
 
 
-def row_hashes(log: Transitions) -> Hashes:
-    """Return the hash of each row, (n,): of nothing but what the row holds, whatever the order of the actions."""
+def transition_hashes(log: Transitions) -> Hashes:
+    """Return the hash of each row, (n,), made of the contents of the row alone, not of the order of the labels."""
     ids = log.episodes if log.source.has_episode_ids else None
     labels = _label_hashes(log.action_labels)[log.action_indices]
     episodes = _no_hashes() if ids is None else _hashes_of_runs(ids)
@@ -111,13 +111,13 @@ def row_hashes(log: Transitions) -> Hashes:
 
 
 def _hashes_of_runs(labels: Array) -> Hashes:
-    """Return the hash of each label, made once where rows of one episode follow each other."""
+    """Return the hash of each label, (n,), computed once per run of equal labels."""
     starts = np.append(0, 1 + np.flatnonzero(labels[1:] != labels[:-1]))
     return np.repeat(_label_hashes(labels[starts]), np.diff(np.append(starts, len(labels))))
 
 
 def _label_hashes(labels: Array) -> Hashes:
-    """Return the hash of each label's text: 7, 7.0 and "7" are the same, as they are in files of different kinds."""
+    """Return the hash of each label's text, (n,): 7, 7.0 and "7" have the same, because files differ in type."""
     if labels.dtype.kind in "fOS":
         labels = np.array([_text(label) for label in labels.tolist()])
     words = np.ascontiguousarray(labels.astype(np.str_))

@@ -1,7 +1,6 @@
-"""The names of the state variables: where they come from, and frames that are read by them.
+"""The names of the state variables, and frames that are read by these names.
 
-Columns in another order give the same answers.  What has no names is read by position: arrays, lists, and frames whose
-columns are only numbered.
+Columns in another order give the same answers.  Arrays, lists, and frames with numbered columns are read by position.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 
 @dataclass(frozen=True)
 class Source:
-    """What is known of where transitions come from, beside their numbers."""
+    """What is known about transitions beside their numbers: names, and whether episodes have identifiers."""
 
-    state_names: tuple[str, ...] | None = None  # one per state variable; None where they have none
-    other_names: tuple[str, ...] = ()  # of the log's other columns, which questions may hold, too
-    has_episode_ids: bool = True  # episodes, where there are any, are the log's own, not numbered on reading
+    state_names: tuple[str, ...] | None = None  # one per state variable; None if they have none
+    other_names: tuple[str, ...] = ()  # of the log's other columns, which a frame of states may have as well
+    has_episode_ids: bool = True  # episodes, if there are any, were identified by the log, not numbered by the reader
 
     @classmethod
     def of_columns(cls, state: Sequence[str], n_dims: int, *, others: Sequence[str], has_episode_ids: bool) -> Source:
-        """Return what the columns of a log tell; one column that holds lists names no variable."""
+        """Return the source of a log with these columns; a single column of lists names no variables."""
         names = tuple(state) if len(state) == n_dims else None
         rest = tuple(name for name in others if name not in state)
         return cls(names, rest if names else (), has_episode_ids)
 
     def __add__(self, other: Source) -> Source:
-        """Return what is known of both together; the names of the states are the first's, where it has any."""
+        """Return the source of both together; the names of the states are the first's, if it has any."""
         names = other.state_names if self.state_names is None else self.state_names
         rest = (name for name in dict.fromkeys([*self.other_names, *other.other_names]) if name not in (names or ()))
         return Source(names, tuple(rest), self.has_episode_ids and other.has_episode_ids)
 
     def places_in(self, other: Source) -> Integers | None:
-        """Return where another source has these state variables, (n_dims,); None where they are in this order.
+        """Return the places of these state variables in another source, (n_dims,); None if the order is the same.
 
-        Other variables are refused; where one of the two has no names, position counts.
+        Other variables are refused.  If one of the two has no names, position counts.
         """
         mine, theirs = self.state_names, other.state_names
         if mine is None or theirs is None or mine == theirs:
@@ -52,7 +51,7 @@ class Source:
         return np.array([theirs.index(name) for name in found], dtype=np.intp)
 
     def knows(self, name: str) -> bool:
-        """Say whether a column that is not of the state is one that a log has."""
+        """Return whether a column outside the state is known from the log, or has a usual name."""
         is_role = any(name.lower() in names for role, names in ALIASES.items() if role != "state")
         return name in self.other_names or is_role or name.lower().startswith(PREFIXES["next_state"])
 
@@ -63,7 +62,7 @@ UNNAMED = Source()
 def find_names(available: Sequence[str], names: Sequence[str]) -> list[str] | None:
     """Return which of the available columns hold these variables; None if some are missing.
 
-    They have the same names, or those of the variables, with the prefix of another dialect or none.
+    They have the same names, or the same names with another prefix or none.
     """
     for prefix in (None, "", *PREFIXES["state"]):
         found = names if prefix is None else [f"{prefix}{name}" for name in without_prefix(names)]
@@ -73,13 +72,13 @@ def find_names(available: Sequence[str], names: Sequence[str]) -> list[str] | No
 
 
 def frame_names(frame: Any) -> tuple[str, ...] | None:
-    """Return the names of the columns of a frame, if it is one whose columns are named by words."""
+    """Return the names of the columns of a frame; None for anything else, or if some are not strings."""
     labels = _frame_labels(frame)
     return tuple(labels) if labels and all(isinstance(label, str) for label in labels) else None
 
 
 def rows_by_name(states: Any, source: Source) -> Any:
-    """Return states with the variables in the order of a source: frames and mappings by name, all else as it is."""
+    """Return states with the variables in the order of a source; only frames and mappings are changed."""
     if source.state_names is None or (labels := _frame_labels(states)) is None:
         return states
     found = _found_labels(labels, source)
@@ -91,7 +90,7 @@ def rows_by_name(states: Any, source: Source) -> Any:
 
 
 def row_by_name(state: Any, source: Source) -> Any:
-    """Return one state with the variables in the order of a source: a Series or a dict by name."""
+    """Return one state with the variables in the order of a source; only a Series or a dict is changed."""
     if source.state_names is None or isinstance(state, (np.ndarray, list, tuple)):
         return state
     labels = list(state) if isinstance(state, Mapping) else getattr(state, "index", None)
@@ -110,7 +109,7 @@ def _frame_labels(frame: Any) -> list[Any] | None:
 
 
 def _found_labels(labels: Sequence[Any], source: Source) -> list[Any] | None:
-    """Return the labels of the state variables in their order; None where labels are only numbers that name none."""
+    """Return the labels of the state variables in their order; None if all labels are numbers and name none."""
     names = source.state_names or ()
     texts = [str(label) for label in labels]
     found = find_names(texts, names)

@@ -1,4 +1,4 @@
-"""What one look through a log tells before learning starts: how many rows, their scale, and a sample of them.
+"""One pass over a log before learning: the number of rows, their scale, and a sample of them.
 
 Surveys of parts add up, exactly: any split and any order of the rows gives the same survey, bit for bit.  The sample is
 made of the different rows whose contents have the smallest hashes, with their exact multiplicities, and of all rows
@@ -58,7 +58,7 @@ class Survey:
         return self.moments.n_dims
 
     def add(self, chunk: Transitions) -> Survey:
-        """Look at more transitions, and return self."""
+        """Take more transitions into account, and return self."""
         self._check_dims(chunk.n_dims)
         chunk = chunk.with_actions(self.action_labels)
         self.moments.accumulate(chunk.states)
@@ -99,7 +99,7 @@ class Survey:
 
     @property
     def sample(self) -> Transitions:
-        """All rows if there are no more than ``sample_rows``, else that many of them; in the order of their hashes.
+        """All rows if there are at most ``sample_rows``, else that many of them, in the order of their hashes.
 
         Each row has its share of the places: exactly if no more than ``sample_rows`` rows are different, and if it is
         common (but for what ``HashCounts`` says).  Rare rows have it on average over logs as long as each comes much
@@ -118,7 +118,7 @@ class Survey:
         return Transitions.trusted(*fields, terminals == 1, None, self.action_labels)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent to other processes has no rows waiting."""
+        """Return the state for other processes, without rows that wait."""
         self._settled()
         return self.__dict__
 
@@ -128,7 +128,7 @@ class Survey:
             self._settled()
 
     def _settled(self) -> _Kept:
-        """Sort those in that wait, and return what is kept."""
+        """Sort in the rows that wait, and return the rows that are kept."""
         if self._waiting:
             self._kept, self._waiting = _united([self._kept, *self._waiting], self.sample_rows), []
         return self._kept
@@ -171,7 +171,7 @@ class Survey:
 def survey(
     chunks: Iterable[Transitions], *, sample_rows: int = SAMPLE_ROWS, largest_hash: int = LARGEST_HASH
 ) -> Survey:
-    """Look once through the chunks of a log; all have the actions of the first."""
+    """Return the survey of the chunks of a log, which all have the same actions."""
     result: Survey | None = None
     for chunk in chunks:
         if result is None:
@@ -184,9 +184,9 @@ def survey(
 
 
 def hash_limit(n_rows: int, sample_rows: int) -> int:
-    """Return a hash that, of so many different rows, the sample does not exceed, all but surely.
+    """Return a hash that the sample of so many different rows almost surely does not exceed.
 
-    Parts of a log that keep no row beyond it keep one sample between them, not one each.
+    Parts of a log that keep no row above it share one sample instead of keeping one each.
     """
     enough = sample_rows + 10 * isqrt(sample_rows) + 100  # ten standard deviations
     return LARGEST_HASH if n_rows <= enough else (LARGEST_HASH * enough) // n_rows
@@ -214,18 +214,18 @@ class _Kept:
         return _united([cls(hashes, rows, np.ones(len(rows), dtype=np.intp))], len(rows))
 
     def where(self, picked: Booleans) -> _Kept:
-        """Return those of the rows."""
+        """Return the chosen rows."""
         return _Kept(self.hashes[picked], self.rows[picked], self.multiplicities[picked])
 
     def has(self, hashes: Hashes) -> Booleans:
-        """Say which of the hashes are among those of the rows."""
+        """Return which of the hashes belong to one of the rows, (n,)."""
         if len(self.hashes) == 0:
             return np.zeros(len(hashes), dtype=bool)
         places = np.searchsorted(self.hashes, hashes)
         return self.hashes[np.minimum(places, len(self.hashes) - 1)] == hashes
 
     def last_hash(self, limit: int, largest: int) -> int:
-        """Return the largest hash that a row may have to be kept."""
+        """Return the largest hash with which a row is kept."""
         return min(largest, int(self.hashes[-1])) if len(self.hashes) == limit else largest
 
 
@@ -235,7 +235,7 @@ def _columns(chunk: Transitions) -> list[Array]:
 
 
 def _united(parts: list[_Kept], limit: int) -> _Kept:
-    """Put rows into their order, count those that are the same as one, and keep the first ``limit`` of them."""
+    """Sort rows by their hashes, merge equal ones, and keep the first ``limit`` of them."""
     hashes = np.concatenate([part.hashes for part in parts])
     rows = np.concatenate([part.rows for part in parts])
     multiplicities = np.concatenate([part.multiplicities for part in parts])
@@ -253,14 +253,14 @@ def _united(parts: list[_Kept], limit: int) -> _Kept:
 
 
 def _chance(hashes: Hashes) -> float:
-    """Return a number between 0 and 1 as if drawn at random, made of the smallest hash."""
+    """Return a number between 0 and 1 that looks random, made from the smallest hash."""
     return float(row_hashes([hashes[:1]]).sum()) / 2**64
 
 
 def _shares(weights: Array, n_rows: int, chance: float) -> Integers:
-    """Return the places of at most ``n_rows`` rows, each as often as it has a share in all.
+    """Return the places of at most ``n_rows`` rows, each in proportion to its share.
 
-    Places are equally far apart and the first is left to chance, so that on average every share is exact.
+    Places are equally spaced from a random start, so every share is exact on average.
     """
     up_to = np.cumsum(weights)
     if len(up_to) == 0 or up_to[-1] <= n_rows:

@@ -1,7 +1,7 @@
-"""The record of what was observed: (state, action, reward, next state, end?) rows.
+"""The record of what was observed: rows of state, action, reward, next state, and whether the episode ended.
 
-This is the paper's set of sample transitions, S^a for every action a at once.  It is checked where it is
-made and cannot be changed afterwards, so that everything behind it may trust it.
+These are the paper's sample transitions, S^a for every action a at once.  They are checked when they are made and
+cannot be changed afterwards, so all other code may trust them.
 
 Actions may carry any labels.  Inside, they are indices into ``action_labels``; answers give the labels back.
 """
@@ -33,18 +33,26 @@ from kbrl.data.state_names import UNNAMED, Source, frame_names, rows_by_name
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Transitions:
-    """Sample transitions, one array a field.
+    """Sample transitions, one array per field.
 
-    ``action_labels`` lists the possible actions where not all of them occur in the data, or where their order
-    matters; by default it is the sorted labels that occur.  ``state_names`` names the state variables; those of a frame
-    of states are taken from it.
+    ``states`` and ``next_states`` are (n, n_dims) arrays or frames; ``actions``, ``rewards``, ``terminals`` and
+    ``episodes`` have one entry per row.  ``action_labels`` lists the possible actions if not all of them occur in the
+    data, or if their order matters; by default it is the sorted labels that occur.  ``state_names`` names the state
+    variables; a frame of states has names of its own.
+
+    >>> log = Transitions(states=[[0.0], [0.5]], actions=["go", "wait"], rewards=[0, 1], next_states=[[0.5], [1.0]],
+    ...                   terminals=[False, True])
+    >>> log
+    Transitions(2 rows, 1 state variable, 2 actions: go, wait; 1 terminal)
+    >>> log[1:].actions.tolist(), (log + log).rewards.tolist()
+    (['wait'], [0.0, 1.0, 0.0, 1.0])
     """
 
     states: Floats  # (n, n_dims)
     action_indices: Integers  # (n,) into action_labels
     rewards: Floats  # (n,)
     next_states: Floats  # (n, n_dims)
-    terminals: Booleans  # (n,): the episode really ended here; a time limit is no end
+    terminals: Booleans  # (n,): the episode really ended here; a time limit is not an end
     episodes: Array | None  # (n,) identifiers, or None
     action_labels: Array  # (n_actions,)
     source: Source  # the names of the variables, and what else is known of the log
@@ -106,7 +114,7 @@ class Transitions:
 
     @classmethod
     def trusted(cls, *fields: Any) -> Transitions:
-        """Wrap arrays that are known to be good, in the order of the fields, without a check or a copy."""
+        """Return transitions made of arrays in the order of the fields, without a check or a copy."""
         self = cls.__new__(cls)
         self._set(*fields)
         return self
@@ -136,8 +144,9 @@ class Transitions:
 
     def __repr__(self) -> str:
         labels = ", ".join(map(str, self.action_labels[:6])) + (", ..." if self.n_actions > 6 else "")
+        variables = f"{self.n_dims} state variable{'' if self.n_dims == 1 else 's'}"
         return (
-            f"Transitions({len(self)} rows, {self.n_dims} state variables, {self.n_actions} actions: {labels}; "
+            f"Transitions({len(self)} rows, {variables}, {self.n_actions} actions: {labels}; "
             f"{int(self.terminals.sum())} terminal)"
         )
 
@@ -168,7 +177,7 @@ class Transitions:
             yield self[start : start + n_rows]
 
     def with_actions(self, labels: Array) -> Transitions:
-        """Number the actions by other labels; a label that was taken and is not among them is refused."""
+        """Return the same transitions with other action labels, which must include all actions taken."""
         if self.action_labels.tolist() == labels.tolist():
             return self
         places = {label: place for place, label in enumerate(labels.tolist())}
@@ -183,12 +192,12 @@ class Transitions:
         return self.replaced(action_indices=numbers[self.action_indices], action_labels=labels)
 
     def replaced(self, **fields: Any) -> Transitions:
-        """Return the same transitions with other arrays for some of the fields, which are known to be good."""
+        """Return the same transitions with other arrays for some of the fields; they are not checked."""
         names = ("states", "action_indices", "rewards", "next_states", "terminals", "episodes", "action_labels")
         return self.trusted(*(fields.get(name, getattr(self, name)) for name in (*names, "source")))
 
     def in_order_of(self, source: Source) -> Transitions:
-        """Return the same transitions with the state variables in the order of a source; others are refused."""
+        """Return the same transitions with the state variables in the order of ``source``; refuse other variables."""
         places = source.places_in(self.source)
         if places is None:
             return self
@@ -201,7 +210,15 @@ class Transitions:
 
 
 def join(logs: Iterable[Transitions]) -> Transitions:
-    """Put logs one after the other; their sets of actions are united in order of appearance."""
+    """Return logs one after the other; their sets of actions are united in order of appearance.
+
+    >>> from kbrl import Transitions, join
+    >>> first = Transitions(states=[[0.0]], actions=["go"], rewards=[0.0], next_states=[[0.5]])
+    >>> second = Transitions(states=[[0.5]], actions=["wait"], rewards=[1.0], next_states=[[0.5]])
+    >>> both = join([first, second])
+    >>> both.rewards.tolist(), both.action_labels.tolist()
+    ([0.0, 1.0], ['go', 'wait'])
+    """
     logs = _as_logs(logs)
     if not logs:
         raise ValueError("join needs at least one log, but it got none.")
@@ -225,7 +242,7 @@ def join(logs: Iterable[Transitions]) -> Transitions:
 
 
 def _source(state_names: Any, states: Any, columns: Iterable[Any], next_states: Any) -> Source:
-    """Return the names that were given, or those of a frame; other columns may be Series that have names."""
+    """Return the names that were given, or those of the frame of states, and those of other columns."""
     given = frame_names(states) if state_names is None else tuple(state_names)
     others = [column.name for column in columns if isinstance(getattr(column, "name", None), str)]
     rest = [name for name in (*others, *(frame_names(next_states) or ())) if name not in (given or ())]
@@ -233,7 +250,7 @@ def _source(state_names: Any, states: Any, columns: Iterable[Any], next_states: 
 
 
 def _like(next_states: Any, source: Source) -> Any:
-    """Return next states with their variables in the order of the states, where they have the same names."""
+    """Return next states with their variables in the order of the states, if they have the same names."""
     names = frame_names(next_states)
     same = names is not None and source.state_names is not None and sorted(names) == sorted(source.state_names)
     return rows_by_name(next_states, source) if same else next_states

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain
 from typing import Any
 
@@ -67,7 +67,7 @@ class KBSF(Settings, Learner):
 
     def settings(self) -> Settings:
         """Return the current settings, unchecked."""
-        return Settings(**{name: getattr(self, name) for name in KBSF.parameter_names()})
+        return Settings(**{each.name: getattr(self, each.name) for each in fields(Settings)})
 
     def checked_settings(self) -> Settings:
         """Return the current settings, or raise an error that names a bad one."""
@@ -95,7 +95,7 @@ class KBSF(Settings, Learner):
         """
         log = as_log(log)
         before = self.model_ if hasattr(self, "model_") else first_model(self.checked_settings(), log)
-        model = before.extend(log, n_jobs=number_of_jobs(self.settings().n_jobs))
+        model = before.extend(log, n_jobs=number_of_jobs(self.n_jobs))
         self.model_ = model
         _say_if_again(before.sketch, model.sketch)
         return self

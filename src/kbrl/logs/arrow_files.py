@@ -1,11 +1,15 @@
-"""Tables of Apache Arrow: Parquet files, Arrow and Feather files, and tables in memory.
+"""Where most logs start: Parquet, Arrow, Feather and CSV files, and Arrow tables in memory, as batches of columns.
 
-Parquet is decoded page by page and Arrow files are mapped, so that memory is bounded by the rows asked for, not by
-the size of a row group.  The record batches of a compressed Arrow file are the exception: each is unpacked whole.
+Memory is bounded by the rows asked for.  Parquet is decoded page by page, Arrow files are mapped, and CSV is split
+block by block.  One exception: each record batch of a compressed Arrow file is unpacked whole.
+
+A CSV file has a header line; commas, semicolons or tabs separate the cells.  Blanks around the name of a column are
+dropped, and then those around its labels as well: "a, b" means "a,b".
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,11 +29,11 @@ from kbrl.logs.cell_values import (
     from_texts,
     from_times,
     refuse_struct,
+    stripped,
 )
-from kbrl.logs.faults import LogError
-from kbrl.logs.places import Place
+from kbrl.logs.faults import LogError, Place
 
-_BUFFER = 1 << 20  # bytes of a column that are fetched at a time
+_BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
 
 
 class ParquetTable:
@@ -100,6 +104,53 @@ class ArrowFileTable:
                     yield converted(batch.slice(start, n_rows), kinds)
 
 
+class CsvTable:
+    """One CSV file in UTF-8."""
+
+    is_text = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._delimiter, self._written = _header(path)
+        self.names = _without_blanks(self._written)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        written = {name: as_written for name, as_written in zip(self.names, self._written) if name in kinds}
+        with refusing(self.path):
+            for block in self._blocks(list(written.values())):
+                for start in range(0, block.num_rows, n_rows):
+                    piece = block.slice(start, n_rows)
+                    yield {name: self._cells(piece, name, written[name], kind) for name, kind in kinds.items()}
+
+    @staticmethod
+    def _cells(piece: Any, name: str, written: str, kind: Kind) -> Column:
+        cells = texts_from_arrow(piece.column(written), kind)
+        return cells if name == written else stripped(cells)
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the lines of some rows."""
+        return _lines(self.path, self._delimiter, rows)
+
+    def _blocks(self, columns: list[str]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        try:
+            yield from arrow_csv.open_csv(
+                self.path,
+                read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_BUFFER),
+                parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+                convert_options=arrow_csv.ConvertOptions(
+                    include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if "UTF8" not in str(error):
+                raise
+            raise _not_utf8(self.path, str(error).splitlines()[0]) from None
+
+
 class MemoryTable:
     """A table in memory that speaks Arrow."""
 
@@ -119,7 +170,7 @@ class MemoryTable:
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn what Arrow says of a broken file into a fault that names the file."""
+    """Turn Arrow's errors about a broken file into a fault that names the file."""
     import pyarrow as pa
 
     try:
@@ -132,7 +183,7 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def converted(batch: Any, kinds: Mapping[str, Kind]) -> Batch:
-    """Convert the columns of a record batch that are asked for."""
+    """Convert the columns of a record batch that ``kinds`` names."""
     missing = [name for name in kinds if name not in batch.schema.names]
     if missing:
         raise LogError("missing_column", f"All files of a log must have the same columns, but one lacks {missing}.")
@@ -140,7 +191,7 @@ def converted(batch: Any, kinds: Mapping[str, Kind]) -> Batch:
 
 
 def from_arrow(column: Any, kind: Kind, name: str) -> Column:
-    """Convert one Arrow array."""
+    """Convert one Arrow array; ``name`` is the column's, for messages."""
     import pyarrow as pa
 
     types = pa.types
@@ -156,7 +207,8 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
         return _lists(column, name)
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
         values = _as_numpy(column.cast(pa.float64()))  # empty cells become NaN
-        return as_flags(values, name) if kind == "flags" else Numbers(values)
+        is_checked = kind != "flags" or types.is_boolean(column.type)
+        return Numbers(values) if is_checked else as_flags(values, name)
     if types.is_temporal(column.type) and kind == "steps":
         return from_times(_microseconds(column), kind, name)
     if types.is_decimal(column.type):
@@ -165,7 +217,7 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
 
 
 def _microseconds(column: Any) -> Any:
-    """Return datetimes, or durations and times of day, as NumPy has them."""
+    """Return datetimes, durations or times of day as a NumPy array, in microseconds."""
     import pyarrow as pa
 
     is_moment = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
@@ -181,7 +233,7 @@ def _microseconds(column: Any) -> Any:
 
 
 def texts_from_arrow(column: Any, kind: Kind) -> Column:
-    """Convert cells of a text file that Arrow has split."""
+    """Convert one column of a CSV file, an Arrow array of strings."""
     import pyarrow as pa
 
     if kind == "labels":
@@ -192,7 +244,7 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
         try:
             return Numbers(_as_numpy(column.cast(pa.float64())))
         except pa.ArrowInvalid:
-            pass  # some cell is empty, true or no number
+            pass  # some cell is empty, true or not a number
     different = _labels(column, "")  # each text is converted once
     found = from_texts([str(value) for value in different.values], kind)
     assert isinstance(found, Numbers)
@@ -202,8 +254,7 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
 def _as_numpy(array: Any) -> Any:
     """Return the values of an Arrow array, NaN where a cell is empty.
 
-    Arrow's own conversion loads pandas wherever it is installed, which takes 60 MB; this way is for arrays without
-    empty cells.
+    Without empty cells, Arrow's own conversion is avoided: it loads pandas if it is installed, which takes 60 MB.
     """
     if len(array) and array.null_count == 0 and hasattr(array, "__dlpack__"):
         return np.from_dlpack(array)
@@ -221,9 +272,11 @@ def _labels(column: Any, name: str) -> Labels:
     indices = encoded.indices.fill_null(-1) if encoded.indices.null_count else encoded.indices
     codes = _as_numpy(indices).astype(np.intp)
     values = encoded.dictionary.to_pylist()
-    missing = np.array([value is None or value != value for value in values] + [True])
+    missing = [value is None or value != value for value in values]
+    if any(missing):
+        codes = np.where(np.array([*missing, True])[codes], -1, codes)  # the last entry serves -1
     plain = (int, float, bool, str)
-    return Labels(np.where(missing[codes], -1, codes), tuple(v if isinstance(v, plain) else str(v) for v in values))
+    return Labels(codes, tuple(value if isinstance(value, plain) else str(value) for value in values))
 
 
 def _lists(column: Any, name: str) -> Numbers:
@@ -239,3 +292,52 @@ def _lists(column: Any, name: str) -> Numbers:
         raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {flat.type}.")
     values = _as_numpy(flat.cast(pa.float64()))
     return Numbers(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))
+
+
+def _header(path: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the delimiter, the most frequent candidate in the first line, and the names of the columns."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            line = file.readline()
+            if "\0" in line:  # every other byte of UTF-16, if the text is English
+                raise _not_utf8(path, "the header has bytes of 0")
+            delimiter = max(",;\t", key=line.count)
+            file.seek(0)
+            names = tuple(next(csv.reader(file, delimiter=delimiter), ()))
+            has_rows = bool(file.readline())
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, str(error)) from None
+    except csv.Error as error:
+        raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
+    if not names:
+        raise LogError("empty_log", f"{path} has no header line.")
+    if not has_rows:
+        raise LogError("empty_log", f"{path} has a header, but no row below it.")
+    return delimiter, names
+
+
+def _lines(path: Path, delimiter: str, rows: Sequence[int]) -> list[Place]:
+    """Return the line at which each of some rows starts; a quoted cell may span lines, an empty line is not a row."""
+    wanted, found = set(rows), dict[int, int]()
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, delimiter=delimiter)
+            row, n_lines = -1, 0  # the header is the row before the first
+            while len(found) < len(wanted):
+                cells = next(reader)
+                if cells and row in wanted:
+                    found[row] = n_lines + 1
+                row, n_lines = row + bool(cells), reader.line_num
+    except (StopIteration, UnicodeDecodeError, csv.Error):  # the file has changed, or Arrow is less strict
+        pass
+    return [Place("line", found[row], str(path)) if row in found else Place("row", row + 1, str(path)) for row in rows]
+
+
+def _without_blanks(written: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the columns without the blanks around them, unless only blanks distinguish two names."""
+    bare = tuple(name.strip() for name in written)
+    return bare if len(set(bare)) == len(set(written)) else written
+
+
+def _not_utf8(path: Path, reason: str) -> LogError:
+    return LogError("unreadable", f"{path} cannot be read: its text is not in UTF-8 ({reason}); save it as UTF-8.")

@@ -1,7 +1,7 @@
-"""From the cells of a column, however they are stored, to numbers, steps, flags and labels.
+"""The first step: the cells of a column, however they are stored, become numbers, steps, flags or labels.
 
-What cannot be converted is marked, not refused: the reader refuses it with its place, the check counts it.
-True and false are the numbers 1 and 0 wherever they are written; yes, no, t and f are words, except in flags.
+What cannot be converted is marked, not refused: the reader refuses it later with its place, the check counts it.
+True and false are the numbers 1 and 0 everywhere; yes, no, t and f are words, except in flags.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _LONGEST_SHOWN = 80  # characters of a cell that a message quotes
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """Numbers or flags of some rows; a cell that is empty is NaN, one that is no number is marked odd as well."""
+    """Numbers or flags of some rows; an empty cell is NaN, and a cell that is not a number is also marked as odd."""
 
     values: Floats  # (n,), or (n, width) for a column of lists
     odd: Booleans | None = None  # (n,)
-    texts: tuple[str, ...] = ()  # what the odd cells hold, one each, in their order
+    texts: tuple[str, ...] = ()  # what the odd cells contain, in their order
     is_time: bool = False  # the values are seconds
 
     def __len__(self) -> int:
@@ -43,7 +43,7 @@ class Numbers:
         return Numbers(self.values[rows], self.odd[rows], self.texts[first:last], self.is_time)
 
     def take(self, rows: Integers) -> Numbers:
-        """Return the cells of some rows, in any order and as often as they are named."""
+        """Return the cells of some rows, in any order, repeated if a row is named repeatedly."""
         if self.odd is None:
             return Numbers(self.values[rows], is_time=self.is_time)
         odd, places = self.odd[rows], np.cumsum(self.odd) - 1
@@ -51,7 +51,7 @@ class Numbers:
         return Numbers(self.values[rows], odd, texts, self.is_time)
 
     def quote(self, row: int) -> str:
-        """Return what a cell without a number holds, for a message."""
+        """Return the text of a cell without a number, for a message."""
         if self.odd is None or not self.odd[row]:
             return "nothing"
         return self.texts[int(self.odd[:row].sum())]
@@ -59,7 +59,7 @@ class Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Labels of some rows, as places in a list of values; -1 where there is none."""
+    """Labels of some rows, as places in a tuple of values; -1 if there is none."""
 
     codes: Integers  # (n,)
     values: tuple[Hashable, ...]
@@ -72,13 +72,13 @@ class Labels:
 
     def taken(self) -> tuple[Integers, Integers]:
         """Return the codes that occur and how often each does."""
-        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.values))
+        counts = np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:]
         codes = np.flatnonzero(counts)
         return codes, counts[codes]
 
 
 class RaggedError(Exception):
-    """A list of another length than the first; who knows the number of the row says it to the user."""
+    """A list of another length than the first one; the caller, who knows the number of the row, reports it."""
 
     def __init__(self, name: str, row: int, length: int, usual: int) -> None:
         super().__init__(name, row, length, usual)
@@ -90,7 +90,7 @@ Batch = dict[str, Column]
 
 
 def join_columns(parts: Sequence[Column]) -> Column:
-    """Put pieces of one column one after the other."""
+    """Return the pieces of one column as one column."""
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], Labels):
@@ -114,7 +114,7 @@ def _join_labels(parts: Sequence[Labels]) -> Labels:
 
 
 def stripped(column: Column) -> Column:
-    """Return labels of a text without the blanks around them; numbers and flags have none."""
+    """Return labels from a text file without the blanks around them; numbers and flags have none."""
     if isinstance(column, Numbers):
         return column
     bare = from_texts([str(value).strip() for value in column.values], "labels")
@@ -123,7 +123,7 @@ def stripped(column: Column) -> Column:
 
 
 def as_array(values: Any) -> Array:
-    """Return an array; a list of whole numbers that NumPy would round to floats stays what it is."""
+    """Return an array; whole numbers that NumPy would round to floats stay Python objects."""
     array = np.asarray(values)
     if array.dtype.kind == "f" and isinstance(values, (list, tuple)) and all(map(is_whole, values)):
         return np.array(values, dtype=object)
@@ -131,7 +131,7 @@ def as_array(values: Any) -> Array:
 
 
 def from_array(array: Array, kind: Kind, name: str) -> Column:
-    """Convert a NumPy array as it comes from .npz files and frames."""
+    """Convert a NumPy array, from an .npz file or a frame; ``name`` is the column's, for messages."""
     if array.dtype.kind == "O":
         return from_objects(array.tolist(), kind, name)
     if kind == "labels":
@@ -147,7 +147,7 @@ def from_array(array: Array, kind: Kind, name: str) -> Column:
 
 
 def from_times(array: Array, kind: Kind, name: str) -> Column:
-    """Convert datetimes or durations: steps are their seconds; numbers they are not, whatever their unit."""
+    """Convert datetimes or durations: as steps they are seconds; they are never numbers."""
     exact = array.astype(f"{array.dtype.kind}8[us]")
     if kind != "steps":
         return from_objects(exact.tolist(), kind, name)
@@ -155,12 +155,12 @@ def from_times(array: Array, kind: Kind, name: str) -> Column:
 
 
 def refuse_struct(name: str, fields: Iterable[Any], kind: Kind) -> NoReturn:
-    """Refuse a column whose cells have named fields, which stand for several columns."""
+    """Refuse a column whose cells have named fields."""
     listed = ", ".join(map(str, fields))
     if kind == "labels":
         raise LogError(
             "vector_action",
-            f"{name!r} must hold one label a row, but each cell is a struct of the fields {listed}.",
+            f"{name!r} must hold one label per row, but each cell is a struct of the fields {listed}.",
             columns=[name],
         )
     raise LogError(
@@ -172,12 +172,12 @@ def refuse_struct(name: str, fields: Iterable[Any], kind: Kind) -> NoReturn:
 
 
 def squeezed(array: Array, name: str) -> Array:
-    """Return (n,) from (n,) or (n, 1); vectors as labels are refused."""
+    """Return an array of shape (n,) from (n,) or (n, 1); longer rows cannot be labels and are refused."""
     if array.ndim == 2 and array.shape[1] == 1:
         return array[:, 0]
     if array.ndim != 1:
         raise LogError(
-            "vector_action", f"{name!r} must hold one label a row, but its shape is {array.shape}.", columns=[name]
+            "vector_action", f"{name!r} must hold one label per row, but its shape is {array.shape}.", columns=[name]
         )
     return array
 
@@ -195,7 +195,7 @@ def _label_array(array: Array) -> Labels:
 
 
 def from_objects(cells: Sequence[Any], kind: Kind, name: str) -> Column:
-    """Convert Python objects: what a frame or a table of mixed cells holds."""
+    """Convert Python objects, from a frame or a column of mixed cells."""
     struct = next((cell for cell in cells if isinstance(cell, Mapping)), None)
     if struct is not None:
         refuse_struct(name, struct, kind)
@@ -210,7 +210,7 @@ def from_objects(cells: Sequence[Any], kind: Kind, name: str) -> Column:
 
 
 def from_texts(cells: Sequence[str], kind: Kind) -> Column:
-    """Convert cells of a text file: numbers are written out, and an empty cell is a missing one."""
+    """Convert cells of a text file; an empty cell is a missing one."""
     if kind == "labels":
         places: dict[Hashable, int] = {}
         codes = np.array([places.setdefault(cell, len(places)) if cell else -1 for cell in cells], dtype=np.intp)
@@ -230,7 +230,7 @@ def from_texts(cells: Sequence[str], kind: Kind) -> Column:
 
 
 def as_flags(values: Floats, name: str) -> Numbers:
-    """Mark what is neither 0 nor 1, nor missing."""
+    """Return flags in which values other than 0, 1 and NaN are marked as odd."""
     bad = (values != 0) & (values != 1) & ~np.isnan(values)
     if not bad.any():
         return Numbers(values)
@@ -238,12 +238,12 @@ def as_flags(values: Floats, name: str) -> Numbers:
 
 
 def is_list(cell: Any) -> bool:
-    """Say whether a cell holds several values."""
+    """Return whether a cell holds several values."""
     return not isinstance(cell, (str, bytes)) and hasattr(cell, "__len__") and hasattr(cell, "__getitem__")
 
 
 def from_lists(cells: Sequence[Any], name: str) -> Numbers:
-    """Convert lists of numbers of one length."""
+    """Convert lists of numbers, all of the same length, to an array (n, length)."""
     lengths = [len(cell) if is_list(cell) else -1 for cell in cells]
     odd_one = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
     if odd_one is not None:
@@ -255,7 +255,7 @@ def from_lists(cells: Sequence[Any], name: str) -> Numbers:
 
 
 def is_missing(cell: Any) -> bool:
-    """Say whether a cell is None, NaN or the marker of a frame for nothing."""
+    """Return whether a cell is None, NaN, or a frame's marker for a missing value."""
     return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
 
 
@@ -265,7 +265,7 @@ def _label_objects(cells: Sequence[Any], name: str) -> Labels:
     for row, cell in enumerate(cells):
         if is_list(cell):
             if len(cell) != 1:
-                raise LogError("vector_action", f"{name!r} must hold one label a row, but it holds {list(cell)!r}.")
+                raise LogError("vector_action", f"{name!r} must hold one label per row, but it holds {list(cell)!r}.")
             cell = cell[0]
         cell = cell.item() if isinstance(cell, np.generic) else cell
         codes[row] = -1 if is_missing(cell) else places.setdefault((type(cell), cell), len(places))
@@ -273,7 +273,7 @@ def _label_objects(cells: Sequence[Any], name: str) -> Labels:
 
 
 def _parsed(cells: Sequence[Any], parse: Callable[[Any], float]) -> Numbers:
-    """Convert cell by cell; ``parse`` raises ValueError for what is no number."""
+    """Convert cell by cell; ``parse`` raises ValueError for a cell that is not a number."""
     values, odd, texts = np.full(len(cells), np.nan), np.zeros(len(cells), dtype=bool), []
     for row, cell in enumerate(cells):
         try:

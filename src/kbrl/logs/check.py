@@ -1,7 +1,7 @@
-"""Find what is wrong with a log before learning does, in one pass and in bounded memory.
+"""Beside the way to transitions: find everything that is wrong with a log, in one pass and in bounded memory.
 
-Every fault has a name, a count, the first rows, whether it stops learning, and what to do.  A fault stops learning
-exactly if the reader refuses the log for it.
+Each fault has a name, a count, its first rows, whether it stops learning, and advice.  A fault stops learning if and
+only if the reader refuses the log because of it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from kbrl.logs.sequence import LeftOut
 
 @dataclass(frozen=True)
 class Report:
-    """What a log holds and what is wrong with it; the worst first."""
+    """What a log contains and what is wrong with it; the faults that stop learning come first."""
 
     faults: tuple[Fault, ...]
     n_rows: int
     n_episodes: int
-    n_transitions: int  # that the reader makes of the rows
+    n_transitions: int  # that learning gets from the rows
     actions: dict[Any, int]  # how often each was taken
     columns: Columns | None
     unused: tuple[str, ...]  # columns that are not read
-    left_out: LeftOut = field(default_factory=LeftOut)  # rows that no transition is made of, by reason
+    left_out: LeftOut = field(default_factory=LeftOut)  # rows that become no transition, by reason
 
     @property
     def stops_learning(self) -> bool:
-        """Whether any of the faults does."""
+        """Whether any of the faults stops learning."""
         return any(fault.stops_learning for fault in self.faults)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as what JSON can hold."""
+        """Return the report as a dict for JSON."""
         return {
             "stops_learning": self.stops_learning,
             "n_rows": self.n_rows,
@@ -57,7 +57,15 @@ class Report:
 def check_log(
     source: Any, *, columns: Mapped = None, actions: Sequence[Any] | None = None, chunk_rows: int = CHUNK_ROWS
 ) -> Report:
-    """Look through a log, given as to ``read_log``, and report all that is wrong with it."""
+    """Return a report of everything that is wrong with a log; arguments as for ``read_log``.  Nothing is raised for it.
+
+    >>> report = check_log({"obs": [0.0, 0.5, None], "action": ["go", "go", "wait"], "reward": [0, 0, 1],
+    ...                     "done": [0, 0, 1]})
+    >>> report.stops_learning, report.n_rows, report.actions
+    (True, 3, {'go': 2, 'wait': 1})
+    >>> report.faults[0].name, report.faults[0].message
+    ('missing_state', "'obs': 1 cell, the first is row 3 (counting from 1): nan.")
+    """
     whole(chunk_rows, "chunk_rows")
     try:
         table = open_table(source)
@@ -93,7 +101,7 @@ class _Check:
         return Report(tuple(ordered), self._n_rows, *counts, self._actions.counts, self._columns, unused, left_out)
 
     def _read(self, chunk_rows: int) -> Iterator[Fault]:
-        """Let all rows go by; a fault after which nothing can be read ends the pass."""
+        """Show all rows to the measures; a fault that makes the rest unreadable ends the pass."""
         try:
             for rows in read_rows(self._table, self._columns, chunk_rows):
                 self._n_rows += len(rows)
@@ -107,7 +115,7 @@ class _Check:
         if columns.terminated is None and columns.done is None:
             yield make_fault("no_flags", "No column says where episodes end.", unit="logs")
         if columns.done is not None and columns.terminated is None and columns.truncated is None:
-            message = f"{columns.done!r} does not tell time limits from ends."
+            message = f"{columns.done!r} does not distinguish time limits from ends."
             yield make_fault("done_only", message, unit="logs", columns=[columns.done])
         if self._n_rows and self._succession.n_transitions == 0 and not any(f.stops_learning for f in faults):
-            yield make_fault("no_transitions", f"None of the {self._n_rows} rows has a next state, nor is an end.")
+            yield make_fault("no_transitions", f"None of the {self._n_rows} rows has a next state or ends an episode.")

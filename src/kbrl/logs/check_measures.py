@@ -1,6 +1,6 @@
-"""What the check measures while the rows of a log go by: cells, variables, rewards and actions.
+"""What the check measures within each row: cells, state variables, rewards and actions.
 
-Each measure takes rows in its stride, holds little, and says at the end which faults it found.
+Each measure sees the rows chunk by chunk, needs little memory, and reports at the end which faults it found.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Integers
 from kbrl.data.action_labels import find_label, said_of_amounts
 from kbrl.logs.columns import Columns
-from kbrl.logs.faults import PLACE, SHOWN_ROWS, Fault, LogError, make_fault
+from kbrl.logs.faults import PLACE, SHOWN_ROWS, Fault, LogError, counted, make_fault
 from kbrl.logs.label_types import ActionSet, label_array
 from kbrl.logs.rows import Rows, is_usable
 
@@ -31,7 +31,7 @@ class Tally:
     rows: list[int] = field(default_factory=list)
 
     def add(self, bad: Booleans, first: int) -> None:
-        """Count the marked rows, of which the first has the number ``first``."""
+        """Count the marked rows; ``first`` is the number of the first row, marked or not."""
         self.add_rows(first + np.flatnonzero(bad))
 
     def add_rows(self, rows: Integers) -> None:
@@ -41,7 +41,7 @@ class Tally:
 
 
 class CellMeasure:
-    """Cells that are missing, infinite, too large or no numbers, and contradicting flags."""
+    """Cells that are missing, infinite, too large or not numbers, and flags that contradict each other."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], tuple[Tally, str]] = {}
@@ -55,9 +55,9 @@ class CellMeasure:
         self._both.add(rows.both_flags, rows.first)
 
     def faults(self) -> Iterator[Fault]:
-        """Yield a fault for each column and kind of cell."""
+        """Yield one fault per column and kind of cell."""
         for (name, column), (tally, sample) in self._found.items():
-            message = f"{column!r}: {tally.count} cells, the first is {PLACE}: {sample}."
+            message = f"{column!r}: {counted(tally.count, 'cell')}, the first is {PLACE}: {sample}."
             yield make_fault(name, message, count=tally.count, rows=tally.rows, columns=[column])
         if self._both.count:
             message = f"{self._both.count} rows are both terminated and truncated."
@@ -86,7 +86,7 @@ class VariableMeasure:
         self._high = np.maximum(self._high, np.where(usable, rows.states, -np.inf).max(axis=0))
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what makes variables useless or unequal."""
+        """Yield variables that never change, or whose scales are very different."""
         if self._low is None:
             return
         is_constant = self._low == self._high
@@ -116,7 +116,7 @@ _WHY_EQUAL = {False: "no row ends an episode", True: "every row ends its episode
 
 
 class RewardMeasure:
-    """The sizes of the rewards, by powers of two; those at ends are left out, where a prize or penalty is usual."""
+    """The sizes of the rewards, by powers of two, without those at ends, where a prize or a penalty is usual."""
 
     _ZERO = 1100  # the place of the size 1/2 to 1
 
@@ -160,7 +160,7 @@ class RewardMeasure:
 
     @property
     def _length_matters(self) -> bool:
-        """Whether some rows end their episode and others do not: a constant reward other than 0 then counts steps."""
+        """Whether some rows end an episode and others do not; a constant reward other than 0 then counts steps."""
         return self._low != 0 and 0 < self._n_ends < self._n_rows
 
 

@@ -1,13 +1,12 @@
-"""What the check measures about the order of the rows: steps, ends, episodes, and states that should be the same.
+"""What the check measures between rows: steps, ends, episodes, and next states that should be the next row's state.
 
-Rows are compared with the row before them, also across the borders of chunks.
+``sequence`` says which row follows which; here is counted what is strange about it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -16,19 +15,19 @@ from kbrl.logs.check_measures import Tally
 from kbrl.logs.columns import Columns
 from kbrl.logs.faults import PLACE, Fault, LogError, make_fault
 from kbrl.logs.formats import Border
-from kbrl.logs.log import EpisodeMemory, refuse_gaps
+from kbrl.logs.log import refuse_gaps
 from kbrl.logs.rows import Rows, is_usable
-from kbrl.logs.sequence import LastRow, LeftOut, LeftOutCounter, Pairs, Rises, compare_rows
+from kbrl.logs.sequence import EpisodeMemory, LeftOut, LeftOutCounter, Pairs, Rises, Sequencer
 
 _FEWEST_EPISODES = 3  # of one length, before a time limit is suspected
 
 
 class SuccessionMeasure:
-    """Compares each row with the one before it, and counts episodes and the rows that are left out."""
+    """Counts faults in the order of the rows, episodes, and rows that are left out."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._last = LastRow()
+        self._sequencer = Sequencer()
         self._tallies = {name: Tally() for name in _MESSAGES}
         self._gaps, self._rises = Tally(), Rises()
         self._left_out = LeftOutCounter()
@@ -44,56 +43,52 @@ class SuccessionMeasure:
             self._left_out.add_cuts(rows.without_next & ~rows.terminated)
         if rows.episodes is None:
             return
+        own = {} if rows.next_states is None else {"states": rows.states, "next_states": rows.next_states}
+        pairs = self._sequencer.add(rows, **own)
         if rows.next_states is None:
-            self._left_out.add(rows.terminated, rows.episodes, rows.steps, rows.stride)
-        first = rows.first - (self._last.fields is not None)
-        fields = self._last.before(_fields(rows))
-        pairs = compare_rows(fields["episodes"], fields.get("steps"), rows.stride)
-        self._compare(fields, pairs, first)
-        if rows.steps is not None:
-            self._rises.add(rows.episodes, rows.steps, rows.first, is_time=rows.are_times)
-        if not self._columns.next_state:
-            self._joined_files.add(rows.borders, pairs, fields["terminated"], first)
-        self._lengths.add(pairs.same, fields, first)
-        if self._columns.episode is not None:
-            returned = np.zeros(len(rows), dtype=bool)
-            returned[self._memory.returns(rows.episodes)] = True
-            self._tallies["split_episode"].add(returned, rows.first)
-
-    def _compare(self, fields: dict[str, Array], pairs: Pairs, first: int) -> None:
-        is_end = fields["terminated"][:-1]
-        stopped = pairs.same & (is_end | fields["truncated"][:-1])
-        self._tallies["rows_after_end"].add(stopped, first + 1)
-        if "next_states" in fields:
-            differs = _differ(fields["next_states"][:-1], fields["states"][1:])
-            is_near = np.ones(len(is_end), dtype=bool)
-            if pairs.rises is not None and self._columns.stride is None:  # where none are stated, gaps are guessed
-                is_near = pairs.rises <= max(1.0, self._rises.least if np.isfinite(self._rises.least) else 1.0)
-            self._tallies["next_state_mismatch"].add(pairs.follows & ~stopped & differs & is_near, first)
+            self._left_out.add(pairs)
+            self._joined_files.add(rows.borders, pairs)
         if pairs.rises is not None:
-            self._tallies["duplicate_steps"].add(pairs.same & (pairs.rises == 0), first + 1)
-            self._tallies["unsorted_steps"].add(pairs.same & (pairs.rises < 0), first + 1)
-            self._gaps.add(pairs.same & ~pairs.follows & (pairs.rises > 0), first)
+            self._rises.add(pairs)
+        self._compare(pairs)
+        self._lengths.add(pairs)
+        if self._columns.episode is not None:
+            returned = np.array(self._memory.returns(rows.episodes), dtype=np.intp)
+            self._tallies["split_episode"].add_rows(rows.first + returned)
+
+    def _compare(self, pairs: Pairs) -> None:
+        stopped = pairs.same & (pairs.fields["terminated"] | pairs.fields["truncated"])[:-1]
+        self._tallies["rows_after_end"].add(stopped, pairs.first + 1)
+        if "next_states" in pairs.fields:
+            differs = _differ(pairs.fields["next_states"][:-1], pairs.fields["states"][1:])
+            is_near = np.ones(len(stopped), dtype=bool)
+            if pairs.rises is not None and self._columns.stride is None:  # where none is stated, gaps are guessed
+                is_near = pairs.rises <= max(1.0, self._rises.least)
+            self._tallies["next_state_mismatch"].add(pairs.follows & ~stopped & differs & is_near, pairs.first)
+        if pairs.rises is not None:
+            self._tallies["duplicate_steps"].add(pairs.same & (pairs.rises == 0), pairs.first + 1)
+            self._tallies["unsorted_steps"].add(pairs.same & (pairs.rises < 0), pairs.first + 1)
+            self._gaps.add(pairs.same & ~pairs.follows & (pairs.rises > 0), pairs.first)
 
     @property
     def n_episodes(self) -> int:
-        """The number of episodes so far; 0 where nothing tells them apart."""
+        """The number of episodes so far; 0 if nothing tells them apart."""
         return self._lengths.n_episodes
 
     @property
     def n_transitions(self) -> int:
-        """The number of transitions that the reader makes of the rows."""
+        """The number of transitions that learning gets from the rows."""
         return self._n_rows - self.left_out.total
 
     @property
     def left_out(self) -> LeftOut:
-        """The rows that it makes none of."""
+        """The rows that become no transition."""
         return self._left_out.found
 
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong with the order of the rows."""
         has_flags = any((self._columns.terminated, self._columns.truncated, self._columns.done))
-        self._lengths.finish(self._last.fields, self._tallies, has_flags=has_flags)
+        self._lengths.finish(self._sequencer.last, self._tallies, has_flags=has_flags)
         for name, tally in self._tallies.items():
             if tally.count:
                 stops = False if name in _ORDER and self._columns.next_state else None
@@ -105,7 +100,7 @@ class SuccessionMeasure:
         yield from self._joined_files.faults(self._rises.usual)
 
     def _missing_steps(self) -> Iterator[Fault]:
-        """Yield rows after which steps are missing: by the stride that is stated, or as it seems where none is."""
+        """Yield rows after which steps are missing, or seem to be missing if no stride is stated."""
         own = bool(self._columns.next_state)
         if self._columns.stride is None:
             if self._rises.usual is not None and self._rises.n_larger:
@@ -120,8 +115,8 @@ class SuccessionMeasure:
                 )
         elif self._gaps.count:
             message = (
-                f"After {self._gaps.count} rows the step does not rise by the stride, {self._columns.stride}; the "
-                f"first is {PLACE}."
+                f"Rows after which the step does not rise by the stride, {self._columns.stride}: {self._gaps.count}; "
+                f"the first is {PLACE}."
             )
             yield make_fault("missing_steps", message, count=self._gaps.count, rows=self._gaps.rows)
             try:
@@ -133,31 +128,31 @@ class SuccessionMeasure:
 _OWN = "Nothing: these rows have next states of their own."
 _ORDER = ("duplicate_steps", "unsorted_steps", "split_episode")
 _MESSAGES = {
-    "duplicate_steps": "{count} rows repeat the step of the row before them; the first is {place}.",
-    "unsorted_steps": "{count} rows have an earlier step than the row before them; the first is {place}.",
-    "split_episode": "{count} times an episode starts again that had been left; the first is {place}.",
-    "rows_after_end": "{count} rows follow an end within the same episode; the first is {place}.",
-    "next_state_mismatch": "The next state of {count} rows is not the state of the row after; the first is {place}.",
-    "unfinished_episodes": "{count} episodes stop without terminated or truncated; the first at {place}.",
-    "tiny_episodes": "{count} episodes have a single row, which is no end; the first is {place}.",
+    "duplicate_steps": "Rows that repeat the step of the row before them: {count}; the first is {place}.",
+    "unsorted_steps": "Rows with an earlier step than the row before them: {count}; the first is {place}.",
+    "split_episode": "Rows at which an episode starts again after another one: {count}; the first is {place}.",
+    "rows_after_end": "Rows that follow an end within the same episode: {count}; the first is {place}.",
+    "next_state_mismatch": "Rows whose next state is not the state of the row after: {count}; the first is {place}.",
+    "unfinished_episodes": "Episodes that stop without terminated or truncated: {count}; the first at {place}.",
+    "tiny_episodes": "Episodes of a single row that does not end them: {count}; the first is {place}.",
 }
 
 
 class JoinedFiles:
-    """Finds the borders of files across which rows are joined, and no step shows that the episode goes on."""
+    """Finds the borders of files across which rows are joined although no step shows that the episode continues."""
 
     def __init__(self) -> None:
         self._joined: list[tuple[Border, float]] = []  # and by how much the step rises there
 
-    def add(self, borders: Sequence[Border], pairs: Pairs, terminated: Booleans, first: int) -> None:
-        """Take the borders between rows into account, of which the first has the number ``first``."""
+    def add(self, borders: Sequence[Border], pairs: Pairs) -> None:
+        """Take the borders of files between these rows into account."""
         for border in borders:
-            place = border.row - first - 1
-            if pairs.follows[place] and not terminated[place]:
+            place = border.row - pairs.first - 1
+            if pairs.follows[place] and not pairs.fields["terminated"][place]:
                 self._joined.append((border, np.nan if pairs.rises is None else float(pairs.rises[place])))
 
     def faults(self, usual: float | None) -> Iterator[Fault]:
-        """Yield the borders as one fault, with the names of the two files at the first; ``usual`` is a rise."""
+        """Yield the borders as one fault that names the two files at the first; ``usual`` is the usual rise."""
         unsure = [border for border, rise in self._joined if rise not in (1.0, usual)]
         if not unsure:
             return
@@ -170,20 +165,20 @@ class JoinedFiles:
 
 
 class EpisodeLengths:
-    """Counts episodes: all of them, the longest, those of one row that is no end, and those that just stop."""
+    """Counts episodes: all, the longest, those of one row that does not end them, and those that just stop."""
 
     def __init__(self) -> None:
         self.n_episodes = 0
-        self._start = 0  # the first row of the episode that goes on
+        self._start = 0  # the first row of the current episode
         self._n_rows = 0
         self._longest, self._long, self._long_ended = 0, Tally(), Tally()
         self._loose, self._tiny = Tally(), Tally()
 
-    def add(self, same: Booleans, fields: dict[str, Array], first: int) -> None:
+    def add(self, pairs: Pairs) -> None:
         """Close the episodes that end between two of these rows."""
-        self._n_rows = first + len(same) + 1
-        places = np.flatnonzero(~same)
-        self._close(first + places, fields["terminated"][places], fields["truncated"][places])
+        self._n_rows = pairs.first + len(pairs.same) + 1
+        places = np.flatnonzero(~pairs.same)
+        self._close(pairs.first + places, pairs.fields["terminated"][places], pairs.fields["truncated"][places])
 
     def _close(self, last_rows: Integers, terminated: Booleans, truncated: Booleans) -> None:
         if len(last_rows) == 0:
@@ -199,15 +194,15 @@ class EpisodeLengths:
         self._start = int(last_rows[-1]) + 1
         self.n_episodes += len(last_rows)
 
-    def finish(self, last: dict[str, Array] | None, tallies: dict[str, Tally], *, has_flags: bool) -> None:
+    def finish(self, last: dict[str, Array], tallies: dict[str, Tally], *, has_flags: bool) -> None:
         """Close the last episode and hand over the counts."""
-        if last is not None and self._start < self._n_rows:
+        if last and self._start < self._n_rows:
             self._close(np.array([self._n_rows - 1]), last["terminated"], last["truncated"])
         tallies["tiny_episodes"] = self._tiny
         tallies["unfinished_episodes"] = self._loose if has_flags else Tally()
 
     def faults(self) -> Iterator[Fault]:
-        """Yield a time limit that looks like an end: many episodes of the greatest length, all of them terminated."""
+        """Yield a time limit that looks like an end: many episodes have the greatest length, all are terminated."""
         count = self._long_ended.count
         often = max(_FEWEST_EPISODES, 0.05 * self.n_episodes)
         if self._longest > 1 and self._long.count == count >= often:
@@ -218,17 +213,8 @@ class EpisodeLengths:
             yield make_fault("time_limit_as_end", message, count=count, unit="episodes", rows=self._long_ended.rows)
 
 
-def _fields(rows: Rows) -> dict[str, Array]:
-    fields: dict[str, Any] = {"terminated": rows.terminated, "truncated": rows.truncated, "episodes": rows.episodes}
-    if rows.steps is not None:
-        fields["steps"] = rows.steps
-    if rows.next_states is not None:
-        fields |= {"states": rows.states, "next_states": rows.next_states}
-    return fields
-
-
 def _differ(next_states: Floats, states: Floats) -> Booleans:
-    """Say which rows differ by more than rounding to single precision; what is missing is counted elsewhere."""
+    """Return which rows differ by more than rounding to single precision, (n,); missing cells do not count."""
     known = is_usable(next_states).all(axis=1) & is_usable(states).all(axis=1)
     with np.errstate(invalid="ignore", over="ignore"):
         size = np.maximum(np.abs(states), np.abs(next_states))

@@ -1,7 +1,8 @@
-"""Which column of a table is what: canonical names, the dialects of other libraries, and a mapping by the user.
+"""After a table is opened: which of its columns is the state, the action, the reward.
 
-Canonical: episode_id, step, observation_* (or one column of lists), action, reward, next_observation_*,
-terminated, truncated.  Recognised as well: Gymnasium, Minari, D4RL, d3rlpy, RLlib and LeRobot.
+The user names them, or they have canonical names or those of another library.  Canonical: episode_id, step,
+observation_* (or one column of lists), action, reward, next_observation_*, terminated, truncated.  Recognised as well:
+Gymnasium, Minari, D4RL, d3rlpy, RLlib and LeRobot.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SETTINGS = ("stride", "allow_gaps")  # how rows are joined; the other entries na
 
 @dataclass(frozen=True)
 class Columns:
-    """The name of the column in each role; None, or nothing at all, where the log has none."""
+    """The name of the column in each role; None, or an empty tuple, if the log has none."""
 
     state: tuple[str, ...]
     action: str
@@ -35,7 +36,7 @@ class Columns:
     episode: str | None = None
     step: str | None = None
     stride: str | None = None  # of the step: a number, a number with a unit of time, or any
-    allow_gaps: bool = False  # more than a few per cent of the rows may be left out for gaps
+    allow_gaps: bool = False  # gaps may leave out more than 5 % of the rows
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -44,7 +45,7 @@ class Columns:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the state variables for people: whole, where only numbers would be left of them."""
+        """The names of the state variables for people: with the prefix, if only a number would be left."""
         return self.state if any(name.isdigit() for name in self.variables) else self.variables
 
     def used(self) -> tuple[str, ...]:
@@ -53,16 +54,20 @@ class Columns:
         return (*self.state, *self.next_state, *(name for name in single if name is not None))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the mapping as what JSON can hold; it can be given as ``columns`` again.
+        """Return the mapping as a dict for JSON, which can be given as ``columns`` again.
 
-        That gaps were allowed is left out: it was said of one log, not of those that come later.
+        ``allow_gaps`` is left out: it was said about one log, not about those that come later.
         """
         listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k != "allow_gaps"}
         return {role: names for role, names in listed.items() if names}
 
 
 def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = None) -> Columns:
-    """Return the column of each role: as given by the user, else by the names of the dialects."""
+    """Return the column of each role: as the user says, or else recognised by its name.
+
+    >>> resolve(["obs_x", "obs_y", "dose", "reward"], {"action": "dose"}).state
+    ('obs_x', 'obs_y')
+    """
     named = vars(given) if isinstance(given, Columns) else dict(given or {})
     settings = _checked_settings({name: named[name] for name in SETTINGS if name in named})
     given = given.to_dict() if isinstance(given, Columns) else named
@@ -96,7 +101,7 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _why_not(role: str, names: Sequence[str], found: Mapping[str, Any]) -> str:
-    """Say why no column has a role that all logs need: none is called so, or the user named it as something else."""
+    """Return why no column has a required role: no name fits, or the user gave the column another role."""
     for other, chosen in found.items():
         for name in [chosen] if isinstance(chosen, str) else chosen or ():
             if name.lower() in ALIASES[role] or name.lower().startswith(PREFIXES.get(role, ())):
@@ -105,7 +110,7 @@ def _why_not(role: str, names: Sequence[str], found: Mapping[str, Any]) -> str:
 
 
 def _check_one_role(found: Mapping[str, Any]) -> None:
-    """Refuse a column that is to be two things at once."""
+    """Refuse a column with two roles."""
     roles: dict[str, list[str]] = {}
     for role, chosen in found.items():
         for name in [chosen] if isinstance(chosen, str) else chosen or ():
@@ -114,14 +119,14 @@ def _check_one_role(found: Mapping[str, Any]) -> None:
         if len(its_roles) > 1 and its_roles != ["terminated", "done"]:
             raise LogError(
                 "ambiguous_column",
-                f"A column must be one thing, but {name!r} is named as {' and as '.join(its_roles)}. Name another, or "
-                f"copy it to a column of another name.",
+                f"A column must have one role, but {name!r} is named as {' and as '.join(its_roles)}. Name another "
+                f"column, or copy it under another name.",
                 columns=[name],
             )
 
 
 def resolve_state(names: Sequence[str], given: str | Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the columns of the state alone, for a table that need not have any others."""
+    """Return the columns of the state, for a table that needs no others."""
     mapped: dict[str, Any] = {} if given is None else {"state": given}
     _check_given(mapped)
     _check_distinct(names)
@@ -134,9 +139,9 @@ def resolve_state(names: Sequence[str], given: str | Sequence[str] | None = None
 
 
 def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return which columns of another log are what: as in the first one, of which they are stored, unless given.
+    """Return the columns of a later log: as stored with the model of the first log, unless given.
 
-    Those that a log can do without, and this one has not, are left out with a warning.
+    Optional columns that this log lacks are left out with a warning.
     """
     if "state" in given:  # the names of next states belong to those of the states
         stored = {role: columns for role, columns in stored.items() if role != "next_state"}
@@ -180,7 +185,7 @@ def _check_distinct(names: Sequence[str]) -> None:
 
 
 def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that the user named; 'age,sofa' stands for two columns unless one is called so."""
+    """Return the columns that the user named; 'age,sofa' means two columns unless one has that name."""
     if isinstance(value, str):
         several = role in PREFIXES and value not in names
         value = [part.strip() for part in value.split(",")] if several else [value]
@@ -188,7 +193,7 @@ def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tupl
     if missing:
         raise LogError(
             "missing_column",
-            f"The {role} was said to be in {listing(missing)}, but the columns are {listing(names)}.",
+            f"The {role} should be in {listing(missing)}, but the columns are {listing(names)}.",
             columns=missing,
         )
     return tuple(value)
@@ -206,7 +211,9 @@ def _recognised(role: str, names: Sequence[str], given: Mapping[str, Any]) -> tu
     if len(families) > 1:
         rivals = [name for family in families for name in family]
         raise LogError(
-            "ambiguous_column", f"The {role} must be in one place, but {listing(rivals)} all fit.", columns=rivals
+            "ambiguous_column",
+            f"Only one column or family of columns can be the {role}, but {listing(rivals)} all fit.",
+            columns=rivals,
         )
     return families[0] if families else ()
 

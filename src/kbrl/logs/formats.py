@@ -1,13 +1,12 @@
-"""From files and frames to batches of columns, streamed: only the rows asked for are in memory.
+"""The door: any source of a log becomes one table, read in batches, with only the rows asked for in memory.
 
-Parquet (a file, a folder, a glob), Arrow and Feather need pyarrow, HDF5 needs h5py; CSV is faster with pyarrow; .npz
-and frames of pandas and polars need nothing.  However a log is cut into files and row groups, its batches are the same.
+A source is a file, a folder, a glob, several of them, a frame, a mapping or rollouts.  HDF5 needs h5py, an extra.
+However a log is cut into files and row groups, its batches are the same.
 """
 
 from __future__ import annotations
 
 import glob
-import importlib.util
 import os
 import re
 from bisect import bisect_left, bisect_right
@@ -15,21 +14,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
+from kbrl.logs.arrow_files import ArrowFileTable, CsvTable, MemoryTable, ParquetTable
 from kbrl.logs.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
-from kbrl.logs.faults import PLACE, LogError
-from kbrl.logs.places import Place, places_of
+from kbrl.logs.datasets import FORMS, HDF5_ENDINGS, find_dataset, open_hdf5, open_minari, open_rollouts
+from kbrl.logs.faults import PLACE, LogError, Place, places_of
+from kbrl.logs.frames import FrameTable, NpzTable
 
 
 class Table(Protocol):
-    """Named columns that can be read from the start, again and again."""
+    """Named columns that can be read from the start any number of times."""
 
     names: tuple[str, ...]
-    is_text: bool  # numbers are written out, so that a label may be a number or a word
+    is_text: bool  # cells are text, so a label may be a number or a word
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
-        """Yield the columns named, converted to what is wanted, at most ``n_rows`` rows at a time."""
+        """Yield the named columns, converted to their kinds, at most ``n_rows`` rows at a time."""
 
 
 class Border(NamedTuple):
@@ -47,7 +47,7 @@ class FilesTable:
         self.names = tables[0].names
         self.is_text = any(table.is_text for table in tables)
         self._tables, self._paths = tables, paths
-        self.borders: list[Border] = []  # that the last pass came to: how many rows a file has is known once it is read
+        self.borders: list[Border] = []  # found by the last pass: the length of a file is known once it is read
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows of one table after the other."""
@@ -70,7 +70,7 @@ class FilesTable:
                 yield batch
 
     def places(self, rows: Sequence[int]) -> list[Place]:
-        """Return the places of rows that the last pass came to, in their files."""
+        """Return the places, in their files, of rows that the last pass has read."""
         starts = [Border(0, self._first_file(), self._first_file()), *self.borders]
         homes = [starts[bisect_right(starts, row, key=lambda border: border.row) - 1] for row in rows]
         found: dict[int, Place] = {}
@@ -87,23 +87,20 @@ class FilesTable:
 
 
 def open_table(source: Any) -> Table:
-    """Open a path, a folder, a glob, several of them, a frame, a mapping or rollouts; only the header is read yet."""
+    """Return the table of a path, a folder, a glob, a list of them, a frame, a mapping or rollouts.
+
+    Only the names of the columns are read.  ``read_log`` says more about sources.
+    """
     if isinstance(source, (str, os.PathLike)):
         return _one_after_the_other(_open_paths(Path(source)))
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
         return _one_after_the_other([opened for path in source for opened in _open_paths(Path(path))])
-    from kbrl.logs.frames import FrameTable
-    from kbrl.logs.rollout_lists import FORMS, open_rollouts
-
     rollouts = open_rollouts(source) if isinstance(source, (list, tuple)) and source else None
     if rollouts is not None:
         return rollouts
     if isinstance(source, Mapping) or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
         return FrameTable(source)
     if hasattr(source, "__arrow_c_stream__"):
-        _need_pyarrow("A table of Arrow")
-        from kbrl.logs.arrow_files import MemoryTable
-
         return MemoryTable(source)
     raise TypeError(
         f"A log must be a path, a list of paths, a frame, a mapping of columns, {FORMS}, but it is "
@@ -142,7 +139,7 @@ def batch_length(batch: Batch) -> int:
 
 
 def _checked(table: Table, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
-    """Yield batches that have rows, and give lists of varying length the number of their row."""
+    """Yield the batches that have rows; refuse lists of varying length with the number of the row."""
     n_seen, widths, are_times = 0, dict[str, tuple[int, ...]](), dict[str, bool]()
     try:
         for batch in table.batches(kinds, n_rows):
@@ -183,7 +180,7 @@ def _cut(batch: Batch, rows: slice) -> Batch:
 
 
 def borders_in(table: Table, first: int, n_rows: int) -> tuple[Border, ...]:
-    """Return the borders of files that lie just before or within rows that were read."""
+    """Return the borders of files just before or within rows that were read."""
     known = table.borders if isinstance(table, FilesTable) else []
     start, stop = (bisect_left(known, row, key=lambda border: border.row) for row in (first, first + n_rows))
     return tuple(known[start:stop])
@@ -196,16 +193,14 @@ def _one_after_the_other(opened: list[tuple[Path, Table]]) -> Table:
 
 def _open_paths(path: Path) -> list[tuple[Path, Table]]:
     if path.is_dir():
-        from kbrl.logs.minari import MinariTable, find_dataset
-
         dataset = find_dataset(path)
         if dataset is not None:
-            return [(path, MinariTable(dataset))]
+            return [(path, open_minari(dataset))]
     return [(file, _open_file(file)) for file in find_files(path)]
 
 
 def find_files(path: Path) -> list[Path]:
-    """Return the files of a log in their order: numbers in names count as numbers, part-2 before part-10."""
+    """Return the files of a log in natural order: part-2 comes before part-10."""
     if path.is_file():
         return [path]
     if path.is_dir():
@@ -243,52 +238,10 @@ def _open_file(path: Path) -> Table:
         raise LogError("unreadable", f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def has_pyarrow() -> bool:
-    """Say whether pyarrow is installed."""
-    return importlib.util.find_spec("pyarrow") is not None
-
-
-def _need_pyarrow(what: str) -> None:
-    if not has_pyarrow():
-        raise ImportError(f"{what} needs pyarrow. {how_to_install('files')}")
-
-
-def _open_parquet(path: Path) -> Table:
-    _need_pyarrow(f"{path}: Parquet")
-    from kbrl.logs.arrow_files import ParquetTable
-
-    return ParquetTable(path)
-
-
-def _open_arrow(path: Path) -> Table:
-    _need_pyarrow(f"{path}: Arrow")
-    from kbrl.logs.arrow_files import ArrowFileTable
-
-    return ArrowFileTable(path)
-
-
-def _open_csv(path: Path) -> Table:
-    from kbrl.logs.text_files import ArrowCsvTable, CsvTable
-
-    return ArrowCsvTable(path) if has_pyarrow() else CsvTable(path)
-
-
-def _open_npz(path: Path) -> Table:
-    from kbrl.logs.frames import NpzTable
-
-    return NpzTable(path)
-
-
-def _open_hdf5(path: Path) -> Table:
-    from kbrl.logs.minari import open_hdf5
-
-    return open_hdf5(path)
-
-
 _OPENERS: dict[str, Callable[[Path], Table]] = {
-    **dict.fromkeys((".parquet", ".pq"), _open_parquet),
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), _open_arrow),
-    **dict.fromkeys((".csv", ".tsv"), _open_csv),
-    **dict.fromkeys((".hdf5", ".h5"), _open_hdf5),
-    ".npz": _open_npz,
+    **dict.fromkeys((".parquet", ".pq"), ParquetTable),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), ArrowFileTable),
+    **dict.fromkeys((".csv", ".tsv"), CsvTable),
+    **dict.fromkeys(HDF5_ENDINGS, open_hdf5),
+    ".npz": NpzTable,
 }

@@ -1,7 +1,7 @@
-"""Tables of NumPy arrays: .npz files, frames of pandas and polars, and mappings of names to arrays.
+"""Another start: NumPy arrays as batches of columns, from .npz files, pandas, polars, and mappings of names to arrays.
 
-The members of an .npz file are streamed from the archive; none is ever unpickled, and none is loaded whole but those
-that are stored column by column.
+The arrays of an .npz file are streamed from the archive.  None is ever unpickled.  Only an array that is stored column
+by column is loaded whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kbrl.arrays import Array
 from kbrl.logs.cell_values import Batch, Kind, as_array, from_array
 from kbrl.logs.faults import LogError
 
-# what the archive, its compression and the headers of its arrays raise where bytes are wrong
+# what the archive, its compression and the headers of its arrays raise for damaged bytes
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, tokenize.TokenError, EOFError, OSError, ValueError, KeyError,
     SyntaxError, TypeError, NotImplementedError, OverflowError, RuntimeError,
@@ -56,7 +56,7 @@ class FrameTable:
 
 
 class NpzTable:
-    """An .npz file: one array a column, of one length."""
+    """An .npz file with one array per column, all of the same length."""
 
     is_text = False
 
@@ -92,7 +92,7 @@ def check_lengths(lengths: Mapping[str, int], what: str) -> None:
     """Refuse columns of unequal length."""
     if len(set(lengths.values())) > 1:
         counted = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise LogError("uneven_columns", f"{what} must have one entry a row in every column, but {counted}.")
+        raise LogError("uneven_columns", f"{what} must have one entry per row in every column, but {counted}.")
 
 
 class _Member(NamedTuple):
@@ -118,7 +118,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> _Member:
 
 
 def _row_by_row(member: _Member) -> _Member:
-    """Return the array such that its rows follow each other."""
+    """Return the array with its rows one after the other."""
     if not member.is_by_columns:
         return member
     # Loaded whole: the first row is spread over the file, up to its end.

@@ -1,7 +1,8 @@
-"""Labels of actions and episodes: which kind they are, and in which order.
+"""Before rows are read: the type and the order of the labels of actions and episodes.
 
-In a text file a label is a whole number, a number, a truth value or a word as all labels of its column allow; a word
-such as 007 that a number would change stays a word, and so do all labels if one is a whole number beyond int64.
+In a text file, labels are whole numbers, numbers, truth values or words: the narrowest type that all labels of the
+column allow.  A text such as 007, which a number would change, stays a word.  If one label is a whole number beyond
+int64, all labels are words.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PATTERNS: dict[type, re.Pattern[str]] = {
 
 
 def _allows(text: str, kind: type) -> bool:
-    """Say whether a text can become a type without a loss."""
+    """Return whether a text can become a type without loss."""
     if not _PATTERNS[kind].fullmatch(text):
         return False
     if kind is bool or not _PATTERNS[int].fullmatch(text):
@@ -43,7 +44,7 @@ def _allows(text: str, kind: type) -> bool:
 
 
 class TextType:
-    """Finds the narrowest type that all texts of a column allow, as they come by."""
+    """Finds the narrowest type that all texts of a column allow, batch by batch."""
 
     def __init__(self) -> None:
         self._possible = list(_PATTERNS)
@@ -54,26 +55,26 @@ class TextType:
             self._possible = [kind for kind in self._possible if _allows(str(text), kind)]
 
     def __add__(self, other: TextType) -> TextType:
-        """Return what the texts of both allow."""
+        """Return the types that the texts of both parts allow."""
         result = TextType()
         result._possible = [kind for kind in self._possible if kind in other._possible]
         return result
 
     @property
     def found(self) -> type:
-        """The type."""
+        """The narrowest type; str if nothing else is possible."""
         return self._possible[0] if self._possible else str
 
 
 def as_type(value: Hashable, kind: type | None) -> Any:
-    """Convert a label to a type that it allows; None leaves everything as it is."""
+    """Return a label as a type that it allows; None leaves it as it is."""
     if kind is None:
         return value
     return str(value).lower() == "true" if kind is bool else kind(value)
 
 
 class ActionSet:
-    """Collects the labels of the actions that were taken, and how often each was."""
+    """Counts how often each action was taken."""
 
     def __init__(self, column: str, *, is_text: bool) -> None:
         self.column, self.is_text = column, is_text
@@ -122,7 +123,7 @@ class ActionSet:
         return [value for _, value in self.counts if is_whole(value)]
 
     def settled(self) -> dict[Any, int]:
-        """Return how often each label was taken, in order of the labels."""
+        """Return how often each label was taken, in the order of the labels."""
         kind = self.kind()
         counts: dict[Any, int] = {}
         for (_, value), count in self.counts.items():
@@ -132,14 +133,14 @@ class ActionSet:
 
 
 def warn_of_amounts(taken: Mapping[Any, int], column: str) -> None:
-    """Warn where the labels of a column, given with how often each was taken, look like amounts."""
+    """Warn if the labels of a column look like amounts; ``taken`` has the count of each."""
     said = said_of_amounts(taken)
     if said is not None:
         warnings.warn(f"{column!r} has {said}. {CATALOGUE['many_actions'][1]}", KbrlWarning, stacklevel=5)
 
 
 def label_array(taken: Iterable[Any], actions: Iterable[Any] | None, column: str) -> Array:
-    """Return the labels of all actions: those taken, or the possible ones, among which those taken must be."""
+    """Return the labels of all actions, (n_actions,): ``actions``, which must include all taken, or those taken."""
     taken = list(taken)
     if actions is None:
         return array_of_labels(taken)

@@ -1,15 +1,15 @@
-"""From the rows of a log to transitions, chunk by chunk.
+"""The last step: from rows to transitions, chunk by chunk.
 
-Next states are the log's own, or else those of the next row of the episode, across the borders of chunks and files.
-A last row without a next state is kept if it is terminated, with its own state in the place of the next one, which no
-value depends on; if it was cut there, by a flag or by the end of the log, it is left out.  So is a row before a gap,
-where the stride of the steps is stated.  How many rows are left out, and why, is told when the log is opened.
+Next states are the log's own.  If it has none, they are the states of the next row of the episode, also across chunks
+and files.  The last row of an episode is kept if it is terminated; its own state stands for the next state, on which
+no value depends.  It is left out if the episode was cut there, by a flag or by the end of the log.  A row before a gap
+is left out if the stride of the steps is stated.  A warning says how many rows are left out when the log is opened.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,12 +21,24 @@ from kbrl.data.action_labels import find_label
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
 from kbrl.logs.cell_values import Batch, Kind, Labels, Numbers
-from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import PLACE, LogError
+from kbrl.logs.columns import Columns, resolve, resolve_state
+from kbrl.logs.faults import PLACE, LogError, counted
 from kbrl.logs.formats import Table, batch_length, open_table, regrouped
 from kbrl.logs.label_types import ActionSet, TextType, as_type, label_array, warn_of_amounts
-from kbrl.logs.rows import Numbering, Problem, Rows, ends, kinds_of, order_of, read_rows
-from kbrl.logs.sequence import MOST_GAPS, LastRow, LeftOut, LeftOutCounter, Rises, compare_rows, too_many_gaps
+from kbrl.logs.rows import Problem, Rows, bad_numbers, ends, kinds_of, order_of, read_rows, stacked
+from kbrl.logs.sequence import (
+    MOST_GAPS,
+    Edge,
+    EpisodeMemory,
+    LeftOut,
+    LeftOutCounter,
+    Numbering,
+    Pairs,
+    Rises,
+    Sequencer,
+    find_edge,
+    too_many_gaps,
+)
 
 CHUNK_ROWS = 65536
 Mapped = Mapping[str, Any] | Columns | None  # names of columns by role, stride and allow_gaps
@@ -34,7 +46,7 @@ Mapped = Mapping[str, Any] | Columns | None  # names of columns by role, stride 
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """A log that was opened and looked through once: what its columns are and which actions it has."""
+    """A log that was opened and scanned once: its columns, its actions, its number of rows."""
 
     table: Table
     columns: Columns
@@ -42,11 +54,11 @@ class Log:
     action_labels: Array
     action_type: type | None  # what the labels in the file are converted to
     episode_type: type | None
-    left_out: LeftOut  # rows that are no transitions
-    state_names: tuple[str, ...] | None = None  # of the state variables, where they are not those of the columns
+    left_out: LeftOut  # rows that become no transition
+    state_names: tuple[str, ...] | None = None  # of the state variables, if they differ from those of the columns
 
     def source(self, n_dims: int) -> Source:
-        """Return what is known of the transitions beside their numbers; there are so many state variables."""
+        """Return what is known about the transitions beside their numbers, given the number of state variables."""
         names, has_ids = self.state_names or self.columns.state, self.columns.episode is not None
         return Source.of_columns(names, n_dims, others=self.table.names, has_episode_ids=has_ids)
 
@@ -55,7 +67,7 @@ class Log:
         return (chunk for _, chunk in self.numbered_chunks(chunk_rows))
 
     def numbered_chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[tuple[Integers, Transitions]]:
-        """Yield the same with the number of the row of the log, from 0, behind each transition."""
+        """Yield each chunk with the numbers of its rows in the log, (n,), counted from 0."""
         whole(chunk_rows, "chunk_rows")
         stitcher = _Stitcher(self)
         n_given = 0
@@ -68,14 +80,22 @@ class Log:
             n_given += len(chunk)
             yield numbers, chunk
         if n_given == 0:
-            raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state, nor is an end.")
+            raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state or ends an episode.")
 
 
 def open_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | None = None) -> Log:
-    """Open a log and look through its actions once, so that every chunk knows all of them.
+    """Open a log and scan it once, so that every chunk knows all actions; arguments as for ``read_log``.
 
-    Of a Parquet or Arrow file only the column of the actions is read for that, and those that tell which rows are left
-    out; a text file is split twice.  A KbrlWarning says how many rows are left out and why.
+    Returns a ``Log``, whose ``chunks()`` can be read again and again.  The scan of a Parquet or Arrow file reads only
+    the action and the columns that tell which rows are left out; a CSV file is read twice.  A KbrlWarning says how many
+    rows are left out and why.
+
+    >>> log = open_log({"episode": [0, 0, 0, 1, 1], "obs": [0.0, 0.5, 1.0, 0.2, 0.9], "action": list("abbab"),
+    ...                 "reward": [0, 0, 1, 0, 1], "terminated": [0, 0, 1, 0, 1]})
+    >>> log.n_rows, log.action_labels.tolist(), log.columns.state
+    (5, ['a', 'b'], ('obs',))
+    >>> sum(len(chunk) for chunk in log.chunks(chunk_rows=3))
+    5
     """
     table = open_table(source)
     found = scan(table, resolve(table.names, columns))
@@ -86,65 +106,86 @@ def open_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
 def read_log(
     source: Any, *, columns: Mapped = None, actions: Sequence[Any] | None = None, chunk_rows: int = CHUNK_ROWS
 ) -> Iterator[Transitions]:
-    """Return the transitions of a log in chunks, of which one at a time is in memory.
+    """Return an iterator over the transitions of a log, one chunk in memory at a time.
 
-    ``columns`` names the columns of some roles (state, action, reward, next_state, terminated, truncated, done,
-    episode, step) where their names do not tell; ``actions`` lists the possible actions if not all were taken.
+    ``source`` is the path of a file, a folder or a glob, a list of paths, a frame, a mapping of columns, or a list of
+    rollouts.  ``columns`` names the columns of some roles (state, action, reward, next_state, terminated, truncated,
+    done, episode, step) if their names do not tell.  ``actions`` lists the possible actions if not all were taken.
+    Each chunk comes from ``chunk_rows`` rows.
 
     Without a next state of its own, a row takes the state of the next row of its episode.  ``columns["stride"]`` says
     by how much the step rises from one row to the next: 1, "1 day" for datetimes, or "any".  A row after which it rises
-    by anything else is then left out; ``columns["allow_gaps"]`` allows more than 5 per cent of the rows to be.
+    by anything else is left out.  ``columns["allow_gaps"]`` allows this for more than 5 % of the rows.
+
+    >>> from kbrl import KBSF
+    >>> ward = {"age": [61, 61, 61, 47, 47], "drug": ["none", "low", "none", "low", "none"],
+    ...         "score": [-3.8, -1.9, -0.8, -2.6, -0.3], "discharged": [0, 0, 1, 0, 1]}
+    >>> roles = {"state": "age", "action": "drug", "reward": "score", "terminated": "discharged"}
+    >>> sum(len(chunk) for chunk in read_log(ward, columns=roles, chunk_rows=2))
+    5
+    >>> model = KBSF(n_reps=2, min_cases=1).fit(read_log(ward, columns=roles))
     """
     whole(chunk_rows, "chunk_rows")
     return open_log(source, columns=columns, actions=actions).chunks(chunk_rows)
 
 
 def load_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | None = None) -> Transitions:
-    """Return all transitions of a log at once."""
+    """Return all transitions of a log at once; arguments as for ``read_log``.
+
+    >>> log = load_log({"obs": [0.0, 0.5, 1.0], "action": ["go", "go", "wait"], "reward": [0, 0, 1], "done": [0, 0, 1]})
+    >>> log
+    Transitions(3 rows, 1 state variable, 2 actions: go, wait; 1 terminal)
+    >>> log.next_states.ravel().tolist()  # of the next row; at the end, the state itself, on which no value depends
+    [0.5, 1.0, 1.0]
+    """
     return join(list(read_log(source, columns=columns, actions=actions)))
 
 
+def read_states(
+    table: Table, *, state: str | Sequence[str] | None = None, chunk_rows: int = CHUNK_ROWS
+) -> Iterator[Floats]:
+    """Return an iterator over the states of a table, (n, n_dims) per chunk; it needs no actions or rewards.
+
+    ``state`` names their columns if their names do not tell.  Missing columns are refused at once, bad cells when
+    their chunk is read.
+    """
+    names = resolve_state(table.names, state)
+
+    def chunks() -> Iterator[Floats]:
+        kinds: dict[str, Kind] = dict.fromkeys(names, "numbers")
+        first = 0
+        for batch in regrouped(table, kinds, chunk_rows):
+            states = stacked(batch, names)
+            spared = np.zeros(len(states), dtype=bool)
+            found = (bad_numbers(cast(Numbers, batch[name]), name, "state", spared) for name in names)
+            refuse_problems([problem for some in found for problem in some], first, table)
+            yield states
+            first += len(states)
+        if first == 0:
+            raise LogError("empty_log", "The table has columns, but no rows.")
+
+    return chunks()
+
+
 def refuse_problems(problems: Sequence[Problem], first: int, table: Table) -> None:
-    """Raise the first thing that is wrong with the cells of some rows of a table, of which ``first`` is the first."""
+    """Raise the first of some problems; ``first`` is the number of the first row in the table."""
     if not problems:
         return
     problem = min(problems, key=lambda found: int(np.argmax(found.bad)))
     n_bad = int(problem.bad.sum())
     raise LogError(
         problem.name,
-        f"{problem.column!r} has at least {n_bad} faulty {'cell' if n_bad == 1 else 'cells'} ({problem.name}); the "
-        f"first is {PLACE}: {problem.sample}.",
+        f"{problem.column!r} has at least {counted(n_bad, 'faulty cell')} ({problem.name}); the first is {PLACE}: "
+        f"{problem.sample}.",
         rows=(first + np.flatnonzero(problem.bad)).tolist(),
         columns=[problem.column],
         table=table,
     )
 
 
-class EpisodeMemory:
-    """Remembers which episodes have been, to notice one that comes back; up to a number of them."""
-
-    MOST = 200_000
-
-    def __init__(self) -> None:
-        self._seen: set[Hashable] = set()
-        self._last: Hashable = None
-
-    def returns(self, episodes: Array) -> list[int]:
-        """Return the places of rows at which an episode starts again that had been left before."""
-        starts = np.append(0, 1 + np.flatnonzero(episodes[1:] != episodes[:-1]))
-        returned = []
-        for place, episode in zip(starts.tolist(), episodes[starts].tolist()):
-            if episode != self._last and episode in self._seen:
-                returned.append(place)
-            if len(self._seen) < self.MOST:
-                self._seen.add(episode)
-            self._last = episode
-        return returned
-
-
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """What a light look through a log tells; scans of the parts of a log add up."""
+    """What reading a few columns of a log tells; scans of the parts of a log add up."""
 
     columns: Columns
     taken: ActionSet
@@ -153,6 +194,7 @@ class Scan:
     rises: Rises
     n_rows: int
     is_text: bool
+    edges: tuple[Edge, ...] = ()  # of each table, where they were asked for
 
     def __add__(self, other: Scan) -> Scan:
         """Return the scan of both parts, whose columns are the same."""
@@ -164,6 +206,7 @@ class Scan:
             self.rises + other.rises,
             self.n_rows + other.n_rows,
             self.is_text or other.is_text,
+            self.edges + other.edges,
         )
 
     def labels(self, actions: Sequence[Any] | None) -> Array:
@@ -179,7 +222,7 @@ class Scan:
         return Log(table, self.columns, self.n_rows, labels, self.taken.kind(), episode_type, self.left_out)
 
     def tell(self) -> None:
-        """Say which rows are left out, and which are joined although steps may be missing; refuse too many gaps."""
+        """Warn about rows that are left out, and about steps that may be missing; refuse too many gaps."""
         refuse_gaps(self.left_out, self.n_rows, self.columns)
         if 0 < self.left_out.total < self.n_rows:  # where no row is left, the reader refuses the log
             warnings.warn(self.left_out.say(self.n_rows), KbrlWarning, stacklevel=3)
@@ -189,32 +232,36 @@ class Scan:
 
 
 def refuse_gaps(left_out: LeftOut, n_rows: int, columns: Columns) -> None:
-    """Refuse a log of which too many rows are left out for gaps, unless that is allowed."""
+    """Refuse a log in which gaps leave out too many rows, unless that is allowed."""
     if columns.allow_gaps or not too_many_gaps(left_out.gaps, n_rows):
         return
     raise LogError(
         "too_many_gaps",
-        f"At most {MOST_GAPS:.0%} of the rows may be left out because the step does not rise by the stride, "
-        f"{columns.stride}, after them, but {left_out.gaps:,} of {n_rows:,} would be ({left_out.gaps / n_rows:.1%}).",
+        f"Gaps may leave out at most {MOST_GAPS:.0%} of the rows, but after {left_out.gaps:,} of {n_rows:,} rows "
+        f"({left_out.gaps / n_rows:.1%}) the step does not rise by the stride, {columns.stride}.",
         columns=[cast(str, columns.step)],
     )
 
 
 def light_kinds(columns: Columns) -> dict[str, Kind]:
-    """Return the columns that tell the actions and which rows are left out, and what their cells are converted to."""
+    """Return the columns that a scan reads, and what their cells are converted to."""
     flags = (columns.terminated, columns.truncated, columns.done)
     light = [columns.action, *flags]
     if not columns.next_state:
         light += [columns.episode, columns.step]
-    elif any(flags):  # a next state may be missing where the episode ends or is cut, and then all of it is
+    elif any(flags):  # at the end of an episode a next state may be missing, and then all of it is
         light.append(columns.next_state[0])
     return {name: kind for name, kind in kinds_of(columns).items() if name in light}
 
 
-def scan(table: Table, columns: Columns) -> Scan:
-    """Look through a table once: at the actions, and at what tells which rows are left out."""
+def scan(table: Table, columns: Columns, *, n_episodes: int = 0) -> Scan:
+    """Read the few columns that tell which actions there are and which rows are left out.
+
+    With ``n_episodes`` above 0, and if next states are in the next row, also find the edge of the table, with the
+    identifiers of so many episodes.
+    """
     taken, episodes, n_rows = ActionSet(columns.action, is_text=table.is_text), TextType(), 0
-    kinds, succession = light_kinds(columns), _Succession(columns)
+    kinds, succession = light_kinds(columns), _Succession(columns, remember=n_episodes > 0)
     if columns.episode is not None and table.is_text:
         kinds[columns.episode] = "labels"
     for batch in regrouped(table, kinds, CHUNK_ROWS):
@@ -225,89 +272,94 @@ def scan(table: Table, columns: Columns) -> Scan:
             episodes.see(cast(Labels, batch[columns.episode]).values)
         succession.add(batch, n_rows)
         n_rows += batch_length(batch)
-    return Scan(columns, taken, episodes, succession.counter.found, succession.rises, n_rows, table.is_text)
+    left_out, rises = succession.left_out.found, succession.rises
+    return Scan(columns, taken, episodes, left_out, rises, n_rows, table.is_text, succession.edges(n_episodes))
 
 
 class _Succession:
-    """Counts in light batches which rows have no next one."""
+    """Counts the rows that have no next one, in batches of the columns that a scan reads."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns, self._numbering = columns, Numbering()
-        self.counter, self.rises = LeftOutCounter(), Rises()
+    def __init__(self, columns: Columns, *, remember: bool) -> None:
+        self._columns, self._numbering, self._sequencer = columns, Numbering(), Sequencer()
+        self.left_out, self.rises = LeftOutCounter(), Rises()
+        self._memory = EpisodeMemory(np.inf) if remember and columns.episode is not None else None
 
     def add(self, batch: Batch, first: int) -> None:
-        columns = self._columns
-        if columns.next_state:
-            if columns.next_state[0] in batch:
-                terminated, truncated, _ = ends(batch, columns, batch_length(batch))
-                following = cast(Numbers, batch[columns.next_state[0]]).values.reshape(len(terminated), -1)
-                self.counter.add_cuts(np.isnan(following).all(axis=1) & truncated & ~terminated)
+        if self._columns.next_state:
+            self._add_cuts(batch)
             return
-        order = order_of(batch, columns, self._numbering, None)
+        order = order_of(batch, self._columns, first, self._numbering, None)
         if order.episodes is None:
             return
-        self.counter.add(order.terminated, order.episodes, order.steps, order.stride)
-        if order.steps is not None:
-            self.rises.add(order.episodes, order.steps, first, is_time=order.are_times)
+        pairs = self._sequencer.add(order)
+        self.left_out.add(pairs)
+        if pairs.rises is not None:
+            self.rises.add(pairs)
+        if self._memory is not None:
+            self._memory.returns(order.episodes)
+
+    def edges(self, n_episodes: int) -> tuple[Edge, ...]:
+        if n_episodes == 0 or not self._sequencer.last:
+            return ()
+        seen = [] if self._memory is None else sorted(self._memory.seen, key=str)[:n_episodes]
+        return (find_edge(self._sequencer, seen),)
+
+    def _add_cuts(self, batch: Batch) -> None:
+        name = self._columns.next_state[0]
+        if name in batch:
+            terminated, truncated, _ = ends(batch, self._columns, batch_length(batch))
+            following = cast(Numbers, batch[name]).values.reshape(len(terminated), -1)
+            self.left_out.add_cuts(np.isnan(following).all(axis=1) & truncated & ~terminated)
 
 
 class _Stitcher:
-    """Makes transitions of rows; the last row waits for the next one where next states are missing."""
+    """Makes transitions of rows; without next states, the last row of a chunk waits for the next chunk."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._places = {label: place for place, label in enumerate(log.action_labels.tolist())}
         self._memory = EpisodeMemory()
-        self._last = LastRow()
+        self._sequencer = Sequencer()
 
     def add(self, rows: Rows) -> Iterator[tuple[Integers, Transitions]]:
-        fields = self._fields(rows)
-        if rows.next_states is not None:
-            closed = rows.without_next & rows.terminated
-            next_states = np.where(closed[:, None], rows.states, rows.next_states)
-            yield from self._made(fields, next_states, ~rows.without_next | rows.terminated)
-            return
-        self._refuse_returns(rows)
-        fields = self._last.before(fields)
-        head = {name: field[:-1] for name, field in fields.items()}
-        follows = self._follows(fields, rows)
-        is_end = head["terminals"]
-        next_states = np.where(is_end[:, None], head["states"], fields["states"][1:])
-        yield from self._made(head, next_states, follows | is_end)
-
-    def finish(self) -> Iterator[tuple[Integers, Transitions]]:
-        waiting = self._last.fields
-        if waiting is not None and waiting["terminals"][0]:
-            yield from self._made(waiting, waiting["states"], np.ones(1, dtype=bool))
-
-    def _fields(self, rows: Rows) -> dict[str, Array]:
         fields: dict[str, Array] = {
             "states": rows.states,
             "actions": self._indices(rows.actions),
             "rewards": rows.rewards,
-            "terminals": rows.terminated,
             "numbers": np.arange(rows.first, rows.first + len(rows)),
         }
-        if rows.episodes is not None:
-            fields["episodes"] = rows.episodes
-        if rows.steps is not None:
-            fields["steps"] = rows.steps
-        return fields
+        if rows.next_states is not None:
+            fields |= {"terminated": rows.terminated} | ({} if rows.episodes is None else {"episodes": rows.episodes})
+            closed = rows.without_next & rows.terminated
+            next_states = _with_own_states(rows.next_states, closed, rows.states)
+            yield from self._made(fields, next_states, ~rows.without_next | rows.terminated)
+            return
+        self._refuse_returns(rows)
+        pairs = self._sequencer.add(rows, **fields)
+        self._refuse_steps(pairs)
+        head = {name: field[:-1] for name, field in pairs.fields.items()}
+        is_end = head["terminated"]
+        next_states = _with_own_states(pairs.fields["states"][1:], is_end, head["states"])
+        yield from self._made(head, next_states, pairs.follows | is_end)
+
+    def finish(self) -> Iterator[tuple[Integers, Transitions]]:
+        waiting = self._sequencer.last
+        if waiting and waiting["terminated"][0]:
+            yield from self._made(waiting, waiting["states"], np.ones(1, dtype=bool))
 
     def _indices(self, actions: Labels) -> Integers:
         labels = (as_type(value, self._log.action_type) for value in actions.values)
         return np.array([find_label(label, self._places) for label in labels], dtype=np.intp)[actions.codes]
 
-    def _follows(self, fields: dict[str, Array], rows: Rows) -> Booleans:
-        """Say of each row but the last whether the row after it is its next step."""
-        pairs = compare_rows(fields["episodes"], fields.get("steps"), rows.stride)
-        if pairs.rises is not None:
-            back = pairs.same & (pairs.rises <= 0)
-            if back.any():
-                place = int(np.argmax(back))
-                before, step = fields["steps"][place : place + 2].tolist()
-                self._refuse_step(before, step, int(fields["numbers"][place + 1]), rows.are_times)
-        return pairs.follows
+    def _refuse_steps(self, pairs: Pairs) -> None:
+        """Refuse a step that does not rise within an episode."""
+        if pairs.rises is None:
+            return
+        back = pairs.same & (pairs.rises <= 0)
+        if back.any():
+            place = int(np.argmax(back))
+            before, step = pairs.fields["steps"][place : place + 2].tolist()
+            self._refuse_step(before, step, pairs.first + place + 1, pairs.are_times)
 
     def _refuse_step(self, before: float, step: float, row: int, are_times: bool) -> None:
         name = "duplicate_steps" if step == before else "unsorted_steps"
@@ -316,7 +368,7 @@ class _Stitcher:
             found = f"is {before - step:g} seconds before the row above it"
         raise LogError(
             name,
-            f"Steps must rise within an episode where next states are taken from the next row, but {PLACE} {found}.",
+            f"Steps must rise within an episode if next states are taken from the next row, but {PLACE} {found}.",
             rows=[row],
             columns=[cast(str, self._log.columns.step)],
             table=self._log.table,
@@ -328,7 +380,7 @@ class _Stitcher:
             row = rows.first + returned[0]
             raise LogError(
                 "split_episode",
-                f"The rows of an episode must follow each other where next states are taken from the next row, but "
+                f"The rows of an episode must follow each other if next states are taken from the next row, but "
                 f"episode {cast(Array, rows.episodes)[returned[0]]} starts again at {PLACE}.",
                 rows=[row],
                 columns=[cast(str, self._log.columns.episode)],
@@ -345,9 +397,18 @@ class _Stitcher:
                 fields["actions"],
                 fields["rewards"],
                 next_states,
-                fields["terminals"],
+                fields["terminated"],
             ]
             named += [fields.get("episodes"), fields["numbers"]]
             if not kept.all():
                 named = [None if field is None else field[kept] for field in named]
             yield named[-1], Transitions.trusted(*named[:-1], self._log.action_labels, source)
+
+
+def _with_own_states(next_states: Floats, ends: Booleans, states: Floats) -> Floats:
+    """Return next states in which ends have the state of their own row."""
+    if not ends.any():
+        return next_states
+    filled = next_states.copy()
+    filled[ends] = states[ends]
+    return filled

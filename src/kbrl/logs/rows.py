@@ -1,32 +1,34 @@
-"""The rows of a log as arrays, with what is wrong in their cells; nothing is refused here.
+"""From batches of columns to rows of a log: states, actions, rewards, flags, and the problems in their cells.
 
-Flags: a row is terminated where the episode really ended, truncated where it was only cut.  ``done`` is either; it
-counts as an end unless another column says that the row was cut.
+Problems are recorded here and refused, or counted, by the caller.  A row is terminated if the episode really ended
+there, truncated if it was only cut.  ``done`` means either; it counts as an end unless another column says that the
+row was cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 
-from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.arrays import Array, Booleans, Floats
 from kbrl.data.action_labels import fits_int64, is_whole
 from kbrl.logs.cell_values import Batch, Kind, Labels, Numbers
 from kbrl.logs.columns import Columns
 from kbrl.logs.faults import LogError
 from kbrl.logs.formats import Border, Table, batch_length, borders_in, regrouped
 from kbrl.logs.label_types import as_type
-from kbrl.logs.sequence import stride_size
+from kbrl.logs.sequence import Numbering, Order, stride_size
 
 LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Cells of one column that break a rule."""
+    """The cells of one column that break one rule."""
 
     name: str  # of the fault
     column: str
@@ -35,23 +37,9 @@ class Problem:
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
-    """What tells which of some consecutive rows follow each other."""
-
-    terminated: Booleans  # (n,)
-    truncated: Booleans  # (n,)
-    both_flags: Booleans  # (n,)
-    episodes: Array | None  # (n,); None where nothing tells episodes apart
-    steps: Floats | None  # (n,)
-    are_times: bool  # the steps, in seconds
-    stride: float | None  # between the steps of rows that follow each other; None where any will do
-
-
-@dataclass(frozen=True, eq=False)
 class Rows(Order):
     """Some consecutive rows of a log."""
 
-    first: int  # the number of the first row in the log, from 0
     states: Floats  # (n, d)
     actions: Labels
     rewards: Floats  # (n,)
@@ -62,12 +50,14 @@ class Rows(Order):
     def __len__(self) -> int:
         return len(self.states)
 
-    @property
+    @cached_property
     def without_next(self) -> Booleans:
-        """The rows whose next state is left empty because the episode ends or is cut there."""
+        """The rows whose next state is left empty because the episode ends or is cut there, (n,)."""
+        closing = self.terminated | self.truncated
         if self.next_states is None:
             return np.zeros(len(self), dtype=bool)
-        return np.isnan(self.next_states).all(axis=1) & (self.terminated | self.truncated)
+        closing[closing] = np.isnan(self.next_states[closing]).all(axis=1)
+        return closing
 
 
 def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = None) -> Iterator[Rows]:
@@ -75,7 +65,7 @@ def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = N
     if not columns.next_state and not any(
         (columns.episode, columns.step, columns.terminated, columns.truncated, columns.done)
     ):
-        raise LogError("no_order", "The log has no next states, and nothing tells where its episodes end.")
+        raise LogError("no_order", "The log has no next states, and no column tells where its episodes end.")
     numbering = Numbering()
     first = 0
     for batch in regrouped(table, kinds_of(columns), n_rows):
@@ -87,7 +77,7 @@ def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = N
 
 
 def kinds_of(columns: Columns) -> dict[str, Kind]:
-    """Return what the cells of each column that is read are converted to."""
+    """Return the columns that are read, and what their cells are converted to."""
     labels = (columns.action, columns.episode)
     flags = (columns.terminated, columns.truncated, columns.done)
     kinds: dict[str, Kind] = {}
@@ -98,15 +88,15 @@ def kinds_of(columns: Columns) -> dict[str, Kind]:
     return kinds
 
 
-def order_of(batch: Batch, columns: Columns, numbering: Numbering, episode_type: Any) -> Order:
-    """Return what orders the rows of a batch; episodes without an identifier are numbered."""
+def order_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any) -> Order:
+    """Return what orders the rows of a batch; ``numbering`` numbers episodes that have no identifier."""
     terminated, truncated, both = ends(batch, columns, batch_length(batch))
     steps, episodes = _column(batch, columns.step), _episodes(batch, columns, episode_type)
     if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step)):
         episodes = numbering.number(terminated | truncated, steps)
     are_times = columns.step is not None and cast(Numbers, batch[columns.step]).is_time
     stride = stride_size(columns.stride, columns.step, is_time=are_times)
-    return Order(terminated, truncated, both, episodes, steps, are_times, stride)
+    return Order(first, terminated, truncated, both, episodes, steps, are_times, stride)
 
 
 def _rows_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any) -> Rows:
@@ -120,10 +110,9 @@ def _rows_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, e
             columns=columns.next_state,
         )
     rewards, actions = cast(Floats, _column(batch, columns.reward)), cast(Labels, batch[columns.action])
-    order = order_of(batch, columns, numbering, episode_type)
+    order = order_of(batch, columns, first, numbering, episode_type)
     rows = Rows(
         **vars(order),
-        first=first,
         states=states,
         actions=actions,
         rewards=rewards,
@@ -144,7 +133,7 @@ def _column(batch: Batch, name: str | None) -> Floats | None:
         return None
     values = cast(Numbers, batch[name]).values
     if values.ndim == 2 and values.shape[1] != 1:
-        raise LogError("wrong_width", f"{name!r} must hold one number a row, but it holds {values.shape[1]}.")
+        raise LogError("wrong_width", f"{name!r} must hold one number per row, but it holds {values.shape[1]}.")
     return values.reshape(len(values))
 
 
@@ -162,7 +151,7 @@ def _episodes(batch: Batch, columns: Columns, episode_type: Any) -> Array | None
 
 
 def ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Booleans, Booleans]:
-    """Return which rows are ends, which are cut, and which are said to be both; those count as ends."""
+    """Return which rows are ends, which are cut, and which have both flags and count as ends, each (n,)."""
     flags = [_flag(batch, name, n_rows) for name in (columns.terminated, columns.truncated, columns.done)]
     terminated, truncated, done = flags
     if columns.terminated is None:
@@ -175,23 +164,6 @@ def ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Boolean
 
 def _flag(batch: Batch, name: str | None, n_rows: int) -> Booleans:
     return np.zeros(n_rows, dtype=bool) if name is None else cast(Numbers, batch[name]).values == 1
-
-
-class Numbering:
-    """Numbers episodes that have no identifier: a new one starts after an end or where the steps go back."""
-
-    def __init__(self) -> None:
-        self._number, self._was_end, self._step = 0, False, -np.inf
-
-    def number(self, ends: Booleans, steps: Floats | None) -> Integers:
-        """Return the numbers of the episodes of more rows."""
-        starts = np.append(self._was_end, ends[:-1])
-        if steps is not None:
-            starts = starts | (steps < np.append(self._step, steps[:-1]))
-            self._step = steps[-1]
-        numbers = self._number + np.cumsum(starts)
-        self._number, self._was_end = int(numbers[-1]), bool(ends[-1])
-        return numbers.astype(np.intp)
 
 
 def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
@@ -214,7 +186,7 @@ def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
 
 
 def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
-    """Yield what is wrong with the numbers of a column; in ``spared`` rows they may be missing."""
+    """Yield the problems in a column of numbers, which may be missing in the ``spared`` rows."""
     values = cells.values.reshape(len(cells), -1)
     odd = np.zeros(len(cells), dtype=bool) if cells.odd is None else cells.odd
     missing = np.isnan(values).any(axis=1) & ~odd & ~spared
@@ -230,7 +202,7 @@ def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Itera
 
 
 def is_usable(numbers: Floats) -> Booleans:
-    """Say which numbers are neither missing nor infinite or too large."""
+    """Return which numbers are neither missing nor infinite nor too large."""
     return np.asarray(np.abs(numbers) <= LARGEST_NUMBER)
 
 

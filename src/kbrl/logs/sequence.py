@@ -1,25 +1,25 @@
-"""Which row of a log follows which, and how many rows are left out because none does.
+"""Between rows and transitions: which row of a log follows which, and which rows are left out because none does.
 
-A step orders the rows of an episode.  A difference between two steps is a gap only where the stride is stated: see
-docs/decisions/13-steps.md.  The reader, the look before it and the check all ask here.
+Learning, the scan before it, the check and the parts on Dask all ask here.  A step orders the rows of an episode.  A
+difference between two steps is a gap only if the stride is stated: see docs/decisions/13-steps.md.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from kbrl.arrays import Array, Booleans, Floats
+from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import positive
 from kbrl.logs.faults import SHOWN_ROWS, LogError
 
-ANY = "any"  # a stride: the step only orders the rows, whatever its differences
-MOST_GAPS = 0.05  # of the rows may be left out for gaps before that has to be allowed
+ANY = "any"  # a stride: the step only orders the rows; its differences mean nothing
+MOST_GAPS = 0.05  # the share of rows that gaps may leave out unless more is allowed
 _SLACK = 1e-3  # of the stride: differences of seconds since 1970 are off by rounding, up to a microsecond
 _SECONDS = {"millisecond": 0.001, "ms": 0.001, "second": 1, "s": 1, "minute": 60, "min": 60, "hour": 3600, "h": 3600,
             "day": 86400, "d": 86400, "week": 604800, "w": 604800}  # fmt: skip
@@ -43,7 +43,7 @@ def stride_text(value: Any) -> str:
 
 
 def stride_size(text: str | None, column: str | None, *, is_time: bool) -> float | None:
-    """Return the stride between the steps of a column, in seconds if they are times; None if any will do."""
+    """Return the stride between the steps of a column, in seconds if they are times; None for any difference."""
     if text is None or text == ANY:
         return None
     seconds = _seconds(text)
@@ -64,41 +64,114 @@ def _seconds(text: Any) -> float | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
-    """Of each row but the last: how the row after it continues."""
+class Order:
+    """What orders some consecutive rows of a log."""
 
-    same: Booleans  # (n - 1,), with the same episode
-    rises: Floats | None  # (n - 1,), by so many steps; None where there are no steps
-    follows: Booleans  # (n - 1,), as the next step of the same episode
-
-
-def compare_rows(episodes: Array, steps: Floats | None, stride: float | None) -> Pairs:
-    """Compare each row with the one after it; without a stride, the next row of an episode follows."""
-    same = np.asarray(episodes[1:] == episodes[:-1])
-    rises = None if steps is None else np.diff(steps)
-    if rises is None or stride is None:
-        return Pairs(same, rises, same)
-    return Pairs(same, rises, same & (np.abs(rises - stride) <= _SLACK * stride))
+    first: int  # the number of the first of them in the log, from 0
+    terminated: Booleans  # (n,), the episode really ends here
+    truncated: Booleans  # (n,), the episode is only cut here
+    both_flags: Booleans  # (n,), the log says both; terminated counts
+    episodes: Array | None  # (n,); None where nothing tells episodes apart
+    steps: Floats | None  # (n,)
+    are_times: bool  # the steps, in seconds
+    stride: float | None  # between the steps of rows that follow each other; None for any difference
 
 
-class LastRow:
-    """Puts the last row of a chunk before the next chunk, so that every two neighbours are compared."""
+class Numbering:
+    """Numbers episodes that have no identifier: a new one starts after an end, or where the step decreases."""
 
     def __init__(self) -> None:
-        self.fields: dict[str, Array] | None = None
+        self._number, self._was_end, self._step = 0, False, -np.inf
 
-    def before(self, fields: Mapping[str, Array | None]) -> dict[str, Array]:
-        """Return the fields of a chunk with the row before it, and keep its last row; a field may be None."""
-        known = {name: field for name, field in fields.items() if field is not None}
-        if self.fields is not None:
-            known = {name: np.concatenate([self.fields[name], field]) for name, field in known.items()}
-        self.fields = {name: field[-1:] for name, field in known.items()}
-        return known
+    def number(self, ends: Booleans, steps: Floats | None) -> Integers:
+        """Return the episode of each row of the next chunk, (n,)."""
+        starts = np.append(self._was_end, ends[:-1])
+        if steps is not None:
+            starts = starts | (steps < np.append(self._step, steps[:-1]))
+            self._step = steps[-1]
+        numbers = self._number + np.cumsum(starts)
+        self._number, self._was_end = int(numbers[-1]), bool(ends[-1])
+        return numbers.astype(np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Some consecutive rows, and how each of them but the last continues in the row after it."""
+
+    first: int  # the number of the first row in the log, from 0
+    fields: dict[str, Array]  # arrays of these rows, (n, ...): terminated, truncated, episodes, steps and others
+    same: Booleans  # (n - 1,), the row after it has the same episode
+    rises: Floats | None  # (n - 1,), by how much the step rises; None where there are no steps
+    follows: Booleans  # (n - 1,), the row after it is the next step of the same episode
+    are_times: bool  # the steps, in seconds
+
+
+class Sequencer:
+    """Says which row follows which, chunk by chunk: the last row of a chunk is compared with the first of the next."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, Array] = {}  # the fields of the first row of the log, each with one entry
+        self.last: dict[str, Array] = {}  # those of the last row so far
+
+    def add(self, order: Order, **others: Array) -> Pairs:
+        """Compare the rows of the next chunk, and the last row before them; ``others`` are more arrays of the rows."""
+        fields = {name: getattr(order, name) for name in ("terminated", "truncated", "episodes", "steps")} | others
+        fields = {name: field for name, field in fields.items() if field is not None}
+        n_before = len(self.last) > 0
+        if n_before:
+            fields = {name: np.concatenate([self.last[name], field]) for name, field in fields.items()}
+        self.first = self.first or {name: field[:1].copy() for name, field in fields.items()}
+        self.last = {name: field[-1:].copy() for name, field in fields.items()}  # a view would keep the chunk alive
+        episodes, rises = fields["episodes"], np.diff(fields["steps"]) if "steps" in fields else None
+        follows = same = np.asarray(episodes[1:] == episodes[:-1])
+        if rises is not None and order.stride is not None:  # without a stride, the next row of an episode follows
+            follows = same & (np.abs(rises - order.stride) <= _SLACK * order.stride)
+        return Pairs(order.first - n_before, fields, same, rises, follows, order.are_times)
+
+
+class EpisodeMemory:
+    """Remembers the episodes that have been seen, up to a number of them, to notice one that comes back."""
+
+    MOST = 200_000
+
+    def __init__(self, most: float = MOST) -> None:
+        self.seen: set[Hashable] = set()
+        self._most, self._last = most, cast(Hashable, None)
+
+    def returns(self, episodes: Array) -> list[int]:
+        """Return the places of the rows at which an episode starts again that had been left before."""
+        starts = np.append(0, 1 + np.flatnonzero(episodes[1:] != episodes[:-1]))
+        returned = []
+        for place, episode in zip(starts.tolist(), episodes[starts].tolist()):
+            if episode != self._last and episode in self.seen:
+                returned.append(place)
+            if len(self.seen) < self._most:
+                self.seen.add(episode)
+            self._last = episode
+        return returned
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """What tells whether an episode of one part of a log continues in another part."""
+
+    episodes: tuple[Hashable, ...]  # the first, the last, and more of them; none where nothing identifies them
+    is_ended: bool  # the last row is an end, or its episode is cut there
+    first_step: float
+    last_step: float
+
+
+def find_edge(sequencer: Sequencer, episodes: Sequence[Hashable]) -> Edge:
+    """Return the edge of the rows that a sequencer has seen; ``episodes`` are some of their identifiers."""
+    first, last = sequencer.first, sequencer.last
+    border = [row["episodes"].tolist()[0] for row in (first, last)] if episodes else []
+    steps = [float(row["steps"][0]) if "steps" in row else 0.0 for row in (first, last)]
+    return Edge((*border, *episodes), bool(last["terminated"][0] or last["truncated"][0]), *steps)
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """How many rows are no transitions, by reason; counts of the parts of a log add up."""
+    """How many rows become no transition, by reason; counts of the parts of a log add up."""
 
     gaps: int = 0  # the step after them is not the next one
     cuts: int = 0  # the episode was cut there, and what came next was not logged
@@ -109,7 +182,7 @@ class LeftOut:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The number of rows that are left out for any reason."""
         return self.gaps + self.cuts
 
     def say(self, n_rows: int) -> str:
@@ -126,66 +199,69 @@ class LeftOutCounter:
     """Counts the rows that the reader leaves out, chunk by chunk."""
 
     def __init__(self) -> None:
-        self._last = LastRow()
-        self._sum = LeftOut()
+        self._sum, self._is_open = LeftOut(), False
 
-    def add(self, terminated: Booleans, episodes: Array, steps: Floats | None, stride: float | None) -> None:
+    def add(self, pairs: Pairs) -> None:
         """Take more rows into account, whose next states are in the next row."""
-        fields = self._last.before({"terminated": terminated, "episodes": episodes, "steps": steps})
-        pairs = compare_rows(fields["episodes"], fields.get("steps"), stride)
-        lost = ~pairs.follows & ~fields["terminated"][:-1]
+        terminated = pairs.fields["terminated"]
+        lost = ~pairs.follows & ~terminated[:-1]
         n_gaps = int((lost & pairs.same).sum())
         self._sum += LeftOut(n_gaps, int(lost.sum()) - n_gaps)
+        self._is_open = not terminated[-1]
 
     def add_cuts(self, cut: Booleans) -> None:
-        """Take rows into account whose next states are their own; that of the marked ones is missing."""
+        """Take rows into account that have next states of their own; that of the marked ones is missing."""
         self._sum += LeftOut(cuts=int(cut.sum()))
 
     @property
     def found(self) -> LeftOut:
         """The counts, if the log ends here."""
-        is_open = self._last.fields is not None and not self._last.fields["terminated"][0]
-        return self._sum + LeftOut(cuts=int(is_open))
+        return self._sum + LeftOut(cuts=int(self._is_open))
 
 
 def too_many_gaps(n_gaps: int, n_rows: int) -> bool:
-    """Say whether so many rows before gaps are left out that it has to be allowed."""
+    """Return whether gaps leave out more rows than is allowed by default."""
     return n_gaps > MOST_GAPS * n_rows
 
 
 class Rises:
-    """The smallest rise of the step within an episode, how often it occurs, and how often a larger one."""
+    """The smallest rise of the step within an episode, how often it occurs, and how often a larger one does."""
 
     def __init__(self) -> None:
         self.least, self.n_least, self.n_larger = np.inf, 0, 0
-        self.rows: list[int] = []  # the first before a larger rise
+        self.rows: list[int] = []  # the first rows before a larger rise
         self._least_rows: list[int] = []
         self._are_whole, self._is_time = True, False
-        self._last = LastRow()
 
-    def add(self, episodes: Array, steps: Floats, first: int, *, is_time: bool) -> None:
-        """Take more rows into account, of which the first has the number ``first``."""
-        first -= self._last.fields is not None
-        fields = self._last.before({"episodes": episodes, "steps": steps})
-        pairs = compare_rows(fields["episodes"], fields["steps"], None)
-        self._are_whole &= bool((np.floor(steps) == steps).all())
-        self._is_time |= is_time
-        rises = np.where(pairs.same, np.diff(fields["steps"]), np.nan)
-        self._lower(rises[rises > 0].min(initial=np.inf))
-        larger, least = (first + np.flatnonzero(found) for found in (rises > self.least, rises == self.least))
-        self.n_larger, self.n_least = self.n_larger + len(larger), self.n_least + len(least)
-        self.rows = [*self.rows, *larger[:SHOWN_ROWS].tolist()][:SHOWN_ROWS]
-        self._least_rows = [*self._least_rows, *least[:SHOWN_ROWS].tolist()][:SHOWN_ROWS]
+    def add(self, pairs: Pairs) -> None:
+        """Take more rows into account, which have steps."""
+        steps = pairs.fields["steps"]
+        self._are_whole = self._are_whole and bool((np.floor(steps) == steps).all())
+        self._is_time |= pairs.are_times
+        rises = cast(Floats, pairs.rises)
+        is_rise = pairs.same & (rises > 0)
+        self._lower(np.min(rises, where=is_rise, initial=np.inf))
+        is_least = is_rise & (rises == self.least)
+        self.n_least += self._note(is_least, pairs.first, self._least_rows)
+        self.n_larger += self._note(is_rise ^ is_least, pairs.first, self.rows)
+
+    @staticmethod
+    def _note(found: Booleans, first: int, rows: list[int]) -> int:
+        """Append the first rows that were found, where there is room for them, and return how many were found."""
+        count = int(np.count_nonzero(found))
+        if count and len(rows) < SHOWN_ROWS:
+            rows += (first + np.flatnonzero(found)[: SHOWN_ROWS - len(rows)]).tolist()
+        return count
 
     def _lower(self, least: float) -> None:
-        """Where a smaller rise turns up, those that were the smallest are larger ones."""
+        """Start again with a smaller rise, if this is one; the rises counted so far are then larger ones."""
         if least < self.least:
             self.rows = sorted(self.rows + self._least_rows)[:SHOWN_ROWS]
             self.n_larger, self.n_least = self.n_larger + self.n_least, 0
             self.least, self._least_rows = float(least), []
 
     def __add__(self, other: Rises) -> Rises:
-        """Return the counts of both parts of a log; the rows, which each part counts anew, are not kept."""
+        """Return the counts of both parts of a log; numbers of rows are dropped, because each part starts at 0."""
         result = Rises()
         result.least = min(self.least, other.least)
         for part in (self, other):
@@ -198,16 +274,16 @@ class Rises:
 
     @property
     def usual(self) -> float | None:
-        """The smallest rise, if steps are whole numbers and most of them rise by it, as those of a counter do."""
+        """The smallest rise, if steps are whole numbers and most of them rise by it, as a counter does."""
         return self.least if self._are_whole and self.n_least > self.n_larger else None
 
     def say(self) -> tuple[str, str]:
-        """Return what larger rises are and what to do about them; only where ``usual`` is a number."""
+        """Return a sentence about larger rises and what to do about them; ``usual`` must be a number."""
         stride = f"{self.least:g}{' seconds' if self._is_time else ''}"
         written = f"'{stride}'" if self._is_time else stride
         advice = (
-            f"If rows are missing there, leave the rows before the gaps out by --stride {written}, in Python "
-            f"columns={{'stride': {written}}}; if none are, say so by --stride any."
+            f"If rows are missing there, leave out the rows before the gaps: --stride {written}, in Python "
+            f"columns={{'stride': {written}}}. If no rows are missing, state that: --stride any."
         )
         rows = f"{self.n_larger:,} {'row' if self.n_larger == 1 else 'rows'}"
         return f"After {rows} the step rises by more than {stride}, its usual rise", advice

@@ -1,28 +1,105 @@
-"""Logs of transitions as files with canonical columns, one row a transition.
+"""The way back: transitions, or any table, are written to a file, piece by piece.
 
-episode_id, step, observation_* (or the given names), action, reward, next_observation_*, terminated, truncated.
+The ending of the path says the format: CSV, Parquet, Arrow or NumPy's .npz.  The file is written beside its place and
+renamed at the end.  Only .npz is put together in memory, because its arrays follow each other whole.
 """
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Integers
+from kbrl.atomic_write import written_beside
 from kbrl.data.transitions import Transitions
-from kbrl.logs.table_writers import table_writer
+
+Piece = Mapping[str, Array]  # some rows: names of columns to arrays of one length, (n,)
+SUFFIXES = (".csv", ".parquet", ".arrow", ".npz")
+
+
+def check_suffix(path: str | os.PathLike[str], what: str) -> str:
+    """Return the ending of a path, in lower case; refuse one that is not a format for tables."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        choices = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        raise ValueError(f"{what} is written as {choices}, but the path ends in {suffix!r}: {path}.")
+    return suffix
+
+
+@contextmanager
+def table_writer(path: str | os.PathLike[str], what: str = "A table") -> Iterator[Callable[[Piece], None]]:
+    """Give a function that writes some rows; the file appears at the end, and only if nothing failed."""
+    suffix = check_suffix(path, what)
+    with written_beside(path) as beside:
+        if suffix == ".csv":
+            with open(beside, "w", newline="", encoding="utf-8") as file:
+                yield csv_writer(file)
+        elif suffix == ".npz":
+            pieces: list[Piece] = []
+            yield pieces.append
+            np.savez(beside, **{name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]})  # type: ignore[arg-type]
+        else:
+            with ExitStack() as stack:
+                yield _arrow_writer(beside, suffix, stack)
+
+
+def csv_writer(file: IO[str]) -> Callable[[Piece], None]:
+    """Return a function that writes rows as CSV, with a header before the first; numbers keep all digits."""
+    writer = csv.writer(file, lineterminator="\n")
+    has_header = False
+
+    def write(piece: Piece) -> None:
+        nonlocal has_header
+        if not has_header:
+            writer.writerow(piece)
+            has_header = True
+        writer.writerows(zip(*(column.tolist() for column in piece.values())))  # floats by repr
+
+    return write
+
+
+def _arrow_writer(path: Path, suffix: str, stack: ExitStack) -> Callable[[Piece], None]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    opened: list[Any] = []
+
+    def write(piece: Piece) -> None:
+        table = pa.table({name: pa.array(column) for name, column in piece.items()})
+        if not opened:  # the first rows tell the types of the columns
+            make = parquet.ParquetWriter if suffix == ".parquet" else pa.ipc.new_file
+            opened.append(stack.enter_context(make(str(path), table.schema)))
+        opened[0].write_table(table)
+
+    return write
 
 
 def write_log(log: Transitions, path: str | os.PathLike[str], *, names: Sequence[str] | None = None) -> None:
-    """Write a log as CSV, Parquet, Arrow or .npz, by the ending of the path; ``names`` are the state variables'."""
+    """Write a log as CSV, Parquet, Arrow or .npz, by the ending of the path, one row per transition.
+
+    Columns: episode_id, step, observation_NAME, action, reward, next_observation_NAME, terminated, truncated.
+    ``names`` are those of the state variables, by default 0, 1, 2 and so on.
+
+    >>> from kbrl import Transitions, load_log
+    >>> log = Transitions([[0.0], [0.5]], ["go", "wait"], [0.0, 1.0], [[0.5], [1.0]], terminals=[False, True])
+    >>> write_log(log, "log.csv", names=["position"])
+    >>> print(Path("log.csv").read_text().splitlines()[0])
+    episode_id,step,observation_position,action,reward,next_observation_position,terminated,truncated
+    >>> load_log("log.csv").states.tolist()
+    [[0.0], [0.5]]
+    """
     with table_writer(path, "A log") as write:
         write(as_columns(log, names))
 
 
 def as_columns(log: Transitions, names: Sequence[str] | None = None) -> dict[str, Array]:
-    """Return a log as columns by their canonical names; a row without an end that is its episode's last was cut."""
+    """Return a log as columns by canonical names; the last row of an episode is terminated or truncated."""
     names = [str(k) for k in range(log.n_dims)] if names is None else list(names)
     episodes = np.arange(len(log)) if log.episodes is None else log.episodes
     steps, is_last = _within_episodes(episodes)
@@ -39,7 +116,7 @@ def as_columns(log: Transitions, names: Sequence[str] | None = None) -> dict[str
 
 
 def _within_episodes(episodes: Array) -> tuple[Integers, Booleans]:
-    """Return the number of each row within its run of equal episodes, and which rows are the last of theirs."""
+    """Return the number of each row within its run of equal episodes, and which rows are the last of a run."""
     is_first = np.ones(len(episodes), dtype=bool)
     is_first[1:] = episodes[1:] != episodes[:-1]
     starts = np.flatnonzero(is_first)

@@ -22,12 +22,11 @@ from kbrl.arrays import Array
 from kbrl.data.action_labels import unite_labels
 from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.transitions import Transitions
-from kbrl.logs.cell_values import Labels, Numbers
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.faults import LogError
-from kbrl.logs.formats import Table, batch_length, find_files, open_table
-from kbrl.logs.log import CHUNK_ROWS, EpisodeMemory, Mapped, Scan, light_kinds, scan
-from kbrl.logs.rows import ends
+from kbrl.logs.formats import find_files, open_table
+from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, scan
+from kbrl.logs.sequence import EpisodeMemory
 
 _LEAST_ROWS, _MOST_PARTS = 2**20, 4096  # rows of a piece of a Parquet file, and how many pieces all files make
 
@@ -54,16 +53,6 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Edge:
-    """What tells whether an episode of a table goes on in another one."""
-
-    episodes: tuple[Hashable, ...]  # the first, the last, and more of them; none where nothing identifies them
-    is_ended: bool  # the last row is an end, or its episode is cut there
-    first_step: float
-    last_step: float
-
-
-@dataclass(frozen=True, eq=False)
 class Look:
     """What a light look at one part tells."""
 
@@ -71,7 +60,6 @@ class Look:
     scan: Scan | None = None  # None where the part holds Transitions, or nothing
     labels: Array | None = None  # of the actions of Transitions
     source: Source = UNNAMED  # of Transitions
-    edges: tuple[Edge, ...] = ()  # of each table, where next states are in the next row
     row_groups: tuple[int, ...] = ()  # their numbers of rows, if the part can be cut between them
 
 
@@ -101,7 +89,7 @@ class Facts:
 
 def parts_of(paths: Sequence[Any]) -> list[Part]:
     """Return the files of a log as parts; folders and globs are looked up here, files only where they are read."""
-    from kbrl.logs.minari import find_dataset
+    from kbrl.logs.datasets import find_dataset
 
     files: list[Path] = []
     for path in map(Path, paths):
@@ -133,14 +121,11 @@ def look_at(opened: Any, columns: Columns | None, n_parts: int) -> Look:
         return Look(sum(map(len, logs)), labels=labels, source=reduce(add, [log.source for log in logs], UNNAMED))
     if not tables:
         return Look(0)
-    scans = [scan(table, columns) for table in tables]
-    whole = sum(scans[1:], scans[0])
-    if columns.next_state:
-        sizes = tuple(opened.row_group_sizes()) if hasattr(opened, "row_group_sizes") else ()
-        return Look(whole.n_rows, whole, row_groups=sizes)
     n_episodes = max(100, EpisodeMemory.MOST // n_parts)
-    edges = [_edge(table, columns, n_episodes) for table in tables]
-    return Look(whole.n_rows, whole, edges=tuple(edge for edge in edges if edge is not None))
+    scans = [scan(table, columns, n_episodes=n_episodes) for table in tables]
+    whole = sum(scans[1:], scans[0])
+    can_cut = columns.next_state and hasattr(opened, "row_group_sizes")
+    return Look(whole.n_rows, whole, row_groups=tuple(opened.row_group_sizes()) if can_cut else ())
 
 
 def agree(looks: Sequence[Look], names: Sequence[str], actions: Sequence[Any] | None) -> Facts:
@@ -151,7 +136,7 @@ def agree(looks: Sequence[Look], names: Sequence[str], actions: Sequence[Any] | 
         raise LogError("empty_log", f"The log has no rows in any of its {len(looks)} parts.")
     scans = [look.scan for look in looks if look.scan is not None]
     if scans:
-        whole = sum(scans[1:], scans[0])
+        whole = replace(sum(scans[1:], scans[0]), edges=())  # they have served: every reader of a part gets the rest
         whole.tell()
         return Facts(whole.labels(actions), n_rows, whole)
     labels = unite_labels([look.labels for look in looks if look.labels is not None])
@@ -186,33 +171,9 @@ def _grouped(sizes: Sequence[int], enough: int) -> list[tuple[int, ...]]:
     return [tuple(range(first, last)) for first, last in pairwise(starts)]
 
 
-def _edge(table: Table, columns: Columns, n_episodes: int) -> Edge | None:
-    """Return the edge of a table, None if it has no rows; at most so many episodes beside the first and the last."""
-    kinds = light_kinds(columns)
-    border: list[Hashable] = []
-    episodes: set[Hashable] = set()
-    steps, is_ended, n_rows = (0.0, 0.0), False, 0
-    for batch in table.batches(kinds, CHUNK_ROWS):
-        length = batch_length(batch)
-        if length == 0:
-            continue
-        labels = cast(Labels, batch[columns.episode]) if columns.episode is not None else None
-        if labels is not None and labels.values:
-            episodes.update(labels.values[code] for code in labels.taken()[0])
-            first, last = (labels.values[labels.codes[row]] for row in (0, -1))
-            border = [border[0] if border else first, last]
-        if columns.step is not None:
-            found = cast(Numbers, batch[columns.step]).values
-            steps = (steps[0] if n_rows else float(found[0]), float(found[-1]))
-        terminated, truncated, _ = ends(batch, columns, length)
-        is_ended = bool(terminated[-1] or truncated[-1])
-        n_rows += length
-    return Edge((*border, *sorted(episodes, key=str)[:n_episodes]), is_ended, *steps) if n_rows else None
-
-
 def _refuse_cut_episodes(looks: Sequence[Look], names: Sequence[str]) -> None:
     """Refuse episodes that are in two tables, where the next state of a row is in the next row."""
-    edges = [(edge, name) for look, name in zip(looks, names) for edge in look.edges]
+    edges = [(edge, name) for look, name in zip(looks, names) if look.scan for edge in look.scan.edges]
     homes: dict[Hashable, int] = {}
     for place, (edge, name) in enumerate(edges):
         for episode in edge.episodes:

@@ -39,8 +39,9 @@ def write_report(
 ) -> Facts:
     """Write a report about a model and a log as an HTML file, and return the facts that are in it.
 
-    ``model`` is a KBSF or the path of its file.  ``log`` is Transitions, or anything that ``read_log`` takes; it is
-    read in chunks.  ``columns`` names columns by role, as for ``read_log``, or lists the names of the state variables.
+    ``model`` is a Model, a KBSF or the path of its file.  ``log`` is Transitions, or anything that ``read_log`` takes;
+    it is read in chunks.  ``columns`` names columns by role, as for ``read_log``, or lists the names of the state
+    variables.
 
     >>> from kbrl import KBSF, Transitions
     >>> log = Transitions([[0.0], [1.0], [2.0]], ["up", "up", "down"], [0.0, 0.0, 1.0], [[1.0], [2.0], [1.0]])

@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Integers
-from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
 from kbrl.logs.columns import Columns
 from kbrl.logs.log import CHUNK_ROWS, Log
-from kbrl.storage.matching_log import names_by_role, open_matching_log, state_names
-from kbrl.storage.model_file import SavedModel, read_model
+from kbrl.model.model import Model, as_model
+from kbrl.storage.matching_log import names_by_role, open_matching_log
+from kbrl.storage.model_file import read_model
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
     """A model, a log, and the names of both."""
 
-    model: KBSF
+    model: Model
     log: Log | Transitions
     variables: tuple[str, ...]  # names of the state variables
     model_name: str | None  # of the file; None if the model was given as an object
@@ -42,31 +42,35 @@ class Inputs:
 
     def chunks(self) -> Iterator[tuple[Integers, Transitions]]:
         """Yield row numbers of the log, from 0, and their transitions, with variables and actions as in the model."""
-        order = Source(state_names(self.model))
         for rows, chunk in _numbered(self.log):
             if chunk.n_dims != len(self.variables):
                 raise ValueError(
                     f"The model knows {len(self.variables)} state variables, but the log has {chunk.n_dims}. "
                     f"Name the columns of the state that the model was fitted to, in the same order."
                 )
-            yield rows, chunk.in_order_of(order).with_actions(self.model.action_labels_)
+            yield rows, chunk.in_order_of(self.model.source).with_actions(self.model.action_labels)
 
 
 def open_inputs(model: Any, log: Any, columns: Mapping[str, Any] | Sequence[str] | None = None) -> Inputs:
-    """Open a model (a KBSF, or the path of its file) and a log (Transitions, or anything that ``read_log`` takes).
+    """Open a model (a Model, a KBSF, or the path of its file) and a log (Transitions, or what ``read_log`` takes).
 
     ``columns`` names columns by role, as for ``read_log``, or lists the names of the state variables.
     """
-    saved, model_name = _opened_model(model)
-    given = names_by_role(columns)
+    stored, model_name, version = None, None, None
+    if isinstance(model, (str, os.PathLike)):
+        saved, model_name = read_model(model), Path(model).name
+        model, stored, version = saved.model, saved.columns, saved.library_version
+    elif not isinstance(model, (KBSF, Model)):
+        raise TypeError(f"A report needs a Model, a KBSF or the path of its file, but it got {type(model).__name__}.")
+    model, given = as_model(model), names_by_role(columns)
     log_names: tuple[str, ...] = ()
     if not isinstance(log, (Log, Transitions)):
         log_names = _file_names(log)
-        log = open_matching_log(saved, log, given)
-    names = state_names(saved.model)
-    named = ({"state": names} if names else {}) | names_by_role(saved.columns) | given
-    variables = _variables(log, named.get("state", ()), saved.model.n_features_in_)
-    return Inputs(saved.model, log, variables, model_name, saved.library_version or None, log_names)
+        log = open_matching_log(model, log, given, stored=stored)
+    names = model.source.state_names
+    named = ({"state": names} if names else {}) | names_by_role(stored) | given
+    variables = _variables(log, named.get("state", ()), model.coordinates.n_dims)
+    return Inputs(model, log, variables, model_name, version, log_names)
 
 
 def _numbered(log: Log | Transitions) -> Iterator[tuple[Integers, Transitions]]:
@@ -77,16 +81,6 @@ def _numbered(log: Log | Transitions) -> Iterator[tuple[Integers, Transitions]]:
     for chunk in log.chunks(CHUNK_ROWS):
         yield np.arange(first, first + len(chunk)), chunk
         first += len(chunk)
-
-
-def _opened_model(model: Any) -> tuple[SavedModel, str | None]:
-    if isinstance(model, SavedModel):
-        return model, None
-    if isinstance(model, KBSF):
-        return SavedModel(model, None, ""), None
-    if isinstance(model, (str, os.PathLike)):
-        return read_model(model), Path(model).name
-    raise TypeError(f"A report needs a KBSF or the path of its file, but it got {type(model).__name__}.")
 
 
 def _file_names(log: Any) -> tuple[str, ...]:

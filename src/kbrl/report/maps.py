@@ -15,7 +15,7 @@ import numpy as np
 from scipy.ndimage import binary_dilation
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.learners.kbsf import KBSF
+from kbrl.model.model import Model
 from kbrl.report.recommendations import Answers, answers
 
 MOST_VARIABLES = 3  # of which all pairs are drawn
@@ -56,7 +56,7 @@ def influences(states: Floats, q: Floats) -> Floats:
     return np.array([(_between(_grouped(column), known) / known.var(axis=0)).mean() for column in states.T])
 
 
-def maps_of(model: KBSF, states: Floats, found: Answers, influence: Floats) -> Iterator[Map]:
+def maps_of(model: Model, states: Floats, found: Answers, influence: Floats) -> Iterator[Map]:
     """Yield a map for each pair of the variables that tell most; one map if there is one variable."""
     if states.shape[1] == 1:
         yield _map_of_one(model, states)
@@ -98,7 +98,7 @@ def _map_of_cells(states: Floats, found: Answers, pair: tuple[int, int]) -> Map:
     return Map(pair, x_edges, y_edges, grids[0], grids[1], grids[2], cut_x or cut_y, of_cells=True)
 
 
-def _map_of_both(model: KBSF, states: Floats) -> Map:
+def _map_of_both(model: Model, states: Floats) -> Map:
     """Ask the model on a fine grid, where a logged state is in the cell or in one next to it."""
     n_cells = _n_cells(len(states))
     (x_edges, cut_x), (y_edges, cut_y) = (_edges(column, n_cells, whole=False) for column in states.T)
@@ -114,7 +114,7 @@ def _map_of_both(model: KBSF, states: Floats) -> Map:
     return Map((0, 1), x_fine, y_fine, values, actions, is_weak, cut_x or cut_y)
 
 
-def _map_of_one(model: KBSF, states: Floats) -> Map:
+def _map_of_one(model: Model, states: Floats) -> Map:
     """The same along the only variable, with the values of all actions."""
     n_cells = 3 * _n_cells(len(states))
     edges, is_cut = _edges(states[:, 0], n_cells, whole=False)

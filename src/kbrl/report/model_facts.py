@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kbrl.arrays import Floats, Integers
-from kbrl.learners.kbsf import KBSF
 from kbrl.mdp.dynamic_programming import method_for
-
-MEANINGS = {
-    "n_reps": "how many representative states to choose",
-    "reps": "how they are chosen, or which they are",
-    "sample_width": "width of the kernel around logged states",
-    "rep_width": "width of the kernel around representative states",
-    "sample_neighbors": "how many nearest logged states count",
-    "rep_neighbors": "how many nearest representative states count",
-    "discount": "what a reward is worth one step later",
-    "scaling": "what each state variable is divided by",
-    "random_state": "seed of the random choices",
-    "profile": "shape of the kernels",
-    "norm": "how distances are measured; 2: Euclidean",
-    "cover_distance": "how far apart representative states of a cover are",
-    "grow_distance": "distance from which a state becomes a new representative state",
-    "grow_below": "kernel value below which a state becomes one",
-    "max_reps": "the largest number of representative states that growth may reach",
-    "terminals": "whether the end of an episode ends it",
-    "aggregation": "soft: KBSF; hard: each state counts as its nearest representative state",
-    "neighborhoods": "whether neighbours are counted in all data or in each chunk",
-    "q_function": "whether answers come from representative states or from samples",
-    "solver": "how the small model is solved",
-    "tolerance": "how exactly it is solved",
-    "sweeps": "number of applications of the Bellman operator, if it is not solved to the end",
-    "min_cases": "how often an action must have been taken to be recommended; none: once",
-    "n_jobs": "number of threads; none: one per core",
-}
+from kbrl.model.model import Model
+from kbrl.settings import about_settings
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of the learner."""
+    """A setting of the fit."""
 
     name: str
     value: str
@@ -83,20 +57,20 @@ class ModelFacts:
     settings: tuple[Setting, ...]
 
 
-def facts_of_model(model: KBSF) -> ModelFacts:
-    """Return the facts of a fitted model."""
-    sums, solution = model.statistics_, model.solution_
-    widths = sums.basis.rep_kernel.width
+def facts_of_model(model: Model) -> ModelFacts:
+    """Return the facts of a model."""
+    sums, solution = model.sums, model.solution
+    widths = model.basis.rep_kernel.width
     return ModelFacts(
-        n_transitions=model.n_samples_,
-        counts=dict(zip(map(str, model.action_labels_.tolist()), sums.counts.tolist())),
-        left_out={str(label): n for label, n in model.left_out_.items()},
-        min_cases=model.min_cases or 1,
-        discount=model.mdp_.discount,
-        scale=tuple(model.scale_.tolist()),
-        sample_width=float(sums.basis.sample_kernel.width),
+        n_transitions=model.n_samples,
+        counts=dict(zip(map(str, model.action_labels.tolist()), sums.counts.tolist())),
+        left_out={str(label): n for label, n in model.left_out.items()},
+        min_cases=model.min_cases,
+        discount=model.discount,
+        scale=tuple(model.coordinates.scale.tolist()),
+        sample_width=float(model.basis.sample_kernel.width),
         rep_widths=(float(np.min(widths)), float(np.max(widths))),
-        reps=model.reps_,
+        reps=model.reps,
         rep_values=solution.values,
         rep_policy=solution.policy,
         rep_cases=sums.cells.cases.sum(axis=0),
@@ -106,29 +80,24 @@ def facts_of_model(model: KBSF) -> ModelFacts:
     )
 
 
-def _solver(model: KBSF) -> Solver:
-    solution = model.solution_
-    method = method_for(model.mdp_) if model.solver == "auto" else model.solver
+def _solver(model: Model) -> Solver:
+    solution, settings = model.solution, model.settings
+    method = method_for(model.mdp) if settings.solver == "auto" else settings.solver
     return Solver(
-        method=method if model.sweeps is None else None,
+        method=method if settings.sweeps is None else None,
         converged=bool(solution.converged),
         iterations=int(solution.iterations),
         residual=float(solution.residual),
-        largest_error=float(solution.residual) / (1 - model.mdp_.discount),
-        tolerance=float(model.tolerance),
+        largest_error=float(solution.residual) / (1 - model.discount),
+        tolerance=float(settings.tolerance),
     )
 
 
-def _settings(model: KBSF) -> list[Setting]:
-    defaults = inspect.signature(type(model).__init__).parameters
-    return [
-        Setting(name, _text(value), _is_plain(value) and value == defaults[name].default, MEANINGS.get(name, ""))
-        for name, value in model.get_params().items()
-    ]
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (str, int, float))
+def _settings(model: Model) -> Iterator[Setting]:
+    for name, (default, about) in about_settings().items():
+        value = getattr(model.settings, name)
+        is_plain = value is None or isinstance(value, (str, int, float))
+        yield Setting(name, _text(value), is_plain and value == default, about.help)
 
 
 def _text(value: Any) -> str:

@@ -13,8 +13,8 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.insight.coverage import coverage
-from kbrl.learners.kbsf import KBSF
 from kbrl.model.case_counts import FEW_CASES
+from kbrl.model.model import Model
 from kbrl.model.q_functions import check_some_action
 
 
@@ -39,7 +39,7 @@ class Answers:
         return np.take_along_axis(self.q, actions[:, None], axis=1)[:, 0]
 
 
-def answers(model: KBSF, states: Floats) -> Answers:
+def answers(model: Model, states: Floats) -> Answers:
     """Ask a model about states, (n, n_dims), in the units of the data."""
     q = model.q_values(states)
     check_some_action(q)
@@ -49,7 +49,7 @@ def answers(model: KBSF, states: Floats) -> Answers:
     return Answers(q, best, q.max(axis=1), covered.distances, covered.support, support_of_best < FEW_CASES)
 
 
-def reach(model: KBSF) -> float:
+def reach(model: Model) -> float:
     """Return the largest distance between neighbouring representative states; a state farther from all is far off."""
-    reps = model.coordinates_.of(model.reps_)
+    reps = model.basis.reps
     return float(cKDTree(reps).query(reps, k=2)[0][:, 1].max()) if len(reps) > 1 else np.inf

@@ -16,8 +16,8 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.exact_sums import Moments
 from kbrl.data.survey import Survey
 from kbrl.data.transitions import Transitions
-from kbrl.learners.kbsf import KBSF
-from kbrl.logs.log import EpisodeMemory
+from kbrl.logs.sequence import EpisodeMemory
+from kbrl.model.model import Model
 from kbrl.report.recommendations import Answers, answers
 
 SAMPLE_ROWS = 20_000
@@ -40,11 +40,11 @@ class Example:
 class Tally:
     """Sums over the rows of a log; matrices are (n_actions, n_actions), logged by recommended action."""
 
-    def __init__(self, model: KBSF, reach: float) -> None:
-        n_actions = len(model.action_labels_)
+    def __init__(self, model: Model, reach: float) -> None:
+        n_actions = len(model.action_labels)
         shape = (n_actions, n_actions)
         self._model, self._reach = model, reach
-        self.survey = Survey(model.action_labels_, model.n_features_in_, sample_rows=SAMPLE_ROWS)
+        self.survey = Survey(model.action_labels, model.coordinates.n_dims, sample_rows=SAMPLE_ROWS)
         self.rewards = Moments(1)
         self.reward_sum: Floats = np.zeros(n_actions)  # by logged action
         self.counts: Integers = np.zeros(shape, dtype=np.intp)

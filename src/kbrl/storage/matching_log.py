@@ -1,4 +1,4 @@
-"""Open a log as a saved model needs it: in the columns of its first log, and with its actions.
+"""Open a log as a model needs it: in the columns of its first log, and with its actions.
 
 ``kbrl update``, ``explain`` and ``report`` open logs by this one function.
 """
@@ -10,29 +10,31 @@ from dataclasses import replace
 from typing import Any
 
 from kbrl.data.state_names import find_names
-from kbrl.learners.kbsf import KBSF
 from kbrl.logs.columns import carried_over
 from kbrl.logs.faults import LogError
 from kbrl.logs.formats import open_table
 from kbrl.logs.label_types import label_array
 from kbrl.logs.log import Log, open_log
-from kbrl.storage.model_file import SavedModel
+from kbrl.model.model import Model
 
 
-def open_matching_log(saved: SavedModel, source: Any, columns: Mapping[str, Any]) -> Log:
+def open_matching_log(
+    model: Model, source: Any, columns: Mapping[str, Any], *, stored: Mapping[str, Any] | Sequence[str] | None = None
+) -> Log:
     """Open a log for a model.
 
-    ``source`` is anything that `open_log` takes; ``columns`` names, by role, those that differ from the model's.
+    ``source`` is anything that `open_log` takes; ``stored`` are the columns in the model's file; ``columns`` names, by
+    role, those that differ.
     """
-    available, stored = open_table(source).names, names_by_role(saved.columns)
-    if not isinstance(saved.columns, Mapping):  # just names of variables, which a dialect may give a prefix
-        found = find_names(available, stored.get("state", ()))
-        stored = {"state": found} if found else {}
-    log = open_log(source, columns=carried_over(stored, columns, available) or None)
+    available, known = open_table(source).names, names_by_role(stored)
+    if not isinstance(stored, Mapping):  # just names of variables, which a dialect may give a prefix
+        found = find_names(available, known.get("state", ()))
+        known = {"state": found} if found else {}
+    log = open_log(source, columns=carried_over(known, columns, available) or None)
     if "state" in columns:  # these are the model's variables, whatever they are called here
-        log = replace(log, state_names=state_names(saved.model))
+        log = replace(log, state_names=model.source.state_names)
     try:
-        return with_labels(log, saved.model.action_labels_.tolist())
+        return with_labels(log, model.action_labels.tolist())
     except LogError as error:
         raise ValueError(
             f"{error.fault.message} The model knows no others. It keeps the actions of its first log: use a log with "
@@ -47,12 +49,6 @@ def names_by_role(columns: Mapping[str, Any] | Sequence[str] | None) -> dict[str
     if not isinstance(columns, Mapping):
         return {"state": columns.split(",") if isinstance(columns, str) else list(columns)}
     return {role: names for role, names in columns.items() if names is not None}
-
-
-def state_names(model: KBSF) -> tuple[str, ...] | None:
-    """Return the names of a model's state variables; None if its data had none."""
-    names = getattr(model, "feature_names_in_", None)
-    return None if names is None else tuple(names)
 
 
 def with_labels(log: Log, labels: list[Any]) -> Log:

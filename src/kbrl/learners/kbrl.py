@@ -33,8 +33,9 @@ class KBRL(Learner):
         samples; those at the last distance share the places that are left.  scaling, terminals, profile, norm: as for
         KBSF.
 
-    The model has one state a transition: unless ``sample_neighbors`` is set, 8000 transitions take about 0.8 GB, and
-    twice that while it is built.
+    The model has one state per transition: unless ``sample_neighbors`` is set, 8000 transitions take about 0.8 GB, and
+    twice that while it is built.  On discrete states ``sample_neighbors`` does not bound memory: all samples that tie
+    count, so that n transitions from k equally frequent states of one action still take about n * n / k entries.
     """
 
     mdp_: FiniteMDP  # one state a next state, in the order of the transitions

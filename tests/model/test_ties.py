@@ -118,3 +118,123 @@ def test_a_model_that_keeps_ties_comes_back_from_its_file(tmp_path):
     more = random_log(n=100, levels=3, seed=2)
     one, two = (each.partial_fit(more).q_values(log.states) for each in (model, loaded))
     assert one.tolist() == two.tolist()
+
+
+def lattice(n=120, levels=4, n_dims=1, seed=0, n_actions=2):
+    """Return a log on whole numbers: many samples are equally far from any of them."""
+    rng = np.random.default_rng(seed)
+    states, next_states = rng.integers(levels, size=(2, n, n_dims)) / 1.0
+    return Transitions(states, np.arange(n) % n_actions, rng.integers(3, size=n) + states[:, 0], next_states)
+
+
+def moved(log, shift, step):
+    """Return the log with its lattice elsewhere, and finer or coarser: the same but for rounding."""
+    return Transitions(log.states * step + shift, log.actions, log.rewards, log.next_states * step + shift)
+
+
+def in_parts(log, size):
+    return [log[start : start + size] for start in range(0, len(log), size)]
+
+
+@pytest.mark.parametrize("mu", [200, 300, 1000])
+@pytest.mark.parametrize("way", ["in one go", "in chunks", "from its file"])
+def test_more_neighbours_than_ties_are_kept_weigh_as_the_slow_loop_says(mu, way, tmp_path):
+    rng = np.random.default_rng(mu)
+    states, reps = rng.permutation(380)[:, None] % 2 / 1.0, [[0.0], [1.0]]
+    log = Transitions(states, [0] * 380, states[:, 0] + rng.random(380), rng.random((380, 1)), rng.random(380) < 0.1)
+    model = KBSF(reps=reps, scaling=None, sample_width=1.0, rep_width=0.5, sample_neighbors=mu)
+    model.fit(log if way == "in one go" else in_parts(log, 70))
+    if way == "from its file":
+        save_model(model.fit(log[:250]), tmp_path / "m.kbrl")
+        model = load_model(tmp_path / "m.kbrl").partial_fit(log[250:])
+    p, r = map(np.array, naive.kbsf_model(as_lists(log), reps, 1.0, 0.5, mu=mu))
+    np.testing.assert_allclose(model.mdp_.probabilities, p, atol=1e-12)
+    np.testing.assert_allclose(model.mdp_.rewards, r, atol=1e-12)
+
+
+@pytest.mark.parametrize("mu", [200, 300, 1000])
+def test_each_chunk_counts_more_neighbours_than_ties_are_kept_as_the_slow_loop_says(mu):
+    rng = np.random.default_rng(mu)
+    states = rng.permutation(720)[:, None] % 2 / 1.0
+    log = Transitions(states, [0] * 720, states[:, 0] + rng.random(720), states)
+    settings = {"scaling": None, "sample_width": 1.0, "sample_neighbors": mu, "neighborhoods": "per_chunk"}
+    model = KBSF(reps=[[0.0]], **settings).fit(in_parts(log, 360))
+    total = worth = 0.0
+    for chunk in in_parts(log, 360):
+        near, far = (chunk.rewards[chunk.states[:, 0] == x] for x in (0.0, 1.0))
+        n_near, n_far = min(mu, len(near)), min(len(far), max(0, mu - len(near)))
+        total += n_near + n_far * np.exp(-1)
+        worth += n_near * near.mean() + n_far * np.exp(-1) * far.mean()
+    assert model.mdp_.rewards[0, 0] == pytest.approx(worth / total, abs=1e-12)
+
+
+def test_ten_rows_on_either_side_count_alike_wherever_the_lattice_lies():
+    """1 and 3 are one step from 2: of 5 places, 1 is for the sample at 2, and 2 for either side."""
+    states = np.repeat([0.0, 1, 2, 3], [1, 10, 1, 10])[:, None]
+    log = Transitions(states, [0] * 22, np.where(states[:, 0] > 2, 10.0, 0.0), states)
+    for scaling in (None, "std", "range"):
+        for shift, step in ((0.0, 1.0), (1.0, 1.0), (5.0, 0.1), (30.0, 0.1), (-100.0, 1 / 3)):
+            there, at = moved(log, shift, step), [[2 * step + shift]]
+            near = np.exp(-step / {None: 1.0, "std": there.states.std(), "range": np.ptp(there.states)}[scaling])
+            settings = {"scaling": scaling, "sample_neighbors": 5, "sample_width": 1.0, "discount": 0.0}
+            for learner in (
+                KBSF(reps=at, **settings),
+                KBSF(reps=at, q_function="samples", **settings),
+                KBRL(**settings),
+            ):
+                assert learner.fit(there).q_values(at)[0, 0] == pytest.approx(20 * near / (1 + 4 * near), rel=1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 40),
+    st.integers(1, 2),
+    st.sampled_from(["std", "range"]),
+    st.sampled_from([(3.0, 1.0), (0.0, 0.1), (-7.0, 0.3), (100.0, 1 / 3)]),
+)
+def test_rounding_decides_nothing_on_lattices(seed, mu, n_dims, scaling, where):
+    """Learning, its parts and its bounds are those of the lattice of whole numbers, on which distances are exact."""
+    log = lattice(n_dims=n_dims, seed=seed)
+    there = moved(log, *where)
+    units = there.states.std(axis=0) if scaling == "std" else np.ptp(there.states, axis=0)
+    if n_dims == 2:  # one unit for both variables, or the lattice would not be square
+        units, scaling = units[:1].repeat(2), units[:1].repeat(2)
+    common = {"sample_neighbors": mu, "discount": 0.8}
+    for kind, extra in ((KBSF, {}), (KBSF, {"q_function": "samples"}), (KBRL, {})):
+        one, two = ({"sample_width": w, "scaling": s} for w, s in ((units[0] / where[1], None), (1.0, scaling)))
+        if kind is KBSF:
+            reps = np.unique(log.next_states, axis=0)
+            one |= {"reps": reps, "rep_width": units[0] / where[1]}
+            two |= {"reps": reps * where[1] + where[0], "rep_width": 1.0}
+        plain, other = kind(**common, **extra, **one).fit(log), kind(**common, **extra, **two).fit(there)
+        np.testing.assert_allclose(other.q_values(there.states), plain.q_values(log.states), rtol=1e-7)
+        if kind is KBSF:
+            assert other.bound(there).value == pytest.approx(plain.bound(log).value, rel=1e-6, abs=1e-8)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 5), st.integers(1, 2))
+def test_what_ties_but_for_rounding_is_the_same_bits_for_all_orders_and_splits(seed, mu, n_parts, n_dims):
+    rng = np.random.default_rng(seed)
+    log = moved(lattice(n_dims=n_dims, seed=seed), 0.3, 1 / 7)
+    basis = make_basis(np.unique(log.next_states, axis=0), 2, mu)
+    whole, total, one_by_one = (Neighborhoods(basis) for _ in range(3))
+    whole.accumulate(log)
+    owner = rng.integers(n_parts, size=len(log))
+    for part in range(n_parts):
+        rows = log[rng.permutation(np.flatnonzero(owner == part))]
+        total = total + Neighborhoods(basis).accumulate(rows)
+        one_by_one.accumulate(rows)
+    for other in (total, one_by_one):
+        for name in _FIELDS:
+            np.testing.assert_array_equal(getattr(other, name), getattr(whole, name), err_msg=name)
+        assert other.weights().tobytes() == whole.weights().tobytes()
+
+
+def test_a_bound_of_a_sample_of_tied_outcomes_is_refused_with_its_reason():
+    log = one_state(np.random.default_rng(0).random(600))
+    model = KBSF(reps=[[0.0]], sample_neighbors=2, scaling=None).fit(log)
+    with pytest.raises(ValueError, match=rf"more different outcomes are equally far away than are kept \({TIES}\)"):
+        model.bound(log)
+    assert KBSF(reps=[[0.0]], sample_neighbors=600, scaling=None).fit(log).bound(log).value >= 0

@@ -35,7 +35,9 @@ class KBRL(Learner):
 
     ``fit(log)`` takes `Transitions`.  ``predict(states)`` and ``q_values(states)`` answer for states, (n_states,
     n_dims), as KBSF does.  Memory grows with the square of the number of transitions: unless ``sample_neighbors`` is
-    set, 8000 take about 0.8 GB, and twice that while the model is built.
+    set, 8000 take about 0.8 GB, and twice that while the model is built.  On discrete states ``sample_neighbors`` does
+    not bound memory: all samples that tie count, so that n transitions from k equally frequent states of one action
+    still take about n * n / k entries.
 
     In state 0, "left" pays 1 and stays there; in state 1, "right" does.  The discount is 0.9, so paying for ever is
     worth 1 / (1 - 0.9) = 10, and the other action is worth 0.9 * 10 = 9.

@@ -16,6 +16,7 @@ from kbrl.mdp.dynamic_programming import backup
 from kbrl.model.kbsf_bounds import bound_kbsf, bound_online, kbsf_matrices
 from kbrl.model.kernels import Kernel
 from kbrl.model.model import Model
+from kbrl.model.nearest_samples import Neighborhoods, capacity
 
 SAME_MODEL = 1e-8  # two models that differ by less differ by rounding
 
@@ -95,6 +96,13 @@ def _check_is_model_of(model: Model, log: Transitions) -> None:
     for action in np.flatnonzero(tried) if same else ():
         own = mdp.stacked[action * basis.n_reps : (action + 1) * basis.n_reps]
         same = same and float(abs(own - probabilities[action]).max()) <= SAME_MODEL
+    if not same and isinstance(model.sums, Neighborhoods) and model.sums.is_sampled:
+        raise ValueError(
+            f"The paper's bounds are on the distance of Algorithm 1 from KBRL, and this model has none: at some "
+            f"representative states more different outcomes are equally far away than are kept "
+            f"({capacity(model.sums.n_neighbors)}), so that a sample of them stands for all. Fit with "
+            f"sample_neighbors=None, or with at least as many as tie, to get a bound."
+        )
     if not same:
         raise ValueError(
             f"A bound is of a model and the log that it was fitted to, but Algorithm 1 makes another model of "

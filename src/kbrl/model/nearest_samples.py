@@ -4,7 +4,7 @@
 representative state, the mu nearest transitions seen so far with what they need: bounded memory, and merging means
 keeping the mu nearest of both.  Samples that are the same are kept once, with a multiplicity; those at the mu-th
 distance share the places that are left, each as often as it occurs.  Any split and any order of the data gives the
-same model, bit for bit, up to TIES different outcomes at the mu-th distance; of more, a sample stands for all.
+same model, bit for bit, up to TIES, or mu, different outcomes at the mu-th distance; of more, a sample stands for all.
 
 Only the transitions that are kept need a row of D.  Paper: appendix B.2, read as decision 6 says.
 """
@@ -25,6 +25,7 @@ from kbrl.model.basis import Basis, Samples
 from kbrl.model.case_counts import Cells
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio, nearest_points
+from kbrl.model.sample_weights import rounding_of, tied_range
 from kbrl.threads import for_each_action
 
 _CHUNK_ROWS = 2**19  # bounds the memory of the search trees without growing many small ones
@@ -32,7 +33,7 @@ NEIGHBORS_STAY = (
     "Transitions cannot be taken from statistics of nearest neighbours: those that would take their places were not "
     "kept. Fit again without them, or use dense kernels (sample_neighbors=None)."
 )
-TIES = 128  # different outcomes at the mu-th distance that are kept; of more, one further says how rare they are
+TIES = 128  # different outcomes at the mu-th distance that are kept, or mu if that is more
 _FIELDS = ("distances", "rewards", "terminals", "next_states", "multiplicities")
 _BLANKS = (np.inf, 0.0, True, 0.0, 0.0)
 
@@ -55,6 +56,7 @@ class Neighborhoods:
         self.next_states: Floats = np.zeros((*shape, basis.reps.shape[1]))
         self.terminals: Booleans = np.ones(shape, dtype=bool)
         self.multiplicities: Floats = np.zeros(shape)
+        self._rounding = rounding_of(basis.reps)
         self._n_jobs = 1  # threads that were last asked for; no result depends on them
 
     def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> Neighborhoods:
@@ -106,6 +108,12 @@ class Neighborhoods:
         """The number of transitions for which there is room at each representative state: mu, or more for ties."""
         return self.distances.shape[2]
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether, at some representative state, more outcomes tie at the mu-th distance than are kept."""
+        tied = _nearer_and_tied(self.distances, self.multiplicities, self.n_neighbors, self._rounding)[1]
+        return bool((tied.sum(axis=2) > capacity(self.n_neighbors)).any())
+
     def to_mdp(self, discount: float) -> FiniteMDP:
         """Return the reduced MDP of KBSF.  An action that was never taken is unavailable."""
         weights = self.weights()
@@ -149,7 +157,7 @@ class Neighborhoods:
         z = self._scaled_distances()
         values = np.exp(log_ratio(z, z[:, :, :1], self.basis.sample_kernel.profile))
         outcomes = (self.rewards, self.terminals, self.next_states)
-        return values * counted(self.distances, self.multiplicities, outcomes, self.n_neighbors)
+        return values * counted(self.distances, self.multiplicities, outcomes, self.n_neighbors, self._rounding)
 
     def _scaled_distances(self) -> Floats:
         inverse_widths = self.basis.samples_at_reps.inverse_widths
@@ -192,10 +200,10 @@ class Neighborhoods:
         distances, multiplicities = self.distances[action], self.multiplicities[action]
         is_full = multiplicities.sum(axis=1) >= self.n_neighbors
         farthest = np.where(is_full, np.where(np.isfinite(distances), distances, 0.0).max(axis=1), np.inf)
-        closer = candidates[0][:, 0] <= farthest
+        closer = candidates[0][:, 0] <= tied_range(farthest, self._rounding)[1]
         kept = [getattr(self, name)[action][closer] for name in _FIELDS]
         both = [np.concatenate([old, new[closer]], axis=1) for old, new in zip(kept, candidates)]
-        return closer, _nearest_of(both, self.n_neighbors)
+        return closer, _nearest_of(both, self.n_neighbors, self._rounding[closer])
 
     def _widen(self, n_places: int) -> None:
         """Make room for ties."""
@@ -214,20 +222,36 @@ class Neighborhoods:
                 setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, :, : max(n_taken, self.n_neighbors)]))
 
 
-def _nearest_of(fields: list[Any], n_neighbors: int) -> list[Any]:
+def capacity(n_neighbors: int) -> int:
+    """Return how many different outcomes at the mu-th distance are kept; of more, one further says how rare they are.
+
+    No less than mu, so that a tie that is cut has more outcomes than there are places for it.
+    """
+    return max(TIES, n_neighbors)
+
+
+def _nearest_of(fields: list[Any], n_neighbors: int, rounding: Floats) -> list[Any]:
     """Return the samples of each row that are kept; most rows have no ties, and need no more than an order."""
     order = np.argsort(fields[0], axis=1, kind="stable")
     distances = np.take_along_axis(fields[0], order, axis=1)
     has_ties = (distances[:, 1:] == distances[:, :-1]) & np.isfinite(distances[:, 1:])
-    several = has_ties.any(axis=1) | (fields[4] > 1).any(axis=1)
+    several = has_ties.any(axis=1) | (fields[4] > 1).any(axis=1) | _goes_on(distances, n_neighbors, rounding)
     nearest = _reordered(fields, order[:, :n_neighbors])
     if several.any():
         some = [field[several] for field in fields]
-        some = _that_count(_united(_reordered(some, _canonical_order(*some[:4]))), n_neighbors)
+        some = _that_count(_united(_reordered(some, _canonical_order(*some[:4]))), n_neighbors, rounding[several])
         nearest = [_widened(field, some[0].shape[1], blank) for field, blank in zip(nearest, _BLANKS)]
         for field, settled, blank in zip(nearest, some, _BLANKS):
             field[several] = _widened(settled, field.shape[1], blank)
     return nearest
+
+
+def _goes_on(distances: Floats, n_neighbors: int, rounding: Floats) -> Booleans:
+    """Whether, in each row of rising distances, the one after the mu-th is equal to it but for rounding."""
+    if distances.shape[1] <= n_neighbors:
+        return np.zeros(len(distances), dtype=bool)
+    following = distances[:, n_neighbors]
+    return np.isfinite(following) & (following <= tied_range(distances[:, n_neighbors - 1], rounding)[1])
 
 
 def _canonical_order(distances: Floats, rewards: Floats, terminals: Booleans, next_states: Floats) -> Integers:
@@ -256,23 +280,29 @@ def _united(fields: list[Any]) -> list[Any]:
     return _reordered(fields, np.argsort(fields[0], axis=1, kind="stable"))
 
 
-def _that_count(fields: list[Any], n_neighbors: int) -> list[Any]:
-    """Leave out samples beyond the mu nearest, counted as often as they occur, and of a tie those beyond TIES + 1."""
-    distances, multiplicities = fields[0], fields[4]
-    count = (distances <= _last_distance(distances, multiplicities, n_neighbors)[:, None]) & np.isfinite(distances)
-    crowded = _n_at_last(distances, count) > TIES + 1
+def _that_count(fields: list[Any], n_neighbors: int, rounding: Floats) -> list[Any]:
+    """Leave out samples beyond the mu nearest, counted as often as they occur, and of a tie those beyond capacity."""
+    nearer, at_last = _nearer_and_tied(fields[0], fields[4], n_neighbors, rounding)
+    count, limit = nearer | at_last, capacity(n_neighbors)
+    crowded = at_last.sum(axis=1) > limit + 1
     if crowded.any():
-        some = [field[crowded] for field in fields]
-        at_last = some[0] == np.where(count[crowded], some[0], 0.0).max(axis=1, keepdims=True)
-        ranks = np.where(at_last & count[crowded], _ranks(some[1:4], some[4]), -1.0)  # what is nearer stays in any case
-        n_nearer = (ranks < 0).sum(axis=1)
-        smallest = np.sort(ranks, axis=1)[np.arange(len(ranks)), n_nearer + TIES]
-        count[crowded] &= ranks <= smallest[:, None]
+        ranks = np.where(at_last[crowded], _ranks([f[crowded] for f in fields[1:4]], fields[4][crowded]), np.inf)
+        count[crowded] &= nearer[crowded] | (ranks <= np.sort(ranks, axis=1)[:, limit, None])
     order = np.argsort(~count, axis=1, kind="stable")[:, : max(n_neighbors, int(count.sum(axis=1).max(initial=0)))]
     blanked = [
         np.where(count if field.ndim == 2 else count[:, :, None], field, blank) for field, blank in zip(fields, _BLANKS)
     ]
     return _reordered(blanked, order)
+
+
+def _nearer_and_tied(
+    distances: Floats, multiplicities: Floats, n_neighbors: int, rounding: Floats
+) -> tuple[Booleans, Booleans]:
+    """Return which samples are nearer than the mu-th and which are as far as it is, but for rounding."""
+    last = _last_distance(distances, multiplicities, n_neighbors)
+    lower, upper = tied_range(last, rounding)
+    is_there, nearer = np.isfinite(distances), distances < lower[..., None]
+    return is_there & nearer, is_there & ~nearer & (distances <= upper[..., None])
 
 
 def _last_distance(distances: Floats, multiplicities: Floats, n_neighbors: int) -> Floats:
@@ -281,12 +311,6 @@ def _last_distance(distances: Floats, multiplicities: Floats, n_neighbors: int) 
     is_enough = up_to >= n_neighbors
     place = is_enough.argmax(axis=-1)[..., None]
     return np.where(is_enough.any(axis=-1), np.take_along_axis(distances, place, axis=-1)[..., 0], np.inf)
-
-
-def _n_at_last(distances: Floats, count: Booleans) -> Integers:
-    """Return how many of the samples that count are at the largest distance of their row."""
-    last = np.where(count, distances, -np.inf).max(axis=-1, keepdims=True)
-    return np.asarray((count & (distances == last)).sum(axis=-1))
 
 
 def _ranks(outcomes: Any, multiplicities: Floats) -> Floats:
@@ -301,18 +325,17 @@ def _ranks(outcomes: Any, multiplicities: Floats) -> Floats:
     return np.divide(exponential, multiplicities, out=np.full(exponential.shape, np.inf), where=multiplicities > 0)
 
 
-def counted(distances: Floats, multiplicities: Floats, outcomes: Any, n_neighbors: int) -> Floats:
+def counted(distances: Floats, multiplicities: Floats, outcomes: Any, n_neighbors: int, rounding: Floats) -> Floats:
     """Return how often each sample counts so that the mu nearest count: those at the mu-th distance share what is left.
 
-    Distances rise along the last axis.  ``outcomes`` are rewards, terminals and next states.  Of TIES + 1 samples at
-    the mu-th distance the one with the largest rank only tells how rare the others are (Cohen and Kaplan's bottom-k
+    Distances rise along the last axis.  ``outcomes`` are rewards, terminals and next states.  ``rounding`` is that of
+    distances from the representative states, (n_reps,).  Of one more samples at the mu-th distance than the capacity,
+    the one with the largest rank only tells how rare the others are (Cohen and Kaplan's bottom-k
     sample): a sample that occurs c times is among the kept ones with probability 1 - exp(-c rank).
     """
-    last = _last_distance(distances, multiplicities, n_neighbors)[..., None]
-    at_last = (distances == last) & np.isfinite(distances)
-    nearer = (distances < last) & np.isfinite(distances)
+    nearer, at_last = _nearer_and_tied(distances, multiplicities, n_neighbors, rounding)
     tied = np.where(at_last, multiplicities, 0.0)
-    crowded = at_last.sum(axis=-1) > TIES
+    crowded = at_last.sum(axis=-1) > capacity(n_neighbors)
     if crowded.any():
         ranks = np.where(at_last[crowded], _ranks([o[crowded] for o in outcomes], multiplicities[crowded]), 0.0)
         largest = ranks.max(axis=-1, keepdims=True)
@@ -335,7 +358,7 @@ def nearest_with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple
     """Find the mu nearest samples to each representative state, with those at the mu-th distance.
 
     Returns, (n_reps, k) each, their distances, infinite where there are less, their places, and how often each occurs:
-    where there are ties, samples that are the same are found once, and of each state at most TIES + 1.
+    where there are ties, samples that are the same are found once, and of each state at most capacity + 1.
     """
     order, n_samples = basis.search_order, len(samples.rewards)
     reps = basis.reps[order]
@@ -343,7 +366,7 @@ def nearest_with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple
     distances, places = _search(cKDTree(samples.states), reps, min(n_neighbors + 1, n_samples), norm)
     counts = np.ones(distances.shape)
     if n_samples > n_neighbors:
-        tied = distances[:, n_neighbors] <= distances[:, n_neighbors - 1]
+        tied = _goes_on(distances, n_neighbors, rounding_of(reps))
         if tied.any():
             found = _search_again(samples, reps[tied], n_neighbors, norm)
             blank = (np.inf, 0, 0.0)
@@ -372,18 +395,18 @@ def _widened(field: Any, width: int, value: float) -> Any:
 
 def _search_again(samples: Samples, reps: Floats, n_neighbors: int, norm: float) -> tuple[Floats, Integers, Floats]:
     """Search among different samples, until the last neighbour found is farther than the mu-th for every state."""
-    rows, multiplicities = _thin_out(samples)
-    tree, reach = cKDTree(samples.states[rows]), n_neighbors
+    rows, multiplicities = _thin_out(samples, capacity(n_neighbors))
+    tree, reach, rounding = cKDTree(samples.states[rows]), n_neighbors, rounding_of(reps)
     while True:
         reach = min(2 * reach, len(rows))
         distances, places = _search(tree, reps, reach, norm)
-        is_tied = distances[:, -1] <= distances[:, min(n_neighbors, reach) - 1]
-        if reach == len(rows) or not is_tied.any():
+        farthest = tied_range(distances[:, min(n_neighbors, reach) - 1], rounding)[1]
+        if reach == len(rows) or (distances[:, -1] > farthest).all():
             return distances, rows[places], multiplicities[places]
 
 
-def _thin_out(samples: Samples) -> tuple[Integers, Floats]:
-    """Return the rows of different samples that can matter, of each state TIES + 1, and how often each occurs."""
+def _thin_out(samples: Samples, limit: int) -> tuple[Integers, Floats]:
+    """Return the rows of different samples that can matter, of each state limit + 1, and how often each occurs."""
     outcome = [*samples.next_states.T, samples.terminals, samples.rewards]
     order = canonical_order(samples.states, outcome)
     everything = np.column_stack([samples.states, *outcome])[order]
@@ -395,11 +418,11 @@ def _thin_out(samples: Samples) -> tuple[Integers, Floats]:
     new_state = np.ones(len(order), dtype=bool)
     new_state[1:] = (states[1:] != states[:-1]).any(axis=1)
     of_state = np.cumsum(new_state) - 1
-    if len(order) <= TIES + 1 or np.bincount(of_state).max() <= TIES + 1:
+    if len(order) <= limit + 1 or np.bincount(of_state).max() <= limit + 1:
         return order, multiplicities
     outcomes = (samples.rewards[order], samples.terminals[order], samples.next_states[order])
     by_rank = np.lexsort([_ranks(outcomes, multiplicities), of_state])
     starts = np.flatnonzero(new_state)
     place = np.arange(len(order)) - starts[of_state]  # the states stand in the same order, so theirs are the same
-    kept = np.sort(by_rank[place <= TIES])
+    kept = np.sort(by_rank[place <= limit])
     return order[kept], multiplicities[kept]

@@ -1,7 +1,8 @@
 """kappa_a(s, s_t): how much each sample of an action counts at a state, (mdp_kbrl_P) and K of KBSF.
 
 With ``neighbors``, the mu nearest samples count.  Those at the mu-th distance share the places that are left, however
-many there are, so that neither the order of the rows nor chance decides.  KBRL, Q from samples and the bounds use this;
+many there are, so that neither the order of the rows nor chance nor rounding decides.  KBRL, Q from samples and the
+bounds use this;
 `kbrl.model.nearest_samples` keeps the same weights while the samples come and go.
 Paper: section 2.2, and appendix B.2 for truncated kernels.
 """
@@ -17,8 +18,26 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats, Integers
-from kbrl.model.compiled import FARTHEST
+from kbrl.model.compiled import CLOSE, FARTHEST
 from kbrl.model.kernels import Kernel, KernelAt, nearest_points, normalized
+
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of the difference of two coordinates: both written down and scaled
+
+
+def rounding_of(points: Floats) -> Floats:
+    """Return how much the rounding of coordinates can change a distance from each point, by any norm, (n_points,).
+
+    It does not shrink with the distance: a lattice far from the origin has larger coordinates, and the same steps.
+    """
+    return _ROUNDING * np.abs(points).sum(axis=1)
+
+
+def tied_range(last: Floats, rounding: Floats) -> tuple[Floats, Floats]:
+    """Return the smallest and the largest distance that may be equal to ``last`` but for rounding.
+
+    Both rise with ``last``.  So what ties at the mu-th distance of all data ties or is nearer in every part of them.
+    """
+    return last * (1 - CLOSE) - rounding, last * (1 + CLOSE) + rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +91,11 @@ class SampleWeights:
         up_to = np.cumsum(counts, axis=1)
         place = np.where(up_to[:, -1] >= n_neighbors, (up_to >= n_neighbors).argmax(axis=1), counts.shape[1] - 1)
         last = np.take_along_axis(distances, place[:, None], axis=1)
-        tied = distances == last
-        n_nearer = np.where(distances < last, counts, 0.0).sum(axis=1, keepdims=True)
+        lower, upper = tied_range(last, rounding_of(states)[:, None])
+        nearer, tied = distances < lower, (distances >= lower) & (distances <= upper)
+        n_nearer = np.where(nearer, counts, 0.0).sum(axis=1, keepdims=True)
         n_tied = np.where(tied, counts, 0.0).sum(axis=1, keepdims=True)
-        share = np.where(tied, np.minimum(1.0, (n_neighbors - n_nearer) / n_tied), distances < last)
+        share = np.where(tied, np.minimum(1.0, (n_neighbors - n_nearer) / n_tied), nearer)
         z = np.minimum(distances / self.kernel.width, FARTHEST)
         # normalized() wants weights of the groups: it is told how often each counts.
         of_groups = normalized(z, self.kernel.profile) * counts * share
@@ -85,11 +105,12 @@ class SampleWeights:
     def _nearest_groups(self, states: Floats, n_neighbors: int) -> tuple[Floats, Integers]:
         """Return distances and places of the nearest groups, until the last is farther than the mu-th sample."""
         n_groups, reach = len(self._counts), min(n_neighbors + 1, len(self._counts))
+        rounding = rounding_of(states)
         while True:
             distances, groups = nearest_points(self._tree, states, [*range(1, reach + 1)], self.kernel.norm)
             up_to = np.cumsum(self._counts[groups], axis=1)
             place = (up_to >= n_neighbors).argmax(axis=1)
             last = np.take_along_axis(distances, place[:, None], axis=1)[:, 0]
-            if reach == n_groups or (distances[:, -1] > last).all():
+            if reach == n_groups or (distances[:, -1] > tied_range(last, rounding)[1]).all():
                 return distances, groups
             reach = min(2 * reach, n_groups)

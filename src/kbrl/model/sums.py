@@ -26,6 +26,7 @@ from kbrl.model.case_counts import Cells
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
 from kbrl.model.nearest_samples import NEIGHBORS_STAY, Neighborhoods, counted, nearest_with_ties
+from kbrl.model.sample_weights import rounding_of
 from kbrl.settings import NEIGHBORHOODS
 from kbrl.threads import for_each_action
 
@@ -247,7 +248,7 @@ class KernelSums:
         n_neighbors = kernel.kernel.neighbors or 1
         distances, places, occurrences = nearest_with_ties(samples, self.basis, n_neighbors)
         outcomes = (samples.rewards[places], samples.terminals[places], samples.next_states[places])
-        counts = counted(distances, occurrences, outcomes, n_neighbors)
+        counts = counted(distances, occurrences, outcomes, n_neighbors, rounding_of(self.basis.reps))
         n_used = int(np.flatnonzero(counts.any(axis=0))[-1]) + 1
         distances, places, counts = distances[:, :n_used], places[:, :n_used], counts[:, :n_used]
         z = np.minimum(distances * kernel.inverse_widths[:, None], FARTHEST)

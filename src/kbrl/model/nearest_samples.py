@@ -4,7 +4,8 @@
 representative state, the mu nearest transitions seen so far with what they need: bounded memory, and merging means
 keeping the mu nearest of both.  Samples that are the same are kept once, with a multiplicity; those at the mu-th
 distance share the places that are left, each as often as it occurs.  Any split and any order of the data gives the
-same model, bit for bit, up to TIES, or mu, different outcomes at the mu-th distance; of more, a sample stands for all.
+same model, bit for bit, up to TIES, or mu, different outcomes at the mu-th distance.  Of more, a sample stands for all:
+outcomes with small hashes, whose counts are exact for any split, and outcomes that occur often.
 
 Only the transitions that are kept need a row of D.  Paper: appendix B.2, read as decision 6 says.
 """
@@ -33,9 +34,12 @@ NEIGHBORS_STAY = (
     "Transitions cannot be taken from statistics of nearest neighbours: those that would take their places were not "
     "kept. Fit again without them, or use dense kernels (sample_neighbors=None)."
 )
-TIES = 128  # different outcomes at the mu-th distance that are kept, or mu if that is more
+TIES = (
+    256  # different outcomes at the mu-th distance that are kept, or mu if that is more; of a crowd, half in each list
+)
 _FIELDS = ("distances", "rewards", "terminals", "next_states", "multiplicities")
-_BLANKS = (np.inf, 0.0, True, 0.0, 0.0)
+_BLANKS = (np.inf, 0.0, True, 0.0, 0.0, 0)
+_EXACT, _HELD = 0.25, 0.5  # are added to the multiplicities, whole numbers, of outcomes in a list of a sample
 
 
 class Neighborhoods:
@@ -111,8 +115,7 @@ class Neighborhoods:
     @property
     def is_sampled(self) -> bool:
         """Whether, at some representative state, more outcomes tie at the mu-th distance than are kept."""
-        tied = _nearer_and_tied(self.distances, self.multiplicities, self.n_neighbors, self._rounding)[1]
-        return bool((tied.sum(axis=2) > capacity(self.n_neighbors)).any())
+        return bool((self.multiplicities % 1).any())
 
     def to_mdp(self, discount: float) -> FiniteMDP:
         """Return the reduced MDP of KBSF.  An action that was never taken is unavailable."""
@@ -223,7 +226,7 @@ class Neighborhoods:
 
 
 def capacity(n_neighbors: int) -> int:
-    """Return how many different outcomes at the mu-th distance are kept; of more, one further says how rare they are.
+    """Return how many different outcomes at the mu-th distance are kept; of more, a sample.
 
     No less than mu, so that a tie that is cut has more outcomes than there are places for it.
     """
@@ -239,7 +242,7 @@ def _nearest_of(fields: list[Any], n_neighbors: int, rounding: Floats) -> list[A
     nearest = _reordered(fields, order[:, :n_neighbors])
     if several.any():
         some = [field[several] for field in fields]
-        some = _that_count(_united(_reordered(some, _canonical_order(*some[:4]))), n_neighbors, rounding[several])
+        some = _settled(some, n_neighbors, rounding[several])
         nearest = [_widened(field, some[0].shape[1], blank) for field, blank in zip(nearest, _BLANKS)]
         for field, settled, blank in zip(nearest, some, _BLANKS):
             field[several] = _widened(settled, field.shape[1], blank)
@@ -264,35 +267,69 @@ def _reordered(fields: list[Any], order: Integers) -> list[Any]:
     return [np.take_along_axis(f, order if f.ndim == 2 else order[:, :, None], axis=1) for f in fields]
 
 
-def _united(fields: list[Any]) -> list[Any]:
-    """Count samples that are the same, which stand side by side, as one with a multiplicity."""
-    distances, rewards, terminals, next_states, multiplicities = fields
+def _settled(fields: list[Any], n_neighbors: int, rounding: Floats) -> list[Any]:
+    """Count samples of each row that are the same as one, and leave out those that do not count."""
+    fields = _reordered(fields, _canonical_order(*fields[:4]))
+    return _that_count(_united([*fields[:4], *_lists(fields[4]), *fields[5:]]), n_neighbors, rounding)
+
+
+def _lists(multiplicities: Floats) -> tuple[Floats, Floats]:
+    """Return how often samples occur, and how often they were seen since they are held; 0 if not in that list."""
+    whole = np.floor(multiplicities)
+    role = multiplicities - whole
+    return np.where(role == _HELD, 0.0, whole), np.where(role == _EXACT, 0.0, whole)
+
+
+def _same_as_next(distances: Floats, rewards: Floats, terminals: Booleans, next_states: Floats) -> Booleans:
+    """Whether each sample of a row, but the last, is the same as the one after it."""
     same = (distances[:, 1:] == distances[:, :-1]) & np.isfinite(distances[:, 1:]) & (rewards[:, 1:] == rewards[:, :-1])
-    same &= (terminals[:, 1:] == terminals[:, :-1]) & (next_states[:, 1:] == next_states[:, :-1]).all(axis=2)
+    return same & (terminals[:, 1:] == terminals[:, :-1]) & (next_states[:, 1:] == next_states[:, :-1]).all(axis=2)
+
+
+def _united(fields: list[Any]) -> list[Any]:
+    """Add up both counts of samples that are the same, which stand side by side."""
+    distances, rewards, terminals, next_states, exact, held, *others = fields
+    same = _same_as_next(distances, rewards, terminals, next_states)
     if not same.any():
         return fields
     starts = np.ones(distances.shape, dtype=bool)
     starts[:, 1:] = ~same
     runs = np.cumsum(starts.ravel()) - 1  # a row's first entry always starts a run
-    totals = np.bincount(runs, weights=multiplicities.ravel())
-    united = np.where(starts, totals[runs].reshape(starts.shape), 0.0)
-    fields = [np.where(starts, distances, np.inf), rewards, terminals, next_states, united]
+    counts = [np.bincount(runs, weights=count.ravel())[runs].reshape(starts.shape) for count in (exact, held)]
+    united = [np.where(starts, count, 0.0) for count in counts]
+    fields = [np.where(starts, distances, np.inf), rewards, terminals, next_states, *united, *others]
     return _reordered(fields, np.argsort(fields[0], axis=1, kind="stable"))
 
 
 def _that_count(fields: list[Any], n_neighbors: int, rounding: Floats) -> list[Any]:
-    """Leave out samples beyond the mu nearest, counted as often as they occur, and of a tie those beyond capacity."""
-    nearer, at_last = _nearer_and_tied(fields[0], fields[4], n_neighbors, rounding)
-    count, limit = nearer | at_last, capacity(n_neighbors)
-    crowded = at_last.sum(axis=1) > limit + 1
+    """Leave out samples beyond the mu nearest, counted as often as they occur, and of a crowd those in neither list."""
+    distances, rewards, terminals, next_states, exact, held, *others = fields
+    counts, limit = np.maximum(exact, held), capacity(n_neighbors)
+    nearer, at_last = _nearer_and_tied(distances, counts, n_neighbors, rounding)
+    kept, fields = nearer | at_last, [distances, rewards, terminals, next_states, counts, *others]
+    crowded = (at_last.sum(axis=1) > limit) | (at_last & (exact != held)).any(axis=1)
     if crowded.any():
-        ranks = np.where(at_last[crowded], _ranks([f[crowded] for f in fields[1:4]], fields[4][crowded]), np.inf)
-        count[crowded] &= nearer[crowded] | (ranks <= np.sort(ranks, axis=1)[:, limit, None])
-    order = np.argsort(~count, axis=1, kind="stable")[:, : max(n_neighbors, int(count.sum(axis=1).max(initial=0)))]
+        fields = [np.repeat(field, 2, axis=1) for field in fields]  # first as one of all, then as one that is held
+        kept = np.stack([kept, np.zeros_like(kept)], axis=2)
+        hashes, ranks = _hashes_and_ranks([rewards[crowded], terminals[crowded], next_states[crowded]], held[crowded])
+        first = _smallest(hashes, at_last[crowded] & (exact[crowded] > 0), limit // 2 + 1)
+        second = _smallest(ranks, at_last[crowded] & (held[crowded] > 0), limit // 2 + 1)
+        kept[crowded] = np.stack([nearer[crowded] | first, second], axis=2)
+        both = np.stack([counts, counts], axis=2)
+        in_list = np.where(at_last[crowded], exact[crowded] + _EXACT, counts[crowded])
+        both[crowded] = np.stack([in_list, held[crowded] + _HELD], axis=2)
+        kept, fields[4] = kept.reshape(len(kept), -1), both.reshape(len(both), -1)
+    order = np.argsort(~kept, axis=1, kind="stable")[:, : max(n_neighbors, int(kept.sum(axis=1).max(initial=0)))]
     blanked = [
-        np.where(count if field.ndim == 2 else count[:, :, None], field, blank) for field, blank in zip(fields, _BLANKS)
+        np.where(kept if field.ndim == 2 else kept[:, :, None], field, blank) for field, blank in zip(fields, _BLANKS)
     ]
     return _reordered(blanked, order)
+
+
+def _smallest(values: Floats, among: Booleans, n: int) -> Booleans:
+    """Return which of some values in each row are the n smallest."""
+    values = np.where(among, values, np.inf)
+    return among & (values <= np.sort(values, axis=1)[:, min(n, values.shape[1]) - 1, None])
 
 
 def _nearer_and_tied(
@@ -313,39 +350,50 @@ def _last_distance(distances: Floats, multiplicities: Floats, n_neighbors: int) 
     return np.where(is_enough.any(axis=-1), np.take_along_axis(distances, place, axis=-1)[..., 0], np.inf)
 
 
-def _ranks(outcomes: Any, multiplicities: Floats) -> Floats:
-    """Return a random rank of each outcome, made from its hash: the more often it occurs, the smaller.
+def _hashes_and_ranks(outcomes: Any, held: Floats) -> tuple[Floats, Floats]:
+    """Return a random number from 0 to 1 for each outcome, and a rank that is the smaller, the more often it is held.
 
-    An exponential variable over the number of occurrences, which is what the smallest of so many such variables is:
-    a row of the data is as likely to be among the first as any other, whatever its outcome.
+    Both are made of the outcome alone, by hashes that know nothing of each other.  The rank is an exponential variable
+    over a count, as the smallest of so many such variables is: a row is as likely to be among the first as any other.
     """
     rewards, terminals, next_states = outcomes
-    hashes = row_hashes([*np.moveaxis(next_states, -1, 0), terminals, rewards])
-    exponential = -np.log((hashes.astype(np.float64) + 0.5) / 2.0**64)
-    return np.divide(exponential, multiplicities, out=np.full(exponential.shape, np.inf), where=multiplicities > 0)
+    columns = [*np.moveaxis(next_states, -1, 0), terminals, rewards]
+    hashes, others = ((row_hashes(c).astype(np.float64) + 0.5) / 2.0**64 for c in (columns, [*columns, rewards + 1.0]))
+    return hashes, np.divide(-np.log(others), held, out=np.full(held.shape, np.inf), where=held > 0)
 
 
 def counted(distances: Floats, multiplicities: Floats, outcomes: Any, n_neighbors: int, rounding: Floats) -> Floats:
     """Return how often each sample counts so that the mu nearest count: those at the mu-th distance share what is left.
 
     Distances rise along the last axis.  ``outcomes`` are rewards, terminals and next states.  ``rounding`` is that of
-    distances from the representative states, (n_reps,).  Of one more samples at the mu-th distance than the capacity,
-    the one with the largest rank only tells how rare the others are (Cohen and Kaplan's bottom-k
-    sample): a sample that occurs c times is among the kept ones with probability 1 - exp(-c rank).
+    distances from the representative states, (n_reps,).
     """
-    nearer, at_last = _nearer_and_tied(distances, multiplicities, n_neighbors, rounding)
-    tied = np.where(at_last, multiplicities, 0.0)
-    crowded = at_last.sum(axis=-1) > capacity(n_neighbors)
+    whole = np.floor(multiplicities)
+    nearer, at_last = _nearer_and_tied(distances, whole, n_neighbors, rounding)
+    tied = np.where(at_last, whole, 0.0)
+    crowded = (at_last & (multiplicities > whole)).any(axis=-1)
     if crowded.any():
-        ranks = np.where(at_last[crowded], _ranks([o[crowded] for o in outcomes], multiplicities[crowded]), 0.0)
-        largest = ranks.max(axis=-1, keepdims=True)
-        chance = -np.expm1(-tied[crowded] * largest)
-        weighted = np.divide(tied[crowded], chance, out=np.zeros_like(chance), where=chance > 0)
-        tied[crowded] = np.where(ranks < largest, weighted, 0.0)
+        tied[crowded] = _estimated(distances[crowded], [o[crowded] for o in outcomes], multiplicities[crowded])
+        tied = np.where(at_last, tied, 0.0)
     left = n_neighbors - np.where(nearer, multiplicities, 0.0).sum(axis=-1, keepdims=True)
     total = tied.sum(axis=-1, keepdims=True)
     share = np.divide(left, total, out=np.zeros_like(total), where=total > 0)
     return np.where(nearer, multiplicities, tied * share)
+
+
+def _estimated(distances: Floats, outcomes: list[Any], multiplicities: Floats) -> Floats:
+    """Return how many of all tied samples each outcome in a list stands for, right on average for any split.
+
+    What was seen of outcomes while they were held counts once.  The others have the rest to tell: they are those with
+    hashes below a limit, so that each stands for 1 / limit outcomes, and they know how often they occur, and how much
+    of that was held.
+    """
+    exact, held = _lists(multiplicities)
+    in_first = held == 0
+    hashes = np.where(in_first & np.isfinite(distances), _hashes_and_ranks(outcomes, held)[0], 0.0)
+    limit = hashes.max(axis=1, keepdims=True)
+    exact[:, :-1] -= np.where(in_first[:, :-1] & _same_as_next(distances, *outcomes), held[:, 1:], 0.0)
+    return np.where(in_first & (hashes < limit), exact / limit, held)
 
 
 def _nearest(samples: Samples, basis: Basis, n_neighbors: int) -> list[Any]:
@@ -358,7 +406,7 @@ def nearest_with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple
     """Find the mu nearest samples to each representative state, with those at the mu-th distance.
 
     Returns, (n_reps, k) each, their distances, infinite where there are less, their places, and how often each occurs:
-    where there are ties, samples that are the same are found once, and of each state at most capacity + 1.
+    where there are ties, samples that are the same are found once, and of a crowd those in the two lists.
     """
     order, n_samples = basis.search_order, len(samples.rewards)
     reps = basis.reps[order]
@@ -402,11 +450,16 @@ def _search_again(samples: Samples, reps: Floats, n_neighbors: int, norm: float)
         distances, places = _search(tree, reps, reach, norm)
         farthest = tied_range(distances[:, min(n_neighbors, reach) - 1], rounding)[1]
         if reach == len(rows) or (distances[:, -1] > farthest).all():
-            return distances, rows[places], multiplicities[places]
+            break
+    places, counts = rows[places], multiplicities[places]
+    if (counts % 1).any():
+        outcomes = samples.rewards[places], samples.terminals[places], samples.next_states[places]
+        distances, _, _, _, counts, places = _settled([distances, *outcomes, counts, places], n_neighbors, rounding)
+    return distances, places, counts
 
 
 def _thin_out(samples: Samples, limit: int) -> tuple[Integers, Floats]:
-    """Return the rows of different samples that can matter, of each state limit + 1, and how often each occurs."""
+    """Return the rows of different samples that can matter and how often each occurs; of a crowded state two lists."""
     outcome = [*samples.next_states.T, samples.terminals, samples.rewards]
     order = canonical_order(samples.states, outcome)
     everything = np.column_stack([samples.states, *outcome])[order]
@@ -418,11 +471,15 @@ def _thin_out(samples: Samples, limit: int) -> tuple[Integers, Floats]:
     new_state = np.ones(len(order), dtype=bool)
     new_state[1:] = (states[1:] != states[:-1]).any(axis=1)
     of_state = np.cumsum(new_state) - 1
-    if len(order) <= limit + 1 or np.bincount(of_state).max() <= limit + 1:
+    crowded = (np.bincount(of_state) > limit)[of_state]
+    if not crowded.any():
         return order, multiplicities
     outcomes = (samples.rewards[order], samples.terminals[order], samples.next_states[order])
-    by_rank = np.lexsort([_ranks(outcomes, multiplicities), of_state])
-    starts = np.flatnonzero(new_state)
-    place = np.arange(len(order)) - starts[of_state]  # the states stand in the same order, so theirs are the same
-    kept = np.sort(by_rank[place <= limit])
-    return order[kept], multiplicities[kept]
+    place = np.arange(len(order)) - np.flatnonzero(new_state)[of_state]
+    in_lists = np.zeros((len(order), 2), dtype=bool)
+    for number, values in enumerate(_hashes_and_ranks(outcomes, multiplicities)):
+        by_value = np.lexsort([values, of_state])  # the states stand in the same order, so their places are the same
+        in_lists[by_value[place <= limit // 2], number] = True
+    kept = np.where(crowded[:, None], in_lists, [True, False]).ravel()
+    coded = (multiplicities[:, None] + np.where(crowded[:, None], [_EXACT, _HELD], 0.0)).ravel()
+    return np.repeat(order, 2)[kept], coded[kept]

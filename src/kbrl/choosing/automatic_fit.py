@@ -149,7 +149,7 @@ def learn_more(
     """Return the model of a log as well, solved; whether it was learnt before is not checked."""
     chunks = log.chunks(chunk_rows or _rows_at_a_time(model.settings))
     step = (phase or _silent)("learning", log.n_rows)
-    result = model.extend(_told(chunks, step), n_jobs=number_of_jobs(n_jobs))
+    result = model.extend(_told(chunks, step), n_jobs=number_of_jobs(n_jobs)).with_batch_since(model)
     result.solve()
     return result
 

@@ -205,6 +205,12 @@ class Model:
             model, is_own = grown._extended(sums.accumulate(prepared, n_jobs=n_jobs), prepared), True
         return model
 
+    def with_batch_since(self, before: Model) -> Model:
+        """Return the same model, knowing that all transitions that came since an earlier one are one batch."""
+        if self.sketch is None or before.sketch is None:
+            return self
+        return replace(self, sketch=self.sketch.with_batch_since(before.sketch))
+
     def _extended(self, sums: Statistics, log: Transitions) -> Model:
         """Return the model of these sums, to which the transitions have come."""
         samples = (*self.samples, log) if self.settings.q_function == "samples" else ()

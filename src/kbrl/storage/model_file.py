@@ -187,11 +187,16 @@ def _sketch_facts(sketch: Sketch | None) -> dict[str, Any] | None:
     """The numbers beyond 2^53 as digits: not all readers of JSON keep them."""
     if sketch is None:
         return None
-    return {"n_rows": sketch.n_rows, "total": f"{sketch.total:016x}", "largest": f"{sketch.largest:016x}"}
+    batches = [[n_rows, f"{total:016x}"] for n_rows, total in sketch.batches]
+    numbers = {"total": f"{sketch.total:016x}", "largest": f"{sketch.largest:016x}"}
+    return {"n_rows": sketch.n_rows, **numbers, "batches": batches}
 
 
 def _sketch_arrays(sketch: Sketch | None) -> dict[str, Array]:
-    return {} if sketch is None else {"sketch.hashes": sketch.hashes.view(np.int64), "sketch.counts": sketch.counts}
+    if sketch is None:
+        return {}
+    hashes = {f"sketch.{name}": getattr(sketch, name).view(np.int64) for name in ("hashes", "contents", "episodes")}
+    return hashes | {"sketch.counts": sketch.counts}
 
 
 def _basis_facts(reduced: Model) -> dict[str, Any]:
@@ -333,8 +338,16 @@ def _sums(basis: Basis, facts: dict[str, Any], arrays: dict[str, Array]) -> Stat
 def _sketch(facts: dict[str, Any] | None, arrays: dict[str, Array]) -> Sketch | None:
     if facts is None:
         return None
-    total, largest = int(facts["total"], 16), int(facts["largest"], 16)
-    return Sketch(facts["n_rows"], total, arrays["sketch.hashes"].view(np.uint64), arrays["sketch.counts"], largest)
+    return Sketch(
+        n_rows=facts["n_rows"],
+        total=int(facts["total"], 16),
+        hashes=arrays["sketch.hashes"].view(np.uint64),
+        counts=arrays["sketch.counts"],
+        largest=int(facts["largest"], 16),
+        contents=arrays["sketch.contents"].view(np.uint64),
+        episodes=arrays["sketch.episodes"].view(np.uint64),
+        batches=tuple((n_rows, int(total, 16)) for n_rows, total in facts["batches"]),
+    )
 
 
 def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:

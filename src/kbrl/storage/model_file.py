@@ -23,7 +23,7 @@ from kbrl.atomic_write import written_beside
 from kbrl.checks import KbrlWarning, as_floats
 from kbrl.data.scaling import Coordinates
 from kbrl.data.sketch import Sketch
-from kbrl.data.state_names import Source
+from kbrl.data.state_names import Source, rows_by_name
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.mdp.dynamic_programming import Solution
@@ -98,7 +98,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
 
 def _contents(model: KBSF, columns: Columns | None) -> Contents:
     solution, reduced = model.solution_, model.model_  # an error if it is not fitted
-    settings, given_arrays = _parted(model.get_params(), "settings")
+    settings, given_arrays = _parted(_with_ordered_reps(model.get_params(), model.source_), "settings")
     basis = _basis_facts(reduced)
     fit_settings, fit_arrays = _of_the_fit(model, settings, given_arrays)
     columns = _columns_as_facts(columns)
@@ -150,6 +150,11 @@ def _named(model: KBSF, columns: Any) -> Source:
     return model.source_ if model.source_.state_names else given
 
 
+def _with_ordered_reps(params: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """Return parameters where a frame of representative states has become an array, in the order of the model."""
+    return dict(params) | {"reps": rows_by_name(params["reps"], source, "reps")}
+
+
 def _parted(params: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Part parameters into plain values and arrays; refuse what cannot be stored."""
     plain: dict[str, Any] = {}
@@ -177,7 +182,7 @@ def _of_the_fit(
     model: KBSF, settings: dict[str, Any], given: dict[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return those parameters of the fit that were changed after it: learning goes on with them."""
-    plain, arrays = _parted(vars(model.model_.settings), "fit_settings")
+    plain, arrays = _parted(_with_ordered_reps(vars(model.model_.settings), model.source_), "fit_settings")
     changed = {name: value for name, value in plain.items() if name not in settings or settings[name] != value}
     now = {name.replace("settings.", "fit_settings.", 1): array for name, array in given.items()}
     return changed, {k: a for k, a in arrays.items() if k not in now or not np.array_equal(now[k], a)}

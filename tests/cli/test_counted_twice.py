@@ -9,6 +9,8 @@ import pytest
 
 from kbrl import load_model
 from kbrl.cli import main
+from kbrl.logs.writing import write_log as write_kbrl_log
+from sketched_logs import hospital
 
 FORMAT_1 = Path(__file__).parent.parent / "format_1"
 COLUMNS = ["--state", "x,y", "--action", "dose", "--reward", "score", "--episode", "patient"]
@@ -59,19 +61,37 @@ def test_the_same_log_is_not_learnt_twice_unless_asked_for(folder, capsys):
     )
     main(["update", "m.kbrl", "april.csv", "--again", "-q"])
     assert n_learnt("m.kbrl") == 720
-    assert "about 360 of the 360 are learnt already (50 % of all that is)" in refused(
+    assert "all 360 are learnt already (50 % of all that is)" in refused(
         ["update", "m.kbrl", "april.csv", "-q"], capsys
     )
 
 
 def test_a_log_that_contains_old_rows_is_not_learnt(folder, capsys):
     said = refused(["update", "m.kbrl", "both.csv", "-q", "-o", "n.kbrl"], capsys)
-    assert "of its transitions, about 360 of the 540 are learnt already (100 % of all that is)" in said
+    assert "of its transitions, 360 of the 540 are learnt already (100 % of all that is)" in said
     main(["update", "m.kbrl", "may.csv", "-q", "-o", "n.kbrl"])
     assert n_learnt("n.kbrl") == 540
-    assert "about 180 of the 180 are learnt already (33 % of all that is)" in refused(
-        ["update", "n.kbrl", "may.csv", "-q"], capsys
-    )
+    assert "all 180 are learnt already (33 % of all that is)" in refused(["update", "n.kbrl", "may.csv", "-q"], capsys)
+
+
+def test_a_few_rows_are_not_learnt_again_however_long_ago_they_were_learnt(folder, capsys):
+    rows = Path("may.csv").read_text().split("\n")
+    Path("visit.csv").write_text("\n".join(rows[:6]) + "\n")  # five visits, four transitions
+    main(["update", "m.kbrl", "visit.csv", "-q"])
+    write_log("june.csv", range(100, 400), seed=3)
+    main(["update", "m.kbrl", "june.csv", "-q"])
+    said = refused(["update", "m.kbrl", "visit.csv", "-q"], capsys)
+    assert "of its transitions, all 4 are learnt already (0 % of all that is). They would count twice." in said
+    assert said.endswith("once more: --again. If these are other episodes with the same identifiers, --again, too.\n")
+
+
+def test_a_hospital_that_numbers_its_patients_alike_is_learnt_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("here", 1), ("there", 2)):
+        write_kbrl_log(hospital(1000, 1, seed), f"{name}.csv", names=["stage"])
+    main(["fit", "here.csv", *SIZES[2:], "--reps", "4", "-o", "m.kbrl"])
+    main(["update", "m.kbrl", "there.csv", "-q"])
+    assert n_learnt("m.kbrl") == 2000
 
 
 def test_chunks_of_the_log_do_not_matter(folder, capsys):
@@ -84,7 +104,7 @@ def test_a_model_is_not_merged_with_one_that_contains_it(folder, capsys):
     assert n_learnt("all.kbrl") == 540
     said = refused(["merge", "all.kbrl", "m.kbrl", "-o", "more.kbrl"], capsys)
     assert said.startswith(
-        "Error: m.kbrl cannot be added to all.kbrl: they share data: of its transitions, about 360 of"
+        "Error: m.kbrl cannot be added to all.kbrl: they share data: of its transitions, all 360 are"
     )
     assert "count these once more: --again" in said
     assert "they share data" in refused(["merge", "may.kbrl", "m.kbrl", "all.kbrl", "-o", "more.kbrl"], capsys)

@@ -205,3 +205,61 @@ def test_models_of_other_variables_do_not_add_up():
     )
     with pytest.raises(ValueError, match="lack 'sofa' and have 'lactate'"):
         one + other
+
+
+@pytest.mark.parametrize("make", [lambda reps: KBSF(reps=reps, sample_width=0.5), lambda reps: LSPI(reps=reps)])
+def test_a_frame_of_representative_states_is_read_by_name(make, tmp_path):
+    reps = STATES[:15]
+    expected = make(reps.to_numpy()).fit(LOG).q_values(ASKED).tolist()
+    for frame in as_frames(reps[["sofa", "age"]]):
+        assert make(frame).fit(LOG).q_values(ASKED).tolist() == expected
+    with pytest.raises(
+        ValueError, match=r"reps must have the variables .*, 'age', 'sofa', but they lack 'sofa' and have"
+    ):
+        make(reps.rename(columns={"sofa": "lactate"})).fit(LOG)
+    model = make(reps[["sofa", "age"]])
+    if isinstance(model, KBSF):
+        assert fit_log(model, [LOG[:150], LOG[150:]]).reps_.tolist() == make(reps.to_numpy()).fit(LOG).reps_.tolist()
+        save_model(model, tmp_path / "m")
+        assert load_model(tmp_path / "m").fit(LOG).q_values(ASKED).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "names", [["age", "sofa"], ["next_age", "next_sofa"], ["new_obs_age", "new_obs_sofa"], ["age_next", "sofa_next"]]
+)
+def test_next_states_are_in_the_order_of_the_states_whatever_they_have_in_front(names):
+    named = NEXT.set_axis(names, axis=1)[names[::-1]]
+    for states in (STATES, STATES.add_prefix("observation_")):
+        for frame in as_frames(named):
+            assert Transitions(states, DOSES, STATES["age"], frame).next_states.tolist() == NEXT.to_numpy().tolist()
+
+
+@pytest.mark.parametrize("names", [["x", "y"], ["age", "lactate"], ["next_sofa", "later_age"]])
+def test_next_states_of_quite_other_names_are_refused(names):
+    message = (
+        f"next_states must have the variables of the states, 'age', 'sofa', but they have '{names[0]}', '{names[1]}'"
+    )
+    with pytest.raises(ValueError, match=message):
+        Transitions(STATES, DOSES, STATES["age"], NEXT.set_axis(names, axis=1))
+    unnamed = Transitions(STATES.to_numpy(), DOSES, STATES["age"], NEXT.set_axis(names, axis=1))
+    assert unnamed.next_states.tolist() == NEXT.to_numpy().tolist()
+
+
+def test_a_model_of_a_column_of_vectors_takes_that_column_and_its_numbered_parts(tmp_path):
+    rows = STATES.to_numpy()
+    table = pd.DataFrame({"observation": rows.tolist(), "action": DOSES, "reward": -STATES["sofa"]})
+    table["terminated"] = np.arange(N) % 10 == 9
+    model = KBSF(**SETTINGS).fit(load_log(table))
+    save_model(model, tmp_path / "m")
+    for learner in (model, load_model(tmp_path / "m")):
+        expected = learner.q_values(rows).tolist()
+        assert learner.q_values(table).tolist() == expected
+        for frame in as_frames(table[["observation"]]):
+            assert learner.q_values(frame).tolist() == expected
+        assert learner.q_values(pd.DataFrame({"obs": [np.array(row) for row in rows]})).tolist() == expected
+        parts = pd.DataFrame(rows, columns=["observation_0", "observation_1"])
+        assert learner.q_values(parts[["observation_1", "observation_0"]]).tolist() == expected
+        assert learner.act({"observation": rows[0]}) == learner.predict(rows[:1])[0]
+        assert learner.act(parts[["observation_1", "observation_0"]].iloc[0]) == learner.predict(rows[:1])[0]
+        with pytest.raises(ValueError, match="lack 'observation_0', 'observation_1' and have 'age', 'sofa'"):
+            learner.predict(STATES)

@@ -164,7 +164,7 @@ def test_adding_models_of_the_same_data_warns():
         long + long
     with pytest.warns(KbrlWarning, match=r"about 300 of the 1,300 are learnt already \(100 % of all that is\)"):
         short + both
-    with pytest.warns(KbrlWarning, match=r"about 300 of the 300 are learnt already \(23 % of all that is\)"):
+    with pytest.warns(KbrlWarning, match=r"all 300 are learnt already \(23 % of all that is\)"):
         both + short
 
 
@@ -178,6 +178,17 @@ def test_learning_the_whole_log_again_warns_and_parts_of_it_do_not():
         model = KBSF(reps=REPS, scaling=None)
         for row in range(40):
             model.partial_fit(FIRST[row : row + 1])
+
+
+def test_learning_a_batch_again_warns_after_a_file_and_a_sum_too(tmp_path):
+    settings = {"reps": REPS, "scaling": None}
+    first, far = fitted(FIRST, **settings), fitted(FAR, **settings)
+    model = loaded(first + far, tmp_path)
+    message = f"These {len(FAR)} transitions are a batch of those that the model was fitted to: they count twice now."
+    with pytest.warns(KbrlWarning, match=message):
+        model.partial_fit(FAR)
+    assert first.partial_fit(FAR).model_.sketch.batches == fitted(FIRST, **settings).model_.sketch.batches
+    assert model.forget(FAR).model_.sketch.batches == ()
 
 
 def test_online_learning_in_a_discrete_world_does_not_warn():

@@ -19,7 +19,7 @@ def test_a_loaded_model_answers_and_goes_on_learning_bit_for_bit(form, tmp_path)
     save_model(model, tmp_path / "m.kbrl")
     loaded = load_model(tmp_path / "m.kbrl")
     assert_same_model(model, loaded)
-    for chunk in (LATER, LOG, LATER[:1]):
+    for chunk in (LATER, LOG[1:], LATER[:1]):
         model.partial_fit(chunk)
         loaded.partial_fit(chunk)
         assert_same_model(model, loaded)
@@ -55,7 +55,7 @@ def test_a_shrunken_a_merged_and_a_forgetful_model_come_back(tmp_path):
         save_model(model, tmp_path / "m")
         loaded = load_model(tmp_path / "m")
         assert_same_model(model, loaded)
-        assert_same_model(model.partial_fit(LATER), loaded.partial_fit(LATER))
+        assert_same_model(model.partial_fit(LATER[1:]), loaded.partial_fit(LATER[1:]))
 
 
 def test_settings_that_were_changed_after_fitting_count_from_the_next_fit_on_as_before(tmp_path):

@@ -131,6 +131,9 @@ BAD_FACTS = {
     "fit_settings have unknown fields: colour": set_fact("fit_settings", "colour", value="red"),
     "fit_settings are not plain values": set_fact("fit_settings", "n_reps", value=[1]),
     "terminals must be one of": set_fact("fit_settings", "terminals", value="never"),
+    "batches must be pairs": set_fact("sketch", "batches", value=[[13, "0" * 16]]),
+    "a number of transitions and 16 hexadecimal digits": set_fact("sketch", "batches", value=[[3, 7]]),
+    "batches must fall": set_fact("sketch", "batches", value=[[3, "0" * 16], [4, "0" * 16]]),
     "sketch lack total": lambda facts: facts["sketch"].pop("total"),
     "total must be 16 hexadecimal digits": set_fact("sketch", "total", value="12"),
     "it is of another number of transitions": set_fact("sketch", "n_rows", value=11),
@@ -156,6 +159,8 @@ BAD_ARRAYS = {
     "sketch.hashes must rise": put("sketch.hashes", -1),
     "sketch.counts do not fit": put("sketch.counts", 2),
     "differ in length": lambda arrays: arrays.update({"sketch.counts": arrays["sketch.counts"][:3]}),
+    "and sketch.contents differ": lambda arrays: arrays.update({"sketch.contents": arrays["sketch.contents"][:3]}),
+    "sketch.episodes must rise": lambda arrays: arrays.update({"sketch.episodes": np.array([2, 1])}),
     "arrays lack sketch.counts": lambda arrays: arrays.pop("sketch.counts"),
     "scale has the shape": lambda arrays: arrays.update(scale=np.zeros((2, 2))),
 }

@@ -163,7 +163,7 @@ def learn_more(
     """Return a solved model that has also learnt this log; whether it was learnt before is not checked."""
     chunks = log.chunks(chunk_rows or _rows_at_a_time(model.settings))
     step = (phase or _silent)("learning", log.n_rows)
-    result = model.extend(_told(chunks, step), n_jobs=number_of_jobs(n_jobs))
+    result = model.extend(_told(chunks, step), n_jobs=number_of_jobs(n_jobs)).with_batch_since(model)
     result.solve()
     return result
 

@@ -50,7 +50,8 @@ def fit_log(
     settings = learner.checked_settings()
     survey = survey_for(settings, log) if survey is None else survey
     chunks = _told(chunks_of(log), step)
-    model = model_from(settings, survey).extend(chunks, n_jobs=number_of_jobs(settings.n_jobs))
+    empty = model_from(settings, survey)
+    model = empty.extend(chunks, n_jobs=number_of_jobs(settings.n_jobs)).with_batch_since(empty)
     check_n_rows(model.n_samples, survey)
     if growth_distance(settings) is None:
         # The curve m(n) has one point, however the log was cut.

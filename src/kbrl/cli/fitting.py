@@ -230,9 +230,11 @@ def _refuse_shared(total: Model, other: Model, paths: tuple[Path, Path]) -> None
 
 def _refuse_if_twice(found: Overlap, what: str) -> None:
     if found.is_counted_twice:
+        may_clash = found.has_identifiers and not found.is_same
         raise ValueError(
             f"{what}: of its transitions, {found}. They would count twice. Nothing was written. Give only new ones, or "
             f"count these once more: --again."
+            + (" If these are other episodes with the same identifiers, --again, too." if may_clash else "")
         )
 
 

@@ -2,12 +2,14 @@
 
 A sketch holds the number of rows, the sum of their hashes modulo 2^64, and the 1024 smallest different hashes with
 their counts (bottom-k, or KMV).  Sketches add up: any split and any order of the rows gives the same one, bit for bit.
-A hash covers everything in a row: state, action label, reward, next state, end, and its episode's identifier.
-The hash is part of the model file's format: docs/model_file.md describes it.
+A hash stands for all that a row holds: state, action label, reward, next state, end, and its episode's identifier.
+Listed rows also have a hash of their contents, without the identifier: identifiers of two places may clash.
+Batches, the rows of one fit or update, are known by number and sum.  docs/model_file.md describes all of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,13 +17,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kbrl.arrays import Array
+from kbrl.arrays import Array, Integers
 from kbrl.data.row_hashes import Hashes
 from kbrl.data.transitions import Transitions
 
 LISTED = 1024  # different rows
+LISTED_EPISODES = 256  # different identifiers: enough to tell how many there are within some 6 %
+LISTED_BATCHES = 64
 LARGEST_HASH = 2**64 - 1
 Counts = NDArray[np.int64]
+Batch = tuple[int, int]  # the number of its rows, and the sum of their hashes modulo 2^64
 
 
 def _no_hashes() -> Hashes:
@@ -41,38 +46,75 @@ class Sketch:
     hashes: Hashes = field(default_factory=_no_hashes)  # (k,), rising
     counts: Counts = field(default_factory=_no_counts)  # (k,): how many rows have each of them
     largest: int = LARGEST_HASH  # every row with a hash up to this one is listed
+    contents: Hashes = field(default_factory=_no_hashes)  # (k,): hashes of the listed rows without their identifiers
+    episodes: Hashes = field(default_factory=_no_hashes)  # the smallest different hashes of identifiers, rising
+    batches: tuple[Batch, ...] = ()  # the largest ones, falling
 
     @classmethod
     def of(cls, log: Transitions, *, largest: int = LARGEST_HASH) -> Sketch:
-        """Return the sketch of transitions; hashes above ``largest`` are not listed."""
-        hashes = transition_hashes(log)
-        total = int(hashes.sum(dtype=np.uint64))
-        listed = hashes if largest == LARGEST_HASH else hashes[hashes <= np.uint64(largest)]
-        if not len(listed):
-            return cls(len(log), total, largest=largest)
-        different, counts = np.unique(listed, return_counts=True)
-        return cls(len(log), total, different, counts.astype(np.int64), largest).cut_to_size()
+        """Return the sketch of transitions; hashes beyond ``largest`` are not listed, as another list lacks them."""
+        hashes, contents, ids = _hashes(log)
+        total, episodes = int(hashes.sum(dtype=np.uint64)), _smallest(ids)
+        if largest < LARGEST_HASH:
+            listed = hashes <= np.uint64(largest)
+            hashes, contents = hashes[listed], contents[listed]
+        if not len(hashes):
+            return cls(len(log), total, largest=largest, episodes=episodes)
+        different, first, counts = np.unique(hashes, return_index=True, return_counts=True)
+        counts = counts.astype(np.int64)
+        return cls(len(log), total, different, counts, largest, contents[first], episodes).cut_to_size()
+
+    @property
+    def lists_all(self) -> bool:
+        """Whether every row is listed."""
+        return self.largest == LARGEST_HASH
+
+    @property
+    def n_episodes(self) -> float:
+        """About how many identifiers the rows have; 0 where they have none."""
+        if len(self.episodes) < LISTED_EPISODES:
+            return float(len(self.episodes))
+        return (LISTED_EPISODES - 1) * 2.0**64 / float(self.episodes[-1])
 
     def __add__(self, other: Sketch) -> Sketch:
         """Return the sketch of both sets of rows."""
         largest = min(self.largest, other.largest)
         total, n_rows = (self.total + other.total) % 2**64, self.n_rows + other.n_rows
+        episodes = _smallest(self.episodes, other.episodes)
+        batches = _largest({*self.batches, *other.batches}) if other.batches else self.batches
         if not len(other.hashes) and largest == self.largest:  # as mostly, when few rows come to many
-            return replace(self, n_rows=n_rows, total=total)
+            return replace(self, n_rows=n_rows, total=total, episodes=episodes, batches=batches)
         mine, theirs = self.up_to(largest), other.up_to(largest)
-        different, places = np.unique(np.concatenate([mine.hashes, theirs.hashes]), return_inverse=True)
+        hashes = np.concatenate([mine.hashes, theirs.hashes])
+        different, first, places = np.unique(hashes, return_index=True, return_inverse=True)
         counts = np.zeros(len(different), dtype=np.int64)
         np.add.at(counts, places, np.concatenate([mine.counts, theirs.counts]))
-        return Sketch(n_rows, total, different, counts, largest).cut_to_size()
+        contents = np.concatenate([mine.contents, theirs.contents])[first]
+        return Sketch(n_rows, total, different, counts, largest, contents, episodes, batches).cut_to_size()
 
     def __sub__(self, other: Sketch) -> Sketch:
-        """Return the sketch without rows that it contains; the list becomes shorter."""
+        """Return the sketch without rows that are among its own, as far as it can tell; the list is shorter then.
+
+        Which batches are still whole is not known, so none is listed.
+        """
         largest = min(self.largest, other.largest)
         mine, theirs = self.up_to(largest), other.up_to(largest)
         counts = mine.counts - theirs.counts_of(mine.hashes)
-        total = (self.total - other.total) % 2**64
         left = counts > 0
-        return Sketch(self.n_rows - other.n_rows, total, mine.hashes[left], counts[left], largest)
+        return replace(
+            mine,
+            n_rows=self.n_rows - other.n_rows,
+            total=(self.total - other.total) % 2**64,
+            hashes=mine.hashes[left],
+            counts=counts[left],
+            contents=mine.contents[left],
+            batches=(),
+        )
+
+    def with_batch_since(self, before: Sketch) -> Sketch:
+        """Return the same, knowing that all rows that came since an earlier sketch are one batch."""
+        batch = (self.n_rows - before.n_rows, (self.total - before.total) % 2**64)
+        return replace(self, batches=_largest({*self.batches, batch})) if batch[0] > 0 else self
 
     def never_learnt(self, other: Sketch) -> int:
         """Return a lower bound on how many rows of another sketch are not behind this one."""
@@ -86,7 +128,9 @@ class Sketch:
         n = int(np.searchsorted(self.hashes, np.uint64(largest), side="right"))
         if n == len(self.hashes) and largest == self.largest:
             return self
-        return replace(self, hashes=self.hashes[:n], counts=self.counts[:n], largest=largest)
+        return replace(
+            self, hashes=self.hashes[:n], counts=self.counts[:n], contents=self.contents[:n], largest=largest
+        )
 
     def counts_of(self, hashes: Hashes) -> Counts:
         """Return how many rows have each of some hashes; 0 for those that are not listed."""
@@ -101,19 +145,37 @@ class Sketch:
 
 
 def transition_hashes(log: Transitions) -> Hashes:
-    """Return the hash of each row, (n,), made of the contents of the row alone, not of the order of the labels."""
-    ids = log.episodes if log.source.has_episode_ids else None
+    """Return the hash of each row, (n,): of nothing but what the row holds, whatever the order of the actions."""
+    return _hashes(log)[0]
+
+
+def _hashes(log: Transitions) -> tuple[Hashes, Hashes, Hashes]:
+    """Return the hashes of rows, (n,), those without identifiers, (n,), and those of identifiers, if there are any."""
     labels = _label_hashes(log.action_labels)[log.action_indices]
-    episodes = _no_hashes() if ids is None else _hashes_of_runs(ids)
+    contents: Hashes = np.empty(len(log), dtype=np.uint64)
+    _hash_rows(log.states, log.rewards, log.next_states, log.terminals, labels, contents)
+    if log.episodes is None or not log.source.has_episode_ids:
+        return contents, contents, _no_hashes()
+    ids, lengths = _hashes_of_runs(log.episodes)
     hashes: Hashes = np.empty(len(log), dtype=np.uint64)
-    _hash_rows(log.states, log.rewards, log.next_states, log.terminals, labels, episodes, hashes)
-    return hashes
+    _hash_with(contents, np.repeat(ids, lengths), hashes)
+    return hashes, contents, ids
 
 
-def _hashes_of_runs(labels: Array) -> Hashes:
-    """Return the hash of each label, (n,), computed once per run of equal labels."""
+def _smallest(*hashes: Hashes) -> Hashes:
+    """Return the smallest different hashes of identifiers, rising."""
+    found = [part for part in hashes if len(part)]
+    return np.unique(np.concatenate(found))[:LISTED_EPISODES] if found else _no_hashes()
+
+
+def _largest(batches: Iterable[Batch]) -> tuple[Batch, ...]:
+    return tuple(sorted(batches, reverse=True)[:LISTED_BATCHES])
+
+
+def _hashes_of_runs(labels: Array) -> tuple[Hashes, Integers]:
+    """Return the hash of each run of equal labels and its length: rows of one episode mostly follow each other."""
     starts = np.append(0, 1 + np.flatnonzero(labels[1:] != labels[:-1]))
-    return np.repeat(_label_hashes(labels[starts]), np.diff(np.append(starts, len(labels))))
+    return _label_hashes(labels[starts]), np.diff(np.append(starts, len(labels)))
 
 
 def _label_hashes(labels: Array) -> Hashes:
@@ -148,9 +210,7 @@ def _with_number(key: Any, number: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _hash_rows(
-    states: Any, rewards: Any, next_states: Any, terminals: Any, labels: Any, episodes: Any, hashes: Any
-) -> None:
+def _hash_rows(states: Any, rewards: Any, next_states: Any, terminals: Any, labels: Any, hashes: Any) -> None:
     for row in range(len(hashes)):
         key = np.uint64(0x9E3779B97F4A7C15)
         for column in range(states.shape[1]):
@@ -159,8 +219,13 @@ def _hash_rows(
         for column in range(states.shape[1]):
             key = _with_number(key, next_states[row, column])
         key = _with_number(key, np.float64(terminals[row]))
-        key = _scrambled(key ^ labels[row])
-        hashes[row] = _scrambled(key ^ episodes[row]) if len(episodes) else key
+        hashes[row] = _scrambled(key ^ labels[row])
+
+
+@njit(cache=True, nogil=True)
+def _hash_with(contents: Any, episodes: Any, hashes: Any) -> None:
+    for row in range(len(hashes)):
+        hashes[row] = _scrambled(contents[row] ^ episodes[row])
 
 
 @njit(cache=True, nogil=True)

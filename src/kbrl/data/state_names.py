@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Integers
+from kbrl.arrays import Floats, Integers
 from kbrl.checks import as_floats, check_lengths
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 
@@ -26,8 +26,10 @@ class Source:
 
     @classmethod
     def of_columns(cls, state: Sequence[str], n_dims: int, *, others: Sequence[str], has_episode_ids: bool) -> Source:
-        """Return the source of a log with these columns; a single column of lists names no variables."""
+        """Return what the columns of a log tell; the variables of one column of vectors are numbered from 0."""
         names = tuple(state) if len(state) == n_dims else None
+        if len(state) == 1 and n_dims > 1:
+            names = tuple(f"{state[0]}_{number}" for number in range(n_dims))
         rest = tuple(name for name in others if name not in state)
         return cls(names, rest if names else (), has_episode_ids)
 
@@ -77,16 +79,59 @@ def frame_names(frame: Any) -> tuple[str, ...] | None:
     return tuple(labels) if labels and all(isinstance(label, str) for label in labels) else None
 
 
-def rows_by_name(states: Any, source: Source) -> Any:
-    """Return states with the variables in the order of a source; only frames and mappings are changed."""
+def rows_by_name(states: Any, source: Source, what: str = "states") -> Any:
+    """Return states with the variables in the order of a source: frames and mappings by name, all else as it is.
+
+    One column that holds vectors has all variables, by position.
+    """
     if source.state_names is None or (labels := _frame_labels(states)) is None:
         return states
-    found = _found_labels(labels, source)
+    found = _found_labels(labels, source, what)
     if found is None:
         return states
-    columns = {str(label): np.atleast_1d(as_floats(states[label], f"states[{label!r}]")) for label in found}
+    columns = {str(label): np.atleast_1d(_numbers(states[label], f"{what}[{label!r}]")) for label in found}
     check_lengths({name: len(column) for name, column in columns.items()})
     return np.column_stack(list(columns.values()))
+
+
+def next_rows_by_name(next_states: Any, source: Source) -> Any:
+    """Return next states with the variables in the order of the states, where both have names; refuse quite others.
+
+    They have the same names, or all of them with one prefix or suffix more, such as next_age for age.
+    """
+    names, labels = source.state_names, frame_names(next_states)
+    if names is None or labels is None or labels == names:
+        return next_states
+    found = _with_one_affix(labels, names) or _with_one_affix(labels, without_prefix(names))
+    if found is None:
+        raise ValueError(
+            f"next_states must have the variables of the states, {listing(names)}, but they have {listing(labels)}. "
+            f"Name them alike, with a prefix if you like: next_{names[0]}."
+        )
+    return np.column_stack([_numbers(next_states[label], f"next_states[{label!r}]") for label in found])
+
+
+def _with_one_affix(labels: Sequence[str], names: Sequence[str]) -> list[str] | None:
+    """Return the labels in the order of the names from which they differ by one prefix, or one suffix."""
+    for label in labels:
+        if label.endswith(names[0]):
+            found = [f"{label[: len(label) - len(names[0])]}{name}" for name in names]
+            if sorted(found) == sorted(labels):
+                return found
+        if label.startswith(names[0]):
+            found = [f"{name}{label[len(names[0]) :]}" for name in names]
+            if sorted(found) == sorted(labels):
+                return found
+    return None
+
+
+def _numbers(column: Any, name: str) -> Floats:
+    """Return a column of numbers, (n,), or of vectors, (n, n_dims)."""
+    values = column.to_pylist() if hasattr(column, "to_pylist") else column
+    cells = np.asarray(values)
+    if cells.dtype == object and cells.ndim == 1 and len(cells) and np.ndim(cells[0]) == 1:
+        values = [list(cell) for cell in cells]
+    return as_floats(values, name)
 
 
 def row_by_name(state: Any, source: Source) -> Any:
@@ -96,8 +141,10 @@ def row_by_name(state: Any, source: Source) -> Any:
     labels = list(state) if isinstance(state, Mapping) else getattr(state, "index", None)
     if labels is None or callable(labels):
         return state
-    found = _found_labels(list(labels), source)
-    return state if found is None else as_floats([state[label] for label in found], "state")
+    found = _found_labels(list(labels), source, "states")
+    if found is None:
+        return state
+    return np.concatenate([np.atleast_1d(as_floats(state[label], f"state[{label!r}]")) for label in found])
 
 
 def _frame_labels(frame: Any) -> list[Any] | None:
@@ -108,21 +155,32 @@ def _frame_labels(frame: Any) -> list[Any] | None:
     return None if labels is None or callable(labels) else list(labels)
 
 
-def _found_labels(labels: Sequence[Any], source: Source) -> list[Any] | None:
-    """Return the labels of the state variables in their order; None if all labels are numbers and name none."""
+def _found_labels(labels: Sequence[Any], source: Source, what: str) -> list[Any] | None:
+    """Return the labels of the state variables in their order; None where labels are only numbers that name none."""
     names = source.state_names or ()
     texts = [str(label) for label in labels]
-    found = find_names(texts, names)
+    found = find_names(texts, names) or _vector_name(texts, names)
     if found is None and not any(isinstance(label, str) for label in labels):
         return None
     unknown = [text for text in texts if text not in (found or names) and not source.knows(text)]
     if found is None or unknown:
-        what = _differences(names, [text for text in texts if text in names or text in unknown], "The states")
-        raise ValueError(f"{what} Pass these variables by these names: frame[{list(names)}].")
+        given = [text for text in texts if text in names or text in unknown]
+        said = _differences(names, given, "The states" if what == "states" else what)
+        raise ValueError(f"{said} Pass these variables by these names: frame[{list(names)}].")
     repeated = [name for name in found if texts.count(name) > 1]
     if repeated:
         raise ValueError(f"Columns of states must have different names, but {listing(repeated)} occur more than once.")
     return [labels[texts.index(name)] for name in found]
+
+
+def _vector_name(texts: Sequence[str], names: Sequence[str]) -> list[str] | None:
+    """Return the one column that holds all variables as vectors, where these are numbered: age_0, age_1 of age."""
+    stem = names[0].removesuffix("_0")
+    numbered = [f"{stem}_{number}" for number in range(len(names))]
+    if len(names) < 2 or list(names) != numbered:
+        return None
+    dialects = ALIASES["state"] if stem.lower() in ALIASES["state"] else ()
+    return next(([name] for name in (stem, *dialects) if name in texts), None)
 
 
 def _differences(names: Sequence[str], given: Sequence[str], what: str) -> str:

@@ -18,6 +18,7 @@ from kbrl.checks import whole
 from kbrl.data.exact_sums import Moments
 from kbrl.data.row_hashes import HashCounts, Hashes, row_hashes
 from kbrl.data.scaling import scale_of
+from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.transitions import Transitions
 
 SAMPLE_ROWS = 100_000
@@ -42,6 +43,7 @@ class Survey:
         self.largest_hash = largest_hash  # of rows of the sample; where others would not be among the smallest anyway
         self.counts: Integers = np.zeros(len(action_labels), dtype=np.intp)
         self.moments = Moments(n_dims)
+        self.source: Source = UNNAMED  # of the first rows
         self._kept = _Kept.none(2 * n_dims + 3)
         self._waiting: list[_Kept] = []  # rows that may belong to the sample, to be sorted in later
         self._hash_counts = HashCounts()
@@ -60,6 +62,7 @@ class Survey:
     def add(self, chunk: Transitions) -> Survey:
         """Take more transitions into account, and return self."""
         self._check_dims(chunk.n_dims)
+        self.source = chunk.source if self.n_rows == 0 else self.source
         chunk = chunk.with_actions(self.action_labels)
         self.moments.accumulate(chunk.states)
         self.counts += np.bincount(chunk.action_indices, minlength=len(self.counts))
@@ -82,6 +85,7 @@ class Survey:
             )
         limits = {"sample_rows": self.sample_rows, "largest_hash": min(self.largest_hash, other.largest_hash)}
         result = Survey(self.action_labels, self.n_dims, **limits)
+        result.source = self.source if self.n_rows else other.source
         result.moments, result.counts = self.moments + other.moments, self.counts + other.counts
         result._kept = _united([self._settled(), other._settled()], self.sample_rows)
         result._hash_counts = self._hash_counts + other._hash_counts
@@ -115,7 +119,7 @@ class Survey:
         states, next_states, rest = np.split(rows, [self.n_dims, 2 * self.n_dims], axis=1)
         actions, rewards, terminals = rest.T.copy()
         fields = (np.ascontiguousarray(states), actions.astype(np.intp), rewards, np.ascontiguousarray(next_states))
-        return Transitions.trusted(*fields, terminals == 1, None, self.action_labels)
+        return Transitions.trusted(*fields, terminals == 1, None, self.action_labels, self.source)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for other processes, without rows that wait."""

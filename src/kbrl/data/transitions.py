@@ -28,7 +28,7 @@ from kbrl.checks import (
     whole,
 )
 from kbrl.data.action_labels import as_labels, find_label, index_labels, positions, unite_labels
-from kbrl.data.state_names import UNNAMED, Source, frame_names, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, frame_names, next_rows_by_name, rows_by_name
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -71,7 +71,7 @@ class Transitions:
     ) -> None:
         source = _source(state_names, states, (actions, rewards, terminals, episodes), next_states)
         states = as_rows(states if frame_names(states) is None else rows_by_name(states, source), "states")
-        next_states = as_rows(_like(next_states, source), "next_states", n_dims=states.shape[1])
+        next_states = as_rows(next_rows_by_name(next_states, source), "next_states", n_dims=states.shape[1])
         _check_state_names(source, states.shape[1])
         actions = as_labels(actions, "actions")
         rewards = one_entry_a_row(as_floats(rewards, "rewards"), "rewards")
@@ -247,13 +247,6 @@ def _source(state_names: Any, states: Any, columns: Iterable[Any], next_states: 
     others = [column.name for column in columns if isinstance(getattr(column, "name", None), str)]
     rest = [name for name in (*others, *(frame_names(next_states) or ())) if name not in (given or ())]
     return Source(given, tuple(dict.fromkeys(rest)))
-
-
-def _like(next_states: Any, source: Source) -> Any:
-    """Return next states with their variables in the order of the states, if they have the same names."""
-    names = frame_names(next_states)
-    same = names is not None and source.state_names is not None and sorted(names) == sorted(source.state_names)
-    return rows_by_name(next_states, source) if same else next_states
 
 
 def _check_state_names(source: Source, n_dims: int) -> None:

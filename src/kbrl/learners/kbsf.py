@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import chain
 from typing import Any
 
@@ -17,9 +17,8 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, in_unit_interval
-from kbrl.data.overlap import is_same_by_no_chance
+from kbrl.data.overlap import is_learnt_batch
 from kbrl.data.scaling import Coordinates
-from kbrl.data.sketch import Sketch
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner
@@ -82,7 +81,8 @@ class KBSF(Settings, Learner):
         """
         settings, chunks = self.checked_settings(), _chunks(log)
         first = as_log(next(chunks))
-        model = first_model(settings, first).extend(chain([first], chunks), n_jobs=number_of_jobs(settings.n_jobs))
+        empty = first_model(settings, first)
+        model = empty.extend(chain([first], chunks), n_jobs=number_of_jobs(settings.n_jobs)).with_batch_since(empty)
         model.solve()
         self.model_ = model
         say_if_rare(model)
@@ -97,7 +97,7 @@ class KBSF(Settings, Learner):
         before = self.model_ if hasattr(self, "model_") else first_model(self.checked_settings(), log)
         model = before.extend(log, n_jobs=number_of_jobs(self.n_jobs))
         self.model_ = model
-        _say_if_again(before.sketch, model.sketch)
+        _say_if_again(before, model)
         return self
 
     def with_model(self, model: Model) -> KBSF:
@@ -264,14 +264,18 @@ def say_if_rare(model: Model) -> None:
     )
 
 
-def _say_if_again(before: Sketch | None, after: Sketch | None) -> None:
-    """Warn if the new transitions are exactly the old ones: all of them count twice now."""
-    if before is None or after is None or after.n_rows != 2 * before.n_rows:
+def _say_if_again(before: Model, after: Model) -> None:
+    """Warn where the transitions that came are all that there were, or one batch of them: they count twice now."""
+    if before.sketch is None or after.sketch is None:
         return
-    if is_same_by_no_chance(before, replace(before, total=(after.total - before.total) % 2**64)):
+    n_rows, whole = after.sketch.n_rows - before.sketch.n_rows, before.sketch.n_rows
+    if n_rows != whole and n_rows not in dict(before.sketch.batches):  # as mostly; what follows takes time
+        return
+    if is_learnt_batch(before.sketch, after.sketch - before.sketch):
+        which = "those" if n_rows == whole else "a batch of those"
         warnings.warn(
-            f"These {before.n_rows:,} transitions are those that the model was fitted to: they count twice now. "
-            f"Learn only from further ones; fit(log) starts again.",
+            f"These {n_rows:,} transitions are {which} that the model was fitted to: they count twice now. "
+            f"Learn only from further ones; fit(log) starts anew.",
             KbrlWarning,
             stacklevel=3,
         )

@@ -21,6 +21,7 @@ from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
+from kbrl.model.first_model import given_reps
 from kbrl.model.kernels import Kernel, KernelAt, Profile, check_profile, check_width, log_profile
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.settings import TERMINALS
@@ -166,7 +167,7 @@ class LSPI(Learner):
 
     def _choose_reps(self, log: Transitions, units: Coordinates) -> Floats:
         if not isinstance(self.reps, str):
-            given = as_rows(self.reps, "reps", n_dims=log.n_dims)
+            given = given_reps(self.reps, log.source, log.n_dims)
             return units.of(distinct_rows(given, "reps"))
         points, rng = units.of(log.next_states), as_generator(self.random_state)
         return choose(points, self.reps, self.n_reps, rng, cover_distance=self.cover_distance)

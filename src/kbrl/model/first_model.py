@@ -5,10 +5,13 @@ Paper: section 4 (S-bar and the kernels), section 6.2 (their choice, and rescali
 
 from __future__ import annotations
 
+from typing import Any
+
 from kbrl.arrays import Floats
 from kbrl.checks import as_generator, as_rows
 from kbrl.data.exact_sums import Moments
 from kbrl.data.scaling import Coordinates, around_centre, scale_of, state_scale
+from kbrl.data.state_names import Source, rows_by_name
 from kbrl.data.transitions import Transitions
 from kbrl.model.basis import Basis
 from kbrl.model.kernels import Kernel, check_norm
@@ -42,15 +45,20 @@ def coordinates_of(settings: Settings, log: Transitions, moments: Moments | None
     """
     scale = state_scale(log.states, settings.scaling) if moments is None else scale_of(moments, settings.scaling)
     if not isinstance(settings.reps, str):
-        given = as_rows(settings.reps, "reps", n_dims=log.n_dims)
+        given = given_reps(settings.reps, log.source, log.n_dims)
         return around_centre(scale, Moments(log.n_dims).widen(given))
     return around_centre(scale, moments or Moments(log.n_dims).widen(log.states))
+
+
+def given_reps(reps: Any, source: Source, n_dims: int | None = None) -> Floats:
+    """Return representative states that the user has given, (n_reps, n_dims): a frame is read by name."""
+    return as_rows(rows_by_name(reps, source, "reps"), "reps", n_dims=n_dims)
 
 
 def choose_reps(settings: Settings, log: Transitions, units: Coordinates) -> Floats:
     """Return the representative states, (n_reps, n_dims), in these coordinates: given, or chosen among next states."""
     if not isinstance(settings.reps, str):
-        given = as_rows(settings.reps, "reps", n_dims=log.n_dims)
+        given = given_reps(settings.reps, log.source, log.n_dims)
         return units.of(distinct_rows(given, "reps"))
     n_reps = settings.max_reps if settings.reps == "cover" else settings.n_reps  # a cover is as large as it has to be
     return choose(

@@ -233,8 +233,14 @@ class Model:
             model, is_own = grown.with_more(sums.accumulate(prepared, n_jobs=n_jobs), prepared), True
         return model
 
+    def with_batch_since(self, before: Model) -> Model:
+        """Return the same model, knowing that all transitions that came since an earlier one are one batch."""
+        if self.sketch is None or before.sketch is None:
+            return self
+        return replace(self, sketch=self.sketch.with_batch_since(before.sketch))
+
     def with_more(self, sums: Statistics, log: Transitions) -> Model:
-        """Return the model with these sums, which include these further transitions."""
+        """Return the model of these sums, to which the transitions have come."""
         samples = (*self.samples, log) if self.settings.q_function == "samples" else ()
         sketch = None if self.sketch is None else self.sketch + Sketch.of(log, largest=self.sketch.largest)
         return self.with_sums(sums, sketch, samples=samples, sizes=self.sizes)

@@ -166,7 +166,7 @@ def fit_all_on_dask(
     if survey is None:
         survey = log.survey(max(map(sample_rows_for, settings)))
     empty = [model_from(each, survey) for each in settings]
-    models = log.models(empty, step=step)
+    models = [model.with_batch_since(none) for model, none in zip(log.models(empty, step=step), empty)]
     for model in models:
         check_n_rows(model.n_samples, survey)
         model.solve()

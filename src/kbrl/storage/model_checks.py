@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy import sparse
 
 from kbrl.arrays import Array, Booleans
 from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
-from kbrl.data.sketch import LARGEST_HASH, LISTED
+from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
 from kbrl.learners.kbsf import KBSF
 from kbrl.model.model import often_taken
 from kbrl.settings import NEIGHBORHOODS
@@ -54,7 +55,7 @@ _FACTS: dict[str, Any] = {
     "counts": (list,),
     "solution": {"iterations": (int,), "residual": _NUMBER, "converged": (bool,)},
 }
-_SKETCH = {"n_rows": (int,), "total": (str,), "largest": (str,)}
+_SKETCH = {"n_rows": (int,), "total": (str,), "largest": (str,), "batches": (list,)}
 _SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
 _LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
 # Rounding that is allowed in sums: where nearly all data were taken away again (forget), it is as large as this.
@@ -168,6 +169,19 @@ def _check_sketch(facts: Any, arrays: dict[str, Array], n_rows: int) -> None:
     if largest == LARGEST_HASH:  # all rows are listed
         is_sum = sum(h * n for h, n in zip(hashes.tolist(), counts.tolist())) % 2**64 == total
         _require(n_listed == n_rows and is_sum, "sketch: the list and the total disagree")
+    episodes = arrays["sketch.episodes"].view(np.uint64)
+    in_order = len(episodes) <= LISTED_EPISODES and (episodes[1:] > episodes[:-1]).all()
+    _require(in_order, f"sketch.episodes must rise, and be no more than {LISTED_EPISODES}")
+    _check_batches(facts["batches"], n_rows)
+
+
+def _check_batches(batches: list[Any], n_rows: int) -> None:
+    for batch in batches:
+        is_pair = type(batch) is list and [type(part) for part in batch] == [int, str]
+        known = is_pair and 0 < batch[0] <= n_rows and _SIXTEEN_DIGITS.fullmatch(batch[1])
+        _require(known, "sketch: batches must be pairs of a number of transitions and 16 hexadecimal digits")
+    falling = all(tuple(one) > tuple(next_) for one, next_ in pairwise(batches)) and len(batches) <= LISTED_BATCHES
+    _require(falling, f"sketch: batches must fall, and be no more than {LISTED_BATCHES}")
 
 
 def _check_columns(columns: Any, n_dims: int) -> None:
@@ -209,7 +223,7 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
     if "cases" in arrays or "farthest" in arrays:
         shapes |= {"cases": ("i", pairs), "farthest": ("f", pairs)}
     if facts["sketch"] is not None:
-        shapes |= {"sketch.hashes": ("i", (None,)), "sketch.counts": ("i", (None,))}
+        shapes |= {f"sketch.{name}": ("i", (None,)) for name in ("hashes", "counts", "contents", "episodes")}
     if "samples.states" in arrays:
         n = len(arrays["samples.states"])
         shapes |= {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}
@@ -247,8 +261,8 @@ def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
     _require((arrays["scale"] > 0).all(), "scale must be above 0")
     _require(np.abs(arrays["reps"]).max() <= LARGEST_COORDINATE, "reps are too large")
     if facts["sketch"] is not None:
-        same = arrays["sketch.hashes"].shape == arrays["sketch.counts"].shape
-        _require(same, "sketch.hashes and sketch.counts differ in length")
+        lengths = {arrays[f"sketch.{name}"].shape for name in ("hashes", "counts", "contents")}
+        _require(len(lengths) == 1, "sketch.hashes, sketch.counts and sketch.contents differ in length")
     _require((arrays["growth"] >= 0).all(), "growth must not be below 0")
 
 

@@ -23,7 +23,7 @@ from kbrl.atomic_write import written_beside
 from kbrl.checks import KbrlWarning, as_floats
 from kbrl.data.scaling import Coordinates
 from kbrl.data.sketch import Sketch
-from kbrl.data.state_names import Source
+from kbrl.data.state_names import Source, rows_by_name
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.mdp.dynamic_programming import Solution
@@ -115,7 +115,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
 
 def _contents(model: KBSF, columns: Columns | None) -> Contents:
     solution, reduced = model.solution_, model.model_  # an error if it is not fitted
-    settings, given_arrays = _parted(model.get_params(), "settings")
+    settings, given_arrays = _parted(_with_ordered_reps(model.get_params(), model.source_), "settings")
     basis = _basis_facts(reduced)
     fit_settings, fit_arrays = _of_the_fit(model, settings, given_arrays)
     columns = _columns_as_facts(columns)
@@ -167,6 +167,11 @@ def _named(model: KBSF, columns: Any) -> Source:
     return model.source_ if model.source_.state_names else given
 
 
+def _with_ordered_reps(params: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """Return parameters where a frame of representative states has become an array, in the order of the model."""
+    return dict(params) | {"reps": rows_by_name(params["reps"], source, "reps")}
+
+
 def _parted(params: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Part parameters into plain values and arrays; refuse what cannot be stored."""
     plain: dict[str, Any] = {}
@@ -194,7 +199,7 @@ def _of_the_fit(
     model: KBSF, settings: dict[str, Any], given: dict[str, Array]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return those parameters of the fit that were changed after it: learning continues with them."""
-    plain, arrays = _parted(vars(model.model_.settings), "fit_settings")
+    plain, arrays = _parted(_with_ordered_reps(vars(model.model_.settings), model.source_), "fit_settings")
     changed = {name: value for name, value in plain.items() if name not in settings or settings[name] != value}
     now = {name.replace("settings.", "fit_settings.", 1): array for name, array in given.items()}
     return changed, {k: a for k, a in arrays.items() if k not in now or not np.array_equal(now[k], a)}
@@ -204,11 +209,16 @@ def _sketch_facts(sketch: Sketch | None) -> dict[str, Any] | None:
     """The numbers beyond 2^53 as digits: not all readers of JSON keep them."""
     if sketch is None:
         return None
-    return {"n_rows": sketch.n_rows, "total": f"{sketch.total:016x}", "largest": f"{sketch.largest:016x}"}
+    batches = [[n_rows, f"{total:016x}"] for n_rows, total in sketch.batches]
+    numbers = {"total": f"{sketch.total:016x}", "largest": f"{sketch.largest:016x}"}
+    return {"n_rows": sketch.n_rows, **numbers, "batches": batches}
 
 
 def _sketch_arrays(sketch: Sketch | None) -> dict[str, Array]:
-    return {} if sketch is None else {"sketch.hashes": sketch.hashes.view(np.int64), "sketch.counts": sketch.counts}
+    if sketch is None:
+        return {}
+    hashes = {f"sketch.{name}": getattr(sketch, name).view(np.int64) for name in ("hashes", "contents", "episodes")}
+    return hashes | {"sketch.counts": sketch.counts}
 
 
 def _basis_facts(reduced: Model) -> dict[str, Any]:
@@ -350,8 +360,16 @@ def _sums(basis: Basis, facts: dict[str, Any], arrays: dict[str, Array]) -> Stat
 def _sketch(facts: dict[str, Any] | None, arrays: dict[str, Array]) -> Sketch | None:
     if facts is None:
         return None
-    total, largest = int(facts["total"], 16), int(facts["largest"], 16)
-    return Sketch(facts["n_rows"], total, arrays["sketch.hashes"].view(np.uint64), arrays["sketch.counts"], largest)
+    return Sketch(
+        n_rows=facts["n_rows"],
+        total=int(facts["total"], 16),
+        hashes=arrays["sketch.hashes"].view(np.uint64),
+        counts=arrays["sketch.counts"],
+        largest=int(facts["largest"], 16),
+        contents=arrays["sketch.contents"].view(np.uint64),
+        episodes=arrays["sketch.episodes"].view(np.uint64),
+        batches=tuple((n_rows, int(total, 16)) for n_rows, total in facts["batches"]),
+    )
 
 
 def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kbrl.model.case_counts import FEW_CASES
 from kbrl.report.blocks import (
     count_cell,
     left_out,
@@ -20,6 +19,7 @@ from kbrl.report.drawing import Picture
 from kbrl.report.facts import ActionFacts, Facts
 from kbrl.report.markup import Cell, Markup, Row, element, listed, table
 from kbrl.report.words import MISSING, plural
+from kbrl.settings import FEW_CASES
 
 _HEAD = ["Action", "Logged rows", "Logged share", "Recommended rows", "Recommended share"]
 _HEAD += ["Agreement", "Little support", "Mean reward", "Mean value", "Mean advantage"]

@@ -89,7 +89,7 @@ class Representative:
     state: tuple[float, ...]
     value: float
     best: int  # place of an action; -1 where none is available
-    n_cases: int  # logged cases in its cell, of all actions
+    n_cases: int  # logged states that are nearest to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class Facts:
     sampled: Answers  # at the states of the sample
     maps: tuple[Map, ...]
     reps: tuple[Representative, ...]  # those with the most cases
-    rep_cases: Integers  # (n_reps,): logged cases in the cell of each, of all actions
+    rep_cases: Integers  # (n_reps,): logged states that are nearest to each
 
     @property
     def model(self) -> KBSF:
@@ -129,8 +129,8 @@ class Facts:
 
     @property
     def knows_support(self) -> bool:
-        """Whether the model counted its cases; those from files of format 1 did not."""
-        return self.model.statistics_.cells.is_known
+        """Whether the model knows how many cases its answers rest on; those from files of format 1 may not."""
+        return not np.isnan(self.model.statistics_.effective_cases()).any()
 
     @cached_property
     def total(self) -> ActionFacts:
@@ -154,7 +154,7 @@ def gather(subject: Subject, step: Callable[[int], None] | None = None) -> Facts
     sample = tally.survey.sample
     sampled = answers(model, sample.states)
     influence = influences(sample.states, sampled.q)
-    rep_cases = model.statistics_.cells.cases.sum(axis=0)
+    rep_cases = tally.rep_counts
     return Facts(
         subject=subject,
         n_transitions=tally.n_rows,

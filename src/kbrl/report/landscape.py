@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kbrl.model.case_counts import FEW_CASES
 from kbrl.report.blocks import (
     count_cell,
     left_out,
@@ -21,8 +20,9 @@ from kbrl.report.blocks import (
 )
 from kbrl.report.drawing import Picture
 from kbrl.report.facts import Facts
-from kbrl.report.markup import Cell, Markup, Row, table
+from kbrl.report.markup import Markup, Row, table
 from kbrl.report.words import MISSING, brief, count, listing, percent, plural
+from kbrl.settings import FEW_CASES
 
 LEVELS = {"50 %": 0.5, "90 %": 0.9, "99 %": 0.99, "All": 1.0}
 
@@ -39,9 +39,9 @@ def coverage(facts: Facts, *drawn: Picture) -> Markup:
     quantiles = np.quantile(facts.sampled.distances, list(LEVELS.values())).tolist()
     head = ("Action", "5 % of the rows below", "Median", "5 % of the rows above")
     note = (
-        f"The support of an action in a state is about how many logged cases of it there are around that state: those "
-        f"whose nearest representative state is one that the answer comes from. Fewer than {FEW_CASES} are little. "
-        f"Outside of the data it is 0."
+        f"The support of an action in a state is about how many logged cases its value there rests on. Cases that "
+        f"hardly weigh in it hardly count. Fewer than {FEW_CASES} are little. Where the action was not taken nearby, "
+        f"it is 0."
     )
     support: tuple[Markup, ...] = (
         table(
@@ -97,7 +97,7 @@ def representatives(facts: Facts, picture: Picture) -> Markup:
             *(number_cell(rep.state[place]) for place in places),
             number_cell(rep.value),
             facts.labels[rep.best] if rep.best >= 0 else MISSING,
-            count_cell(rep.n_cases) if facts.knows_support else Cell("not known"),
+            count_cell(rep.n_cases),
         )
         for rep in facts.reps
     ]

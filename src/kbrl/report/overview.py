@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import isnan
 
-from kbrl.model.case_counts import FEW_CASES
 from kbrl.report.blocks import log_name, number_cell, paragraph, point, sampled_note, section, share_cell, weak_share
 from kbrl.report.facts import Facts, Spread
 from kbrl.report.markup import Cell, Markup, Row, element, listed, table
 from kbrl.report.words import brief, count, listing, percent, plural
+from kbrl.settings import FEW_CASES
 
 
 def summary(facts: Facts) -> Markup:

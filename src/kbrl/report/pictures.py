@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.model.case_counts import FEW_CASES
 from kbrl.report import drawing
 from kbrl.report.drawing import Picture
 from kbrl.report.facts import Facts
 from kbrl.report.words import cases, listing, number, percent, short
+from kbrl.settings import FEW_CASES
 
 MOST_BARS = 12
 _LINE_LETTERS = 52  # that a line of a legend has room for

@@ -18,6 +18,7 @@ TERMINALS = ("absorb", "continue")
 AGGREGATIONS = ("soft", "hard")
 NEIGHBORHOODS = ("exact", "per_chunk")
 Q_FUNCTIONS = ("reps", "samples")
+FEW_CASES = 5  # an action with fewer cases, around a state or in all, has little support
 
 # What a setting may be.
 COUNT, POSITIVE, FRACTION, CHOICE, NUMBER, OTHER = "count", "positive", "fraction", "choice", "number", "other"

@@ -223,19 +223,20 @@ def test_support_is_told_as_a_number_of_logged_cases(tmp_path, monkeypatch, caps
         main(["explain", "model.kbrl", "--state", x, "--log", "log.csv"])
         told[x] = [line for line in capsys.readouterr().out.splitlines() if ": value" in line]
     assert [line.partition(", ")[2] for line in sorted(told["0"], key=lambda line: line[3])] == [
-        "about 11 logged cases around this state",
-        "about 1 logged case around this state",
+        "rests on about 11 logged cases",
+        "rests on about 1 logged case",
     ]
     assert sorted(line.partition(", ")[2] for line in told["1"]) == [
-        "about 4 logged cases around this state",
         "no logged cases around this state",
+        "rests on about 4 logged cases",
     ]
     assert all(line.endswith("no logged cases around this state") for line in told["90"])
 
 
-def test_support_that_a_file_does_not_tell_is_said_to_be_unknown(capsys):
-    path = Path(__file__).parent.parent / "format_1" / "neighbors.kbrl"
-    main(["explain", str(path), "--state", "0.2,0.3"])
+def test_support_that_a_file_does_not_tell_is_said_to_be_unknown(in_folder, capsys):
+    path, log = Path(__file__).parent.parent / "format_1" / "sums.kbrl", in_folder.path / "visits.csv"
+    log.write_text("age,pressure,drug,score,discharged\n0.1,0.2,none,1,1\n0.2,0.3,none,0,1\n")
+    main(["explain", str(path), "--state", "0.2,0.3", "--log", str(log)])
     assert "support not known: this model's file does not say how many cases there were" in capsys.readouterr().out
 
 

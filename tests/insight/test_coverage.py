@@ -1,7 +1,6 @@
 """How well data cover a state, against plain loops."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from kbrl import KBSF, Transitions
 from kbrl.insight.coverage import coverage
-from kbrl.storage.model_file import load_model
 from naive import distance, kappa
 from samples import as_lists, random_log
 
@@ -99,66 +97,6 @@ def test_at_a_representative_state_with_a_very_wide_kernel_the_mass_is_the_numbe
     np.testing.assert_allclose(np.exp(found.log_mass), [np.bincount(log.action_indices)] * 5, rtol=1e-6)
     np.testing.assert_allclose(found.distances, 0, atol=1e-12)
     assert found.nearest.tolist() == [0, 1, 2, 3, 4]
-
-
-def cells_of(states, reps):
-    """The place of the nearest representative state of each state, by a loop."""
-    return [min(range(len(reps)), key=lambda i: math.dist(state, reps[i])) for state in states.tolist()]
-
-
-@pytest.mark.parametrize("form", ["dense", "gaussian", "sparse", "sparse samples", "sparse reps", "hard"])
-@pytest.mark.parametrize("n_dims", [1, 2, 6])
-def test_at_a_representative_state_with_a_narrow_kernel_support_is_the_number_of_cases_in_its_cell(form, n_dims):
-    log = random_log(200, n_dims=n_dims, n_actions=3, seed=n_dims)
-    settings = FORMS[form] | {"rep_width": 1e-4}
-    model = KBSF(n_reps=8, scaling=None, random_state=0, **settings).fit(log)
-    cells = cells_of(log.states, model.reps_.tolist())
-    expected = np.zeros((8, 3))
-    for place, action in zip(cells, log.action_indices):
-        expected[place, action] += 1
-    np.testing.assert_array_equal(coverage(model, model.reps_).support, expected)
-
-
-def test_between_representative_states_support_is_the_mean_of_their_cases_as_the_answer_weights_them():
-    log = random_log(60, n_actions=2, seed=5)
-    model = KBSF(n_reps=5, reps="random", random_state=0, scaling=None, rep_width=0.5).fit(log)
-    reps, state = model.reps_.tolist(), log.states.mean(axis=0)
-    cells = cells_of(log.states, reps)
-    for action in range(2):
-        cases = [sum(c == i and a == action for c, a in zip(cells, log.action_indices)) for i in range(5)]
-        expected = sum(share * n for share, n in zip(kappa(state.tolist(), reps, 0.5), cases))
-        assert coverage(model, [state]).support[0, action] == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("n_dims", [1, 2, 6])
-def test_support_is_never_more_than_all_cases_and_nothing_far_from_the_data(n_dims):
-    rng = np.random.default_rng(n_dims)
-    states = rng.normal(size=(500, n_dims))
-    log = Transitions(states, rng.integers(2, size=500), rng.normal(size=500), states)
-    model = KBSF(n_reps=30, sample_width=1.0, rep_width=1.0, random_state=0).fit(log)
-    found = coverage(model, states)
-    assert (found.support <= np.bincount(log.action_indices)).all()
-    assert (found.support.sum(axis=1) > 0).mean() == 1.0  # all logged states are within the data
-    far = coverage(model, [[7000.0] * n_dims, [-30.0] * n_dims])
-    assert far.support.tolist() == [[0.0, 0.0], [0.0, 0.0]]
-    assert np.isfinite(far.log_mass).all()  # the kernel mass does not tell
-
-
-def test_a_model_that_grows_counts_a_transition_in_the_cell_it_had_when_it_came():
-    log = Transitions([[0.0], [1.0]], [0, 0], [0.0, 0.0], [[0.0], [0.0]])
-    model = KBSF(reps=[[0.0]], grow_distance=0.5, scaling=[1.0], rep_width=1e-3).partial_fit(log)
-    later = Transitions([[1.0], [1.1]], [0, 0], [0.0, 0.0], [[1.0], [1.0]])
-    model.partial_fit(later)
-    assert model.reps_.tolist() == [[0.0], [1.0]]
-    assert coverage(model, model.reps_).support.tolist() == [[2.0], [2.0]]
-
-
-def test_support_of_a_model_whose_cases_were_not_counted_is_not_known():
-    model = load_model(Path(__file__).parent.parent / "format_1" / "sums.kbrl")
-    found = coverage(model, model.reps_)
-    assert np.isnan(found.support).all()
-    assert np.isfinite(found.log_mass).any()
-    assert np.isnan(coverage(model + model, model.reps_).support).all()
 
 
 def test_distances_are_in_units_of_the_scale():

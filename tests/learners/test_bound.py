@@ -146,3 +146,17 @@ def test_models_that_add_up_have_the_bound_of_both_logs():
     settings = {"reps": one.next_states[:9], "sample_width": 0.5, **SHARED}
     both = KBSF(**settings).fit(one) + KBSF(**settings).fit(two)
     assert both.bound(one + two).value == pytest.approx(KBSF(**settings).fit(one + two).bound(one + two).value)
+
+
+def test_a_model_in_units_of_its_first_chunk_has_no_bound_unless_these_units_were_given():
+    log = random_log(60, n_actions=2, seed=1)
+    log = log[np.argsort(log.states[:, 0])]  # so that the first chunk has a smaller spread than all
+    settings = {"reps": log.next_states, "rep_width": 1e-6, "sample_width": 0.1, "q_function": "samples"}
+    in_chunks = KBSF(**settings).fit([log[:20], log[20:]])
+    with pytest.raises(ValueError, match=r"KBRL divides the states of this log by .* Fit in one go; or .*model.scale_"):
+        in_chunks.bound(log)
+    states = np.random.default_rng(0).random((50, 2))
+    for fits, scaling in ((log, "std"), ([log[:20], log[20:]], in_chunks.scale_)):
+        model = KBSF(**settings, scaling=scaling).fit(fits)
+        truth = KBRL(sample_width=0.1, scaling=scaling).fit(log)
+        assert np.abs(model.q_values(states) - truth.q_values(states)).max() <= model.bound(log).value + 1e-6

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF, load_log, save_model
+from kbrl.insight.coverage import coverage
 from kbrl.report import write_report
 
 SCRIPT = "<script>document.title = 'broken out'</script>"
@@ -82,7 +83,7 @@ def recomputed(ward):
         )
     cases = np.zeros(model.solution.q.shape)  # logged states nearest to each representative state, by action
     np.add.at(cases, (distances.argmin(axis=1), logged), 1)
-    support = (weights @ cases / weights.sum(axis=1, keepdims=True))[np.arange(len(q)), best]
+    support = coverage(model, states * model.coordinates.scale).support[np.arange(len(q)), best]  # judged in tests/insight
     return SimpleNamespace(
         table=table, kept=kept, q=q, logged=logged, best=best, advantages=q.max(axis=1) - chosen, states=states,
         cases=cases, support=support,

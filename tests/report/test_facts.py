@@ -113,7 +113,7 @@ def test_an_action_that_the_model_never_saw_has_no_value_and_no_advantage():
 
 def test_advice_is_weak_where_fewer_than_five_cases_of_it_are_around():
     log = random_log(300, n_actions=3, seed=2)
-    model = fitted(log)
+    model = KBSF(20, sample_width=0.15, rep_width=0.3, random_state=0).fit(log)
     found, covered = answers(model, log.states), coverage(model, log.states)
     np.testing.assert_array_equal(found.support, covered.support)
     np.testing.assert_array_equal(found.best_support, found.support[np.arange(300), found.best])

@@ -23,9 +23,8 @@ from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF, MANY_ROWS
 from kbrl.learners.learner import clone
 from kbrl.logs.log import CHUNK_ROWS, Log
-from kbrl.model.case_counts import FEW_CASES
 from kbrl.model.model import Model
-from kbrl.settings import Settings
+from kbrl.settings import FEW_CASES, Settings
 from kbrl.threads import number_of_jobs
 
 CHOSEN = ("n_reps", *WIDTHS)

@@ -187,13 +187,13 @@ def _heading(action: ActionExplanation) -> str:
 
 
 def _support(support: float) -> str:
-    """Say how many logged cases there are around a state."""
+    """Say how many logged cases a value rests on."""
     if support != support:
         return "support not known: this model's file does not say how many cases there were"
     if support < 0.05:
         return f"{'hardly any' if support else 'no'} logged cases around this state"
     number = f"{support:,.0f}" if support >= 10 else f"{support:.1f}".removesuffix(".0")
-    return f"about {number} logged case{'' if number == '1' else 's'} around this state"
+    return f"rests on about {number} logged case{'' if number == '1' else 's'}"
 
 
 def _whence(case: Case) -> tuple[str, ...]:

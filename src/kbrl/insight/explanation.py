@@ -46,7 +46,7 @@ class ActionExplanation:
 
     action: Any
     value: float  # -inf where the action is not available
-    support: float  # the number of logged cases of it around the state, see kbrl.insight.coverage; NaN: not known
+    support: float  # the number of logged cases that the value rests on, see kbrl.insight.coverage; NaN: not known
     log_mass: float  # of its kernel sums, see kbrl.insight.coverage
     n_taken: int  # how often it was taken in all
     is_left_out: bool  # it was taken too rarely to be available

@@ -25,13 +25,12 @@ from kbrl.learners.learner import Learner
 from kbrl.mdp.bounds import Bound
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.mdp.finite_mdp import FiniteMDP
-from kbrl.model.case_counts import FEW_CASES
 from kbrl.model.check_settings import check_settings
 from kbrl.model.first_model import first_model
 from kbrl.model.model import Model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
 from kbrl.model.sums import Statistics
-from kbrl.settings import Settings, described
+from kbrl.settings import FEW_CASES, Settings, described
 from kbrl.threads import number_of_jobs
 
 MANY_ROWS = 100  # with fewer rows, few cases of an action are to be expected

@@ -27,12 +27,6 @@ class Samples(NamedTuple):
     rewards: Floats  # (n,)
     next_states: Floats  # (n, n_dims)
     terminals: Booleans  # (n,)
-    logged: Floats | None = None  # (n, n_dims): the states as they were, where hard aggregation has replaced them
-
-    @property
-    def logged_states(self) -> Floats:
-        """The states as they were logged, (n, n_dims)."""
-        return self.states if self.logged is None else self.logged
 
     def part(self, rows: slice) -> Samples:
         """Return a range of the rows, without a copy."""
@@ -44,8 +38,7 @@ class Samples(NamedTuple):
             self.states.take(rows, axis=0),
             self.next_states.take(rows, axis=0),
         )  # faster than indexing
-        logged = None if self.logged is None else self.logged.take(rows, axis=0)
-        return Samples(states, self.rewards[rows], next_states, self.terminals[rows], logged)
+        return Samples(states, self.rewards[rows], next_states, self.terminals[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +90,9 @@ class Basis:
     def by_action(self, log: Transitions) -> list[Samples]:
         """Scale the states and part the transitions by action."""
         states, next_states = self.coordinates.of(log.states), self.coordinates.of(log.next_states)
-        logged = None
         if self.hard:
-            logged, states = states, self.reps[self.rep_weights.nearest(states)]
-        everything = Samples(states, log.rewards, next_states, log.terminals, logged)
+            states = self.reps[self.rep_weights.nearest(states)]
+        everything = Samples(states, log.rewards, next_states, log.terminals)
         return [everything.take(rows) for rows in log.by_action()]
 
     def check_same(self, other: Basis) -> None:

@@ -135,9 +135,9 @@ def scaled_distances(
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def sample_values(
-    z: Floats, nearest: Floats, rewards: Floats, weight: Floats, reward_sum: Floats, shape: Shape
+    z: Floats, nearest: Floats, rewards: Floats, weight: Floats, squared: Floats, reward_sum: Floats, shape: Shape
 ) -> None:
-    """Turn distances into kernel values relative to the nearest, in place, and add to both sums."""
+    """Turn distances into kernel values relative to the nearest, in place, and add to the three sums."""
     for t in range(len(z)):
         row = z[t]
         reward = rewards[t]
@@ -145,40 +145,8 @@ def sample_values(
             value = _relative(row[i], nearest[i], shape)
             row[i] = value
             weight[i] += value
+            squared[i] += value * value
             reward_sum[i] += reward * value
-
-
-@njit(cache=True, nogil=True)
-def nearest_columns(z: Floats, bits: Integers, places: Integers) -> bool:
-    """places[t] = the column of the smallest entry of row t, the first of those that are equal but for rounding.
-
-    ``bits`` is z, which is not negative, seen as whole numbers: they are in the same order.  The column in the place of
-    their lowest bits makes one minimum of both, which the compiler vectorises.  Returns whether no minimum is cut off.
-    """
-    low = np.int64(1)
-    while low < bits.shape[1]:
-        low *= 2
-    low -= 1
-    for t in range(len(bits)):
-        least = np.int64(2**63 - 1)
-        for i in range(bits.shape[1]):
-            least = min(least, (bits[t, i] & ~low) | np.int64(i))
-        places[t] = least & low
-        if z[t, places[t]] >= FARTHEST:
-            return False
-    return True
-
-
-@njit(cache=True, nogil=True)
-def count_cells(states: Floats, places: Integers, points: Floats, cases: Integers, farthest: Floats) -> None:
-    """Count the states whose nearest point is each of the points, (n_points, n_dims), and keep the largest distance."""
-    for t in range(len(places)):
-        place, total = places[t], 0.0
-        for k in range(points.shape[1]):
-            difference = states[t, k] - points[place, k]
-            total += difference * difference
-        cases[place] += 1
-        farthest[place] = max(farthest[place], sqrt(total))
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from kbrl.arrays import Floats
+from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions
 from kbrl.mdp.bounds import Bound
 from kbrl.mdp.dynamic_programming import backup
@@ -63,9 +64,10 @@ def _error_of_rep_q(model: Model) -> float:
 
 def _arguments(model: Model, log: Transitions) -> tuple[Transitions, Floats, Kernel, Kernel, float]:
     _refuse_what_has_no_bound(model)
-    log, units, basis = model.prepared(log), model.coordinates, model.basis
-    log = log.replaced(states=units.of(log.states), next_states=units.of(log.next_states))
+    prepared, units, basis = model.prepared(log), model.coordinates, model.basis
+    log = prepared.replaced(states=units.of(prepared.states), next_states=units.of(prepared.next_states))
     _check_is_model_of(model, log)
+    _check_scale(model, prepared)
     return log, basis.reps, basis.sample_kernel, basis.rep_kernel, model.discount
 
 
@@ -83,6 +85,20 @@ def _refuse_what_has_no_bound(model: Model) -> None:
         raise ValueError(
             f"The paper's bounds are on the distance of Algorithm 1 from KBRL, and this model has none: {reason}. "
             f"Fit a model in one go with the representative states given (reps=...) to get a bound."
+        )
+
+
+def _check_scale(model: Model, log: Transitions) -> None:
+    """Refuse a model whose scale KBRL would not have by the same setting, as after a fit in chunks."""
+    scaling, own = model.settings.scaling, model.coordinates.scale
+    if not isinstance(scaling, str):
+        return
+    scale = state_scale(log.states, scaling)
+    if not np.allclose(scale, own, rtol=SAME_MODEL, atol=0):
+        raise ValueError(
+            f"A bound is on the distance from KBRL, but with scaling={scaling!r} KBRL divides the states of this log "
+            f"by {scale.tolist()}, and this model by {own.tolist()}, the scale of the transitions that came first. "
+            f"Fit in one go; or fit this model and KBRL with scaling=model.scale_, so that their units are the same."
         )
 
 

@@ -23,7 +23,6 @@ from kbrl.data.row_hashes import canonical_order, row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.basis import Basis, Samples
-from kbrl.model.case_counts import Cells
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio, nearest_points
 from kbrl.model.sample_weights import rounding_of, tied_range
@@ -51,7 +50,6 @@ class Neighborhoods:
 
     def __init__(self, basis: Basis) -> None:
         self.basis = basis
-        self.cells = Cells(basis)
         self.n_neighbors: int = basis.sample_kernel.neighbors or 1
         shape = (basis.n_actions, basis.n_reps, self.n_neighbors)
         self.counts: Integers = np.zeros(basis.n_actions, dtype=np.intp)
@@ -75,7 +73,6 @@ class Neighborhoods:
         self.basis.check_same(other.basis)
         result = Neighborhoods(self.basis)
         result.counts = self.counts + other.counts
-        result.cells = self.cells + other.cells
         for name in _FIELDS:
             setattr(result, name, getattr(self, name).copy())
         found = [[getattr(other, name)[action] for name in _FIELDS] for action in range(self.basis.n_actions)]
@@ -93,7 +90,6 @@ class Neighborhoods:
         result = Neighborhoods(basis)
         result.counts = self.counts.copy()
         result._widen(self.n_places)
-        result.cells = self.cells.on(basis)
         for name in _FIELDS:
             getattr(result, name)[:, : self.basis.n_reps] = getattr(self, name)
         return result
@@ -102,7 +98,6 @@ class Neighborhoods:
         """Return the same for the ``kept`` representative states only."""
         result = Neighborhoods(basis)
         result.counts = self.counts.copy()
-        result.cells = self.cells.without(self.basis.reps, kept)
         for name in _FIELDS:
             setattr(result, name, np.ascontiguousarray(getattr(self, name)[:, kept]))
         return result
@@ -138,13 +133,22 @@ class Neighborhoods:
             total = np.log(self._values().sum(axis=2))
         return log_profile(nearest, self.basis.sample_kernel.profile) + total
 
+    def effective_cases(self) -> Floats:
+        """Return Kish's effective number of cases behind each pair, (n_actions, n_reps), see `insight.coverage`."""
+        values = self._values()
+        squared = squares_of(values, self.multiplicities).sum(axis=2)
+        return effective_number(values.sum(axis=2), squared, self.counts)
+
+    def nearest_distances(self) -> Floats:
+        """Return the distance of the nearest sample of each action, (n_actions, n_reps), inf where none is known."""
+        return self.distances[:, :, 0]
+
     def _add(self, parts: list[Samples]) -> None:
         found: dict[int, list[Any]] = {}
 
         def work(action: int) -> None:
             if len(parts[action].rewards):
                 found[action] = _nearest(parts[action], self.basis, self.n_neighbors)
-                self.cells.add(action, parts[action].logged_states, self.basis)
 
         for_each_action(work, self.basis.n_actions, self._n_jobs)
         self._keep(found)
@@ -223,6 +227,18 @@ class Neighborhoods:
             n_taken = int(np.isfinite(self.distances).sum(axis=2).max(initial=0))
             for name in _FIELDS:
                 setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, :, : max(n_taken, self.n_neighbors)]))
+
+
+def squares_of(values: Floats, multiplicities: Floats) -> Floats:
+    """Return the sum of the squared kernel values of samples that are the same and share one sum of them."""
+    return np.divide(values**2, multiplicities, out=np.zeros_like(values), where=multiplicities > 0)
+
+
+def effective_number(total: Floats, squared: Floats, counts: Integers) -> Floats:
+    """Return (sum k)^2 / sum k^2, (n_actions, n_reps): 0 where there is nothing, else between 1 and all cases."""
+    known = total > 0
+    number = np.divide(total**2, squared, out=np.zeros_like(total), where=known & ~(squared == 0))
+    return np.where(known, np.clip(number, 1.0, counts[:, None]), 0.0)
 
 
 def capacity(n_neighbors: int) -> int:

@@ -22,17 +22,23 @@ from kbrl.data.transitions import Transitions
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model import compiled
 from kbrl.model.basis import Basis, Samples
-from kbrl.model.case_counts import Cells
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
-from kbrl.model.nearest_samples import NEIGHBORS_STAY, Neighborhoods, counted, nearest_with_ties
+from kbrl.model.nearest_samples import (
+    NEIGHBORS_STAY,
+    Neighborhoods,
+    counted,
+    effective_number,
+    nearest_with_ties,
+    squares_of,
+)
 from kbrl.model.sample_weights import rounding_of
 from kbrl.settings import NEIGHBORHOODS
 from kbrl.threads import for_each_action
 
 PRECISION = 1e-6  # of what is left when transitions are taken away, relative to it
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of a sum of n terms, over its size and the square root of n
-_PER_PAIR = ("nearest", "weight", "reward_sum", "noise")
+_PER_PAIR = ("nearest", "weight", "squared_weight", "reward_sum", "noise")
 
 
 def new_statistics(basis: Basis, neighborhoods: str = "exact") -> Statistics:
@@ -53,16 +59,18 @@ class KernelSums:
     weight (a, i): k(rep i, s_t);  reward_sum (a, i): k(rep i, s_t) r_t;
     transition_sum a, (i, j): k(rep i, s_t) kappa-bar(s'_t, rep j);
     all divided by k at ``nearest`` (a, i), the distance in widths of the nearest sample.
+    squared_weight (a, i): k(rep i, s_t)^2, divided by the square of that; NaN where it is not known, as in models from
+    files of format 1.
     noise (a, i): the rounding error that taking transitions away has left in the weight.
     """
 
     def __init__(self, basis: Basis) -> None:
         shape = (basis.n_actions, basis.n_reps)
         self.basis = basis
-        self.cells = Cells(basis)
         self.counts: Integers = np.zeros(basis.n_actions, dtype=np.intp)
         self.nearest: Floats = np.full(shape, np.inf)
         self.weight: Floats = np.zeros(shape)
+        self.squared_weight: Floats = np.zeros(shape)
         self.reward_sum: Floats = np.zeros(shape)
         self.noise: Floats = np.zeros(shape)
         self.transition_sum: list[Any] = [_empty(basis) for _ in range(basis.n_actions)]
@@ -82,10 +90,10 @@ class KernelSums:
         result = KernelSums(self.basis)
         result.nearest = np.minimum(self.nearest, other.nearest)
         result.counts = self.counts + other.counts
-        result.cells = self.cells + other.cells
         for part in (self, other):
             factor = _rescale_factor(part.nearest, result.nearest, self.basis)
             result.weight += factor * part.weight
+            result.squared_weight += factor**2 * part.squared_weight
             result.reward_sum += factor * part.reward_sum
             result.noise += factor * part.noise
             for action, block in enumerate(part.transition_sum):
@@ -108,17 +116,23 @@ class KernelSums:
             )
         result = KernelSums(self.basis)
         result.nearest, result.counts = self.nearest.copy(), self.counts - other.counts
-        result.cells = self.cells - other.cells
         factor = _rescale_factor(other.nearest, self.nearest, self.basis)
         rounding = _ROUNDING * np.sqrt(self.counts)[:, None] * self.weight
         result.noise = self.noise + factor * other.noise + np.where((other.counts > 0)[:, None], rounding, 0.0)
         result.weight = self.weight - factor * other.weight
+        result.squared_weight = self._squares_without(other, factor)
         result.reward_sum = self.reward_sum - factor * other.reward_sum
         for action, block in enumerate(self.transition_sum):
             result.transition_sum[action] = block - _scale_rows(other.transition_sum[action], factor[action])
         result._check_rest(bool((other.nearest < self.nearest).any()))
         result._clear_rest()
         return result
+
+    def _squares_without(self, other: KernelSums, factor: Floats) -> Floats:
+        """Return the sums of squares without others, and all their rounding on top: support is never overstated."""
+        left = np.maximum(self.squared_weight - factor**2 * other.squared_weight, 0.0)
+        rounding = _ROUNDING * np.sqrt(self.counts)[:, None] * self.squared_weight
+        return np.where((other.counts > 0)[:, None], left + rounding, self.squared_weight)
 
     def _check_rest(self, any_nearer: bool) -> None:
         """Refuse what is left of sums if it is not what they would be without the transitions taken away."""
@@ -144,7 +158,7 @@ class KernelSums:
             self.transition_sum[action] = block.clip(0.0) if self.counts[action] else _empty(self.basis)
         gone = self.counts == 0
         self.nearest[gone] = np.inf
-        for name in ("weight", "reward_sum", "noise"):
+        for name in ("weight", "squared_weight", "reward_sum", "noise"):
             getattr(self, name)[gone] = 0.0
 
     def on(self, basis: Basis) -> KernelSums:
@@ -155,7 +169,6 @@ class KernelSums:
         result = KernelSums(basis)
         n_old = self.basis.n_reps
         result.counts = self.counts.copy()
-        result.cells = self.cells.on(basis)
         for name in _PER_PAIR:
             getattr(result, name)[:, :n_old] = getattr(self, name)
         for action, block in enumerate(self.transition_sum):
@@ -166,7 +179,6 @@ class KernelSums:
         """Return the sums for the ``kept`` representative states, which share what led to the others by similarity."""
         result = KernelSums(basis)
         result.counts = self.counts.copy()
-        result.cells = self.cells.without(self.basis.reps, kept)
         for name in _PER_PAIR:
             setattr(result, name, np.ascontiguousarray(getattr(self, name)[:, kept]))
         stays, goes = np.flatnonzero(kept), np.flatnonzero(~kept)
@@ -192,21 +204,44 @@ class KernelSums:
                 self.weight
             )
 
+    def effective_cases(self) -> Floats:
+        """Return Kish's effective number of cases behind each pair, (n_actions, n_reps), see `insight.coverage`."""
+        return effective_number(self.weight, self.squared_weight, self.counts)
+
+    def nearest_distances(self) -> Floats:
+        """Return the distance of the nearest sample of each action, (n_actions, n_reps), inf where none is known.
+
+        After samples were taken away it is a bound: the nearest one left counts at least as much as all on average.
+        """
+        nearest, forgot = self.nearest, self.noise > 0
+        if forgot.any():
+            squared = self.squared_weight - 2 * self.noise  # whose rounding is less than that of the weight
+            mean = self.weight**2 / np.maximum(self.counts, 1)[:, None]
+            largest = np.maximum(squared, mean) / (self.weight + self.noise)  # at least, relative to the reference
+            nearest = np.where(forgot, self._reached_at(largest), nearest)
+        return np.where(nearest < FARTHEST, nearest / self.basis.samples_at_reps.inverse_widths, np.inf)
+
+    def _reached_at(self, values: Floats) -> Floats:
+        """Return the distances in widths, (n_actions, n_reps), where the kernel has fallen to values relative to k."""
+        reference, profile = np.minimum(self.nearest, FARTHEST), self.basis.sample_kernel.profile
+        with np.errstate(divide="ignore"):
+            target = np.minimum(np.log(values), 0.0)
+        low, high = reference, reference + 1.0
+        while (above := (high < FARTHEST) & (log_ratio(high, reference, profile) >= target)).any():
+            high = np.where(above, 2 * high, high)
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            above = log_ratio(middle, reference, profile) >= target
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return high
+
     def _add(self, add: Callable[[int, Samples], None], parts: list[Samples], n_jobs: int) -> None:
         def work(action: int) -> None:
             if len(parts[action].rewards):
                 add(action, parts[action])
-                if not self._counts_cells_by_the_way:
-                    self.cells.add(action, parts[action].logged_states, self.basis)
 
         for_each_action(work, self.basis.n_actions, n_jobs)
         self.counts += [len(part.rewards) for part in parts]
-
-    @property
-    def _counts_cells_by_the_way(self) -> bool:
-        """Whether the distances to all representative states are at hand when kernel values are computed."""
-        kernel = self.basis.samples_at_reps
-        return kernel.kernel.neighbors is None and kernel.shape is not None and not self.basis.hard
 
     def _add_dense(self, action: int, samples: Samples) -> None:
         n_rows, n_reps = min(len(samples.rewards), BLOCK_ROWS), self.basis.n_reps
@@ -232,14 +267,15 @@ class KernelSums:
         if kernel.shape is not None:
             compiled.scaled_distances(samples.states, kernel.columns, kernel.inverse_widths, z, nearest, kernel.shape)
             self._move_reference(action, nearest)
-            if self._counts_cells_by_the_way:
-                self.cells.add_measured(action, samples.states, self.basis, z)
-            compiled.sample_values(z, nearest, samples.rewards, weight, reward_sum, kernel.shape)
+            squared = np.zeros_like(weight)  # the loop takes no NaN
+            compiled.sample_values(z, nearest, samples.rewards, weight, squared, reward_sum, kernel.shape)
+            self.squared_weight[action] += squared
             return
         z[:] = kernel.in_widths(samples.states)
         self._move_reference(action, np.minimum(nearest, z.min(axis=0)))
         z[:] = np.exp(log_ratio(z, self.nearest[action], kernel.kernel.profile))
         weight += z.sum(axis=0)
+        self.squared_weight[action] += (z**2).sum(axis=0)
         reward_sum += samples.rewards @ z
 
     def _add_nearest(self, action: int, samples: Samples) -> None:
@@ -255,6 +291,7 @@ class KernelSums:
         self._move_reference(action, np.minimum(self.nearest[action], z[:, 0]))
         values = counts * np.exp(log_ratio(z, self.nearest[action][:, None], kernel.kernel.profile))
         self.weight[action] += values.sum(axis=1)
+        self.squared_weight[action] += squares_of(values, occurrences[:, :n_used]).sum(axis=1)
         self.reward_sum[action] += (values * samples.rewards[places]).sum(axis=1)
         touched, columns = np.unique(places, return_inverse=True)  # only these need a row of D
         row_starts = np.arange(0, values.size + 1, n_used)
@@ -267,6 +304,7 @@ class KernelSums:
         factor = _rescale_factor(self.nearest[action], nearest, self.basis)
         if (factor != 1).any():
             self.weight[action] *= factor
+            self.squared_weight[action] *= factor**2
             self.reward_sum[action] *= factor
             self.noise[action] *= factor
             self.transition_sum[action] = _scale_rows(self.transition_sum[action], factor)

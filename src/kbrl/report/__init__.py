@@ -17,12 +17,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from kbrl import __version__
 from kbrl.atomic_write import check_target, written_beside
-from kbrl.model.case_counts import FEW_CASES
 from kbrl.report import words
 from kbrl.report.drawing import need_matplotlib
 from kbrl.report.facts import Facts, gather
 from kbrl.report.inputs import Inputs, open_inputs
 from kbrl.report.pictures import draw
+from kbrl.settings import FEW_CASES
 
 FILTERS = (
     words.number, words.brief, words.count, words.cases, words.percent, words.plural, words.listing, words.counted,

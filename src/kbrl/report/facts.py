@@ -95,7 +95,7 @@ class Representative:
     state: tuple[float, ...]
     value: float
     best: int  # place of an action; -1 where none is available
-    n_cases: int  # logged cases in its cell, of all actions
+    n_cases: int  # logged states that are nearest to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,12 +193,13 @@ class Facts:
 
 def gather(inputs: Inputs, step: Callable[[int], None] | None = None) -> Facts:
     """Return all facts, after one pass over the log; ``step(n_rows)`` is called after each chunk."""
-    model, about = inputs.model, facts_of_model(inputs.model)
+    model = inputs.model
     tally = Tally(model, reach(model))
     for rows, chunk in inputs.chunks():
         tally.add(rows, chunk)
         if step is not None:
             step(len(chunk))
+    about = facts_of_model(model, tally.rep_counts)
     sample = tally.survey.sample
     sampled = answers(model, sample.states)
     influence = influences(sample.states, sampled.q)

@@ -52,13 +52,13 @@ class ModelFacts:
     rep_values: Floats  # (n_reps,)
     rep_policy: Integers  # (n_reps,): places of actions; -1 where none is available
     rep_cases: Integers  # (n_reps,): logged states that are nearest to each, of all actions
-    knows_support: bool  # whether cases were counted; models from files of format 1 did not
+    knows_support: bool  # how many cases an answer rests on; models from files of format 1 may not know
     solver: Solver
     settings: tuple[Setting, ...]
 
 
-def facts_of_model(model: Model) -> ModelFacts:
-    """Return the facts of a model."""
+def facts_of_model(model: Model, rep_cases: Integers) -> ModelFacts:
+    """Return the facts of a model; ``rep_cases`` are the numbers of logged states nearest to each representative."""
     sums, solution = model.sums, model.solution
     widths = model.basis.rep_kernel.width
     return ModelFacts(
@@ -73,8 +73,8 @@ def facts_of_model(model: Model) -> ModelFacts:
         reps=model.reps,
         rep_values=solution.values,
         rep_policy=solution.policy,
-        rep_cases=sums.cells.cases.sum(axis=0),
-        knows_support=sums.cells.is_known,
+        rep_cases=rep_cases,
+        knows_support=not np.isnan(sums.effective_cases()).any(),
         solver=_solver(model),
         settings=tuple(_settings(model)),
     )

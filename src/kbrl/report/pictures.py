@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.model.case_counts import FEW_CASES
 from kbrl.report import drawing
 from kbrl.report.drawing import Picture
 from kbrl.report.facts import Facts
 from kbrl.report.maps import Map
 from kbrl.report.words import cases, listing, number, percent, short
+from kbrl.settings import FEW_CASES
 
 MOST_BARS = 12
 _MOST_MARKERS = 13  # per side of a map

@@ -1,6 +1,6 @@
 """A model's answers for many states: values, the best action, and how many logged cases support it.
 
-The support of an action at a state is the number of its logged cases around the state (`kbrl.insight.coverage`).
+The support of an action at a state is the number of logged cases that its value rests on (`kbrl.insight.coverage`).
 Where the best action has only a few, its value is an extrapolation.
 """
 
@@ -13,9 +13,9 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.insight.coverage import coverage
-from kbrl.model.case_counts import FEW_CASES
 from kbrl.model.model import Model
 from kbrl.model.q_functions import check_some_action
+from kbrl.settings import FEW_CASES
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,9 @@ class Answers:
     best: Integers  # (n,)
     values: Floats  # (n,): of the best action
     distances: Floats  # (n,): to the nearest representative state, in units of the model's scale
-    support: Floats  # (n, n_actions): logged cases of each action around the state; NaN if they were not counted
-    is_weak: Booleans  # (n,): the best action has little support; False if it is not known
+    support: Floats  # (n, n_actions): logged cases that each value rests on; NaN where that is not known
+    nearest: Integers  # (n,): the place of the nearest representative state
+    is_weak: Booleans  # (n,): the best action has little support; False where it is not known
 
     @property
     def best_support(self) -> Floats:
@@ -46,7 +47,9 @@ def answers(model: Model, states: Floats) -> Answers:
     best = np.argmax(q, axis=1)
     covered = coverage(model, states)
     support_of_best = np.take_along_axis(covered.support, best[:, None], axis=1)[:, 0]
-    return Answers(q, best, q.max(axis=1), covered.distances, covered.support, support_of_best < FEW_CASES)
+    return Answers(
+        q, best, q.max(axis=1), covered.distances, covered.support, covered.nearest, support_of_best < FEW_CASES
+    )
 
 
 def reach(model: Model) -> float:

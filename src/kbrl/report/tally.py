@@ -55,6 +55,7 @@ class Tally:
         self.weak_counts: Integers = np.zeros(shape, dtype=np.intp)  # rows in which it has little support
         self.n_better = [0, 0]  # rows in which another action is expected to be better: with support, and with little
         self.backed_gain = 0.0  # sum of the advantages of those with support
+        self.rep_counts: Integers = np.zeros(model.basis.n_reps, dtype=np.intp)  # states nearest to each
         self.n_far = 0
         self.n_ends = 0
         self.n_episodes: int | None = None
@@ -73,6 +74,7 @@ class Tally:
         self.rewards.accumulate(chunk.rewards[:, None])
         self.reward_sum += np.bincount(chunk.action_indices, chunk.rewards, minlength=len(self.n_weak))
         self.n_weak += np.bincount(found.best[found.is_weak], minlength=len(self.n_weak))
+        self.rep_counts += np.bincount(found.nearest, minlength=len(self.rep_counts))
         self.n_far += int((found.distances > self._reach).sum())
         self.n_ends += int(chunk.terminals.sum())
         self._add_pairs(chunk, found)

@@ -78,7 +78,6 @@ def check_contents(contents: Contents) -> None:
     _check_columns(facts["columns"], len(arrays["scale"]))
     _check_state_names(facts["names"], len(arrays["scale"]))
     _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
-    _check_cells(arrays, facts["counts"])
     whole(facts["planning"]["min_cases"], "min_cases")
     spoken_of = _check_statistics(arrays, sum(facts["counts"]))
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
@@ -213,15 +212,12 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         shapes["neighbors.multiplicities"] = ("f", kept)
     else:
         shapes |= dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
-        if "noise" in arrays:
-            shapes["noise"] = ("f", pairs)
+        shapes |= {name: ("f", pairs) for name in ("noise", "squared_weight") if name in arrays}
         if basis["sample_neighbors"] is not None and (basis["hard"] or basis["rep_neighbors"] is not None):
             shapes |= {"transition_sum.data": ("f", (None,)), "transition_sum.columns": ("i", (None,))}
             shapes["transition_sum.row_starts"] = ("i", (n_actions, n_reps + 1))
         else:
             shapes["transition_sum"] = ("f", (*pairs, n_reps))
-    if "cases" in arrays or "farthest" in arrays:
-        shapes |= {"cases": ("i", pairs), "farthest": ("f", pairs)}
     if facts["sketch"] is not None:
         shapes |= {f"sketch.{name}": ("i", (None,)) for name in ("hashes", "counts", "contents", "episodes")}
     if "samples.states" in arrays:
@@ -281,18 +277,14 @@ def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
     _require(((weight > 0) == np.isfinite(nearest)).all(), "weight and nearest speak of different pairs")
     _require((arrays["reward_sum"][weight == 0] == 0).all(), "reward_sum speaks of pairs without weight")
     _require((arrays.get("noise", weight) >= 0).all(), "noise must not be below 0")
+    squared = arrays.get("squared_weight", weight)
+    _require(
+        (squared >= 0).all() and (squared[weight == 0] == 0).all(), "squared_weight speaks of pairs without weight"
+    )
     entries, row_sums = _transition_sums(arrays)
     _require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
     _require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")
     return weight > 0
-
-
-def _check_cells(arrays: dict[str, Array], counts: list[int]) -> None:
-    if "cases" in arrays:
-        cases, farthest = arrays["cases"], arrays["farthest"]
-        _require((cases >= 0).all() and (cases <= max(counts)).all(), "cases must lie between 0 and the counts")
-        _require(cases.sum(axis=1).tolist() == counts, "cases do not add up to the counts")
-        _require((farthest >= 0).all() and (farthest[cases == 0] == 0).all(), "farthest speaks of cells without cases")
 
 
 def _transition_sums(arrays: dict[str, Array]) -> tuple[Array, Array]:

@@ -28,7 +28,6 @@ from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.model.basis import Basis
-from kbrl.model.case_counts import Cells
 from kbrl.model.kernels import Kernel
 from kbrl.model.model import Model
 from kbrl.model.nearest_samples import Neighborhoods
@@ -41,7 +40,6 @@ from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
 FORMAT, VERSION, OLDEST = "kbrl model", 2, 1
 Columns = Sequence[str] | Mapping[str, Any]
 
-_CELLS = ("cases", "farthest")  # absent where cases were not counted, as by files without them
 _SUMS = ("nearest", "weight", "reward_sum")
 _NEIGHBORS = ("distances", "rewards", "next_states", "terminals", "multiplicities")
 _SAMPLES = ("states", "action_indices", "rewards", "next_states", "terminals")
@@ -143,8 +141,6 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
     arrays |= {"growth": reduced.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
     if np.ndim(reduced.basis.rep_kernel.width):
         arrays["rep_widths"] = np.asarray(reduced.basis.rep_kernel.width)
-    if reduced.sums.cells.is_known:
-        arrays |= {name: getattr(reduced.sums.cells, name) for name in _CELLS}
     arrays |= given_arrays | fit_arrays | _statistics_arrays(reduced.sums) | _samples_arrays(reduced.samples)
     arrays |= _sketch_arrays(reduced.sketch)
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
@@ -274,6 +270,8 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
     arrays: dict[str, Array] = {name: getattr(statistics, name) for name in _SUMS}
     if statistics.noise.any():  # only of a model that has forgotten
         arrays["noise"] = statistics.noise
+    if not np.isnan(statistics.squared_weight).any():  # else it is not known, as by a file of format 1
+        arrays["squared_weight"] = statistics.squared_weight
     blocks = statistics.transition_sum
     if not sparse.issparse(blocks[0]):
         return arrays | {"transition_sum": np.stack(blocks)}
@@ -353,7 +351,6 @@ def _sums(basis: Basis, facts: dict[str, Any], arrays: dict[str, Array]) -> Stat
     sums = new_statistics(basis, facts["basis"]["neighborhoods"])
     sums.counts = np.array(facts["counts"], dtype=np.intp)
     _fill(sums, arrays)
-    _fill_cells(sums.cells, arrays)
     return sums
 
 
@@ -380,16 +377,12 @@ def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
     for name in _SUMS:
         setattr(statistics, name, arrays[name])
     statistics.noise = arrays.get("noise", statistics.noise)
+    not_known = np.full_like(statistics.weight, np.nan)
+    statistics.squared_weight = arrays.get("squared_weight", not_known)
     dense = arrays.get("transition_sum")
     statistics.transition_sum = (
         _sparse_blocks(statistics, arrays) if dense is None else [block.copy() for block in dense]
     )
-
-
-def _fill_cells(cells: Cells, arrays: dict[str, Array]) -> None:
-    cells.is_known = all(name in arrays for name in _CELLS)
-    for name in _CELLS if cells.is_known else ():
-        setattr(cells, name, arrays[name].copy())
 
 
 def _sparse_blocks(statistics: KernelSums, arrays: dict[str, Array]) -> list[sparse.csr_array]:

@@ -110,7 +110,7 @@ def test_what_is_wrong_with_states_is_said_with_its_row(in_folder, capsys):
     status, err = fails(capsys, "predict", "dense.kbrl", "bad.csv", "-o", "bad_answers.csv")
     assert status == 1
     assert "'dose' has at least 1 faulty cell (missing_state)" in err
-    assert "line 3 of bad.csv: nan" in err
+    assert "line 3 of bad.csv: nothing" in err
     assert not (in_folder.path / "bad_answers.csv").exists()
 
 

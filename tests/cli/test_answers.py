@@ -110,7 +110,7 @@ def test_what_is_wrong_with_states_is_said_with_its_row(in_folder, capsys):
     status, err = fails(capsys, "predict", "dense.kbrl", "bad.csv", "-o", "bad_answers.csv")
     assert status == 1
     assert "'dose' has at least 1 faulty cell (missing_state)" in err
-    assert "line 3 of bad.csv: nan" in err
+    assert "line 3 of bad.csv: nothing" in err
     assert not (in_folder.path / "bad_answers.csv").exists()
 
 
@@ -196,6 +196,10 @@ def test_an_explanation_for_a_person_shows_rows_weights_and_what_they_make(in_fo
     assert f"2. {second}: value {q[second]:.6g}" in out
     assert f"of all: 1, which makes {q[best]:.6g}." in out
     assert "3. never: not available" in out
+    _, head, first, *_ = out.split(f"1. {best}")[1].splitlines()
+    assert head.startswith("row (from 0)")
+    state = in_folder.log.states[int(first.split()[0])]
+    assert f"{state[0]:.4g}, {state[1]:.4g}" in first
 
 
 def test_a_sparse_model_explains_itself_and_its_log_adds_the_rows(in_folder, capsys):
@@ -244,6 +248,14 @@ def test_another_log_is_warned_of_on_standard_error(in_folder, capsys):
     write_log(in_folder.log[:30], in_folder.path / "half.csv", names=NAMES)
     main(["explain", "dense.kbrl", "--state", "0.3,0.7", "--log", "half.csv"])
     assert "Warning: The cases do not make up the value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["predict", "explain"])
+def test_the_help_says_from_where_rows_are_counted(command, capsys):
+    main([command, "--help"])
+    assert "Rows are counted from 0 over the whole log, without headers." in " ".join(
+        capsys.readouterr().out.replace("LOG", "log").split()
+    )
 
 
 @pytest.mark.parametrize("command", ["predict", "explain", "evaluate", "collect"])

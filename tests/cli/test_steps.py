@@ -64,6 +64,20 @@ def test_a_stride_that_most_steps_do_not_have_is_refused_with_the_option_that_al
     assert "before a gap, where the step does not rise by the stride" in " ".join((allowed.out + allowed.err).split())
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("command", [FIT, ("check", "log.csv")])
+def test_most_rows_lost_to_a_wrong_column_of_episodes_are_refused_with_two_ways_out(capsys, command):
+    visit = np.where(np.arange(N_ROWS) % 10 == 0, np.arange(N_ROWS) + 1, np.arange(N_ROWS))
+    pandas.read_csv("log.csv").assign(visit=visit).to_csv("log.csv", index=False)
+    wrong = [name if name != "patient" else "visit" for name in NAMES]
+    refused = told(capsys, *command, *wrong, status=1)
+    text = " ".join((refused.out + refused.err).split())
+    for words in ("At most 50% of the rows may be left out, but 900 of 1,000 rows", "--episode NAME", "--allow-gaps"):
+        assert words in text
+    allowed = told(capsys, *command, *wrong, "--allow-gaps")
+    assert "900 of 1,000 rows are left out" in " ".join((allowed.out + allowed.err).split())
+
+
 def test_the_stride_stands_in_a_config_and_is_kept_in_the_model(folder, capsys):
     rises = np.where(np.arange(N_ROWS) % 100 == 50, 2, 1)
     visits(rises).to_csv("log.csv", index=False)

@@ -74,13 +74,30 @@ def test_variables_are_named_without_the_prefix_of_the_dialect():
     assert resolve(["age", "sofa", "action", "reward"], {"state": "age,sofa"}).variables == ("age", "sofa")
 
 
+def test_a_column_that_is_named_for_one_role_is_not_taken_for_another_by_its_usual_name():
+    names = ["s", "t", "done", "action", "reward"]
+    for state in ("s,t", ["s", "t"], "s, t"):
+        found = resolve(names, {"state": state, "terminated": "done"})
+        assert (found.state, found.step, found.terminated, found.done) == (("s", "t"), None, "done", None)
+
+
+@pytest.mark.parametrize("role, option", [
+    ("state", "--state NAME, "), ("next_state", "--next-state NAME, "), ("step", "--step NAME, "), ("done", ""),
+])  # fmt: skip
+def test_a_name_that_no_column_has_is_answered_by_the_option_of_its_role(role, option):
+    advice = f"Say which column it is: {option}in Python columns={{'{role}': NAME}}."
+    with pytest.raises(LogError) as refused:
+        resolve(["obs", "action", "reward"], {role: "sofaa"})
+    assert refused.value.fault.advice == advice
+
+
 REFUSED = {
-    "no action": ("obs reward", None, "must have a column for the action, but it has 'obs', 'reward'"),
-    "no state": ("age action reward", None, "must have a column for the state"),
-    "no reward": ("obs action", None, "must have a column for the reward"),
+    "no action": ("obs reward", None, "must have a column for the action, but it has 'obs', 'reward'. Say which column it is: --action NAME, "),
+    "no state": ("age action reward", None, "must have a column for the state, .*--state NAME, "),
+    "no reward": ("obs action", None, "must have a column for the reward, .*--reward NAME, "),
     "the action as state": ("obs action reward", {"state": "action"}, "a column for the action, but 'action' is already the state"),
     "the state as action": ("obs_x reward", {"action": "obs_x"}, "a column for the state, but 'obs_x' is already the action"),
-    "two places for the state": ("obs state action reward", None, "Only one column or family of columns can be the state, but 'obs', 'state'"),
+    "two places for the state": ("obs state action reward", None, "Only one column or family of columns can be the state, but 'obs', 'state' all fit. Name the one to use: --state NAME, "),
     "two actions": ("obs action actions reward", None, "can be the action, but 'action', 'actions' all fit"),
     "a list and single columns": ("obs obs_x action reward", None, "Only one column or family of columns can be the state"),
     "two columns of one name": ("obs action action reward", None, "'action' occur more than once"),

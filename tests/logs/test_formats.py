@@ -151,6 +151,27 @@ def test_a_column_of_lists_holds_the_state(tmp_path, form):
     assert_same(load_log(source), LOG)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("form", ["csv", *(form for form in FORMS if form != "csv")])
+@pytest.mark.parametrize("true, false", [("yes", "no"), ("True", "FALSE"), ("t", " f"), ("1", "0"), ("1.0", "0")])
+def test_flags_in_words_are_read_in_every_form(tmp_path, form, true, false):
+    ends = np.arange(N_ROWS) % LENGTH == LENGTH - 1
+    columns = {name: column for name, column in NO_NEXT.items() if name != "truncated"}
+    told = load_log(columns | {"terminated": ends})
+    assert_same(load_log(store(columns | {"terminated": np.where(ends, true, false)}, tmp_path, form)), told)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("form", ["parquet", "pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize("cell, quoted", [("maybe", "'maybe'"), (None, "nothing"), ("", "nothing")])
+def test_a_flag_in_words_that_is_none_is_refused_and_nothing_false_is_said_before(tmp_path, form, cell, quoted):
+    flags = np.where(np.arange(N_ROWS) % LENGTH == LENGTH - 1, "yes", "no").astype(object)
+    flags[3] = cell
+    columns = {name: column for name, column in NO_NEXT.items() if name != "truncated"} | {"terminated": flags}
+    with pytest.raises(LogError, match=rf"'terminated' has .* \(bad_flag\); the first is row 4 .*: {quoted}\."):
+        load_log(store(columns, tmp_path, form))
+
+
 def test_frames_with_categories_and_missing_markers_are_read():
     frame = pandas.DataFrame(COLUMNS).assign(
         action=pandas.Categorical(COLUMNS["action"], ["wait", "go", "a,b", "never"])

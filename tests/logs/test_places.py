@@ -65,7 +65,7 @@ def test_each_of_several_files_has_its_own_lines_or_rows(tmp_path, chunk_rows):
     table = {"obs": np.zeros(4), "action": np.zeros(4), "reward": np.array([0, 1, np.nan, 1]), "done": np.zeros(4)}
     for name in ("a.npz", "b.npz"):
         np.savez(tmp_path / name, **(table if name == "b.npz" else table | {"reward": np.ones(4)}))
-    with pytest.raises(LogError, match=r"the first is row 3 \(counting from 1\) of .*b\.npz: nan"):
+    with pytest.raises(LogError, match=r"the first is row 3 \(counting from 1\) of .*b\.npz: nothing"):
         load_log([tmp_path / "a.npz", tmp_path / "b.npz"])
 
 

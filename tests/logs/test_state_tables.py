@@ -37,7 +37,7 @@ def test_a_column_of_lists_holds_all_variables():
 @pytest.mark.parametrize(
     ("column", "fault", "words"),
     [
-        ([1.0, np.nan, 2.0], "missing_state", r"the first is row 2 \(counting from 1\): nan"),
+        ([1.0, np.nan, 2.0], "missing_state", r"the first is row 2 \(counting from 1\): nothing"),
         ([1.0, 2.0, -np.inf], "infinite_state", r"the first is row 3 \(counting from 1\): -inf"),
         (
             np.array([1.0, 2.0, "three"], dtype=object),

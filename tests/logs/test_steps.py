@@ -152,6 +152,9 @@ def written(frame, form, folder):
         return folder / "log.parquet"
     if form == "aware":
         return frame.assign(when=frame["when"].dt.tz_localize("Asia/Tokyo"))
+    if form.startswith("texts"):
+        texts = frame.assign(when=frame["when"].astype(str))
+        return written(texts, form.removeprefix("texts in "), folder) if " in " in form else texts
     if form in ("s", "ns"):
         return frame.assign(when=frame["when"].astype(f"datetime64[{form}]"))
     if form == "durations":
@@ -161,7 +164,21 @@ def written(frame, form, folder):
     return {"polars": polars.from_pandas, "arrow": pa.Table.from_pandas}[form](frame)
 
 
-FORMS = ("csv", "parquet", "aware", "s", "ns", "durations", "dates", "polars", "arrow")
+FORMS = (
+    "csv",
+    "parquet",
+    "texts",
+    "texts in parquet",
+    "texts in polars",
+    "texts in arrow",
+    "aware",
+    "s",
+    "ns",
+    "durations",
+    "dates",
+    "polars",
+    "arrow",
+)
 
 
 @pytest.mark.filterwarnings("ignore::kbrl.KbrlWarning")
@@ -169,7 +186,7 @@ FORMS = ("csv", "parquet", "aware", "s", "ns", "durations", "dates", "polars", "
 def test_datetimes_order_rows_and_a_stride_with_a_unit_shows_their_gaps(form, tmp_path):
     source, columns = written(dated(), form, tmp_path), {"step": "when", "allow_gaps": True}
     assert load_log(source, columns=columns).states.ravel().tolist() == [0, 1, 2, 3, 4, 5]
-    for stride in ("1 day", "24 hours", "1440min", "D", timedelta(days=1)):
+    for stride in ("1 day", "24 hours", "1440min", "D", timedelta(days=1), np.timedelta64(1, "D")):
         log = load_log(source, columns=columns | {"stride": stride})
         assert log.states.ravel().tolist() == [0, 1, 3, 4, 5]  # row 2 is before the gap
     with pytest.raises(LogError, match=r"The stride is '1', but the steps in 'when' are datetimes, which need a unit."):
@@ -182,6 +199,18 @@ def test_datetimes_out_of_order_are_refused_with_their_place(form, tmp_path):
     place = r"line 4 of .*log\.csv" if form == "csv" else r"row 3 \(counting from 1\)"
     with pytest.raises(LogError, match=f"but {place} is 172800 seconds before the row above it.*Sort the log"):
         load_log(source, columns={"step": "when"})
+
+
+def test_a_datetime_twice_is_refused_with_words_of_its_own():
+    with pytest.raises(LogError, match=r"but row 3 \(counting from 1\) has the same time as the row above it. Sort"):
+        load_log(dated([0, 1, 1]), columns={"step": "when"})
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "polars"])
+def test_dates_in_another_order_are_refused_with_the_dates_that_work(form, tmp_path):
+    frame = dated().assign(when=dated()["when"].dt.strftime("%d/%m/%Y"))
+    with pytest.raises(LogError, match=r": '27/02/2024' \(steps are numbers, or ISO dates such as 2024-02-27 or"):
+        load_log(written(frame, form, tmp_path), columns={"step": "when"})
 
 
 def test_datetimes_are_no_numbers_in_a_state_whatever_their_unit():
@@ -245,19 +274,73 @@ def test_more_than_five_per_cent_of_rows_before_gaps_have_to_be_allowed(n_gaps, 
         in_parts([log], {"stride": 1})
 
 
-def test_a_cut_with_an_empty_next_state_is_told_and_never_refused():
+def in_episodes(lengths):
+    """A log of episodes of some lengths, none of which ends."""
+    n = sum(lengths)
+    return counted(range(n), episode=np.repeat(np.arange(len(lengths)), lengths))
+
+
+@pytest.mark.filterwarnings("ignore::kbrl.KbrlWarning")
+@pytest.mark.parametrize("lengths", [[1] * 4 + [3, 3], [1] * 5 + [3, 3], [1, 1, 2], [2, 1], [2]])
+def test_more_than_half_of_the_rows_left_out_have_to_be_allowed(lengths):
+    log, n_cuts, n = in_episodes(lengths), len(lengths), sum(lengths)  # each episode loses its last row
+    allowed = {"allow_gaps": True}
+    assert len(load_log(log, columns=allowed)) == n - n_cuts
+    assert not check_log(log, columns=allowed).stops_learning
+    stopping = [(fault.name, fault.count) for fault in check_log(log).faults if fault.stops_learning]
+    if 2 * n_cuts <= n:
+        assert len(load_log(log)) == n - n_cuts
+        assert stopping == []
+        return
+    assert stopping == [("too_many_left_out", n_cuts)]
+    message = (
+        f"At most 50% of the rows may be left out, but {n_cuts} of {n} rows are left out: {n_cuts} {CUT}. Name another "
+        f"column that tells episodes apart: --episode NAME, in Python columns={{'episode': NAME}}. Or allow many rows "
+        f"to be left out: --allow-gaps, in Python columns={{'allow_gaps': True}}."
+    )
+    for read in (load_log, lambda table: in_parts([table], None)):
+        with pytest.raises(LogError, match=re.escape(message)):
+            read(log)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("changes, name", [
+    ({"episode": np.arange(8) % 2}, "split_episode"),
+    ({"terminated": ["maybe"] * 8, "step": np.arange(8) % 2}, "bad_flag"),
+    ({"step": np.arange(8)[::-1], "stride": 1}, "unsorted_steps"),
+    ({"episode": [0, None, 1, None, 2, None, 3, 3]}, "missing_episode"),
+])  # fmt: skip
+def test_rows_are_not_said_to_be_left_out_where_what_orders_them_is_at_fault(changes, name):
+    columns = {"stride": changes.pop("stride")} if "stride" in changes else None
+    log = counted(range(8), **changes)
+    with pytest.raises(LogError) as refused:
+        load_log(log, columns=columns)
+    assert refused.value.fault.name == name
+    stopping = [fault.name for fault in check_log(log, columns=columns).faults if fault.stops_learning]
+    assert name in stopping
+    assert not {"too_many_left_out", "too_many_gaps"} & set(stopping)
+
+
+def test_a_cut_with_an_empty_next_state_is_told_and_has_to_be_allowed_for_most_rows():
     n = 40
+    allowed = {"allow_gaps": True}
     table = {"obs": np.arange(float(n)), "next_obs": np.full(n, np.nan), "action": np.arange(n) % 2}
     table |= {"reward": np.arange(n), "terminated": np.arange(n) == 3, "truncated": np.arange(n) != 3}
     with pytest.warns(KbrlWarning, match=f"^39 of 40 rows are left out: 39 {CUT}.$"):
-        assert len(load_log(table)) == 1
+        assert len(load_log(table, columns=allowed)) == 1
+    with pytest.raises(LogError, match=r"At most 50% .* Write the next states of these rows, or .*--allow-gaps"):
+        load_log(table)
     with pytest.warns(KbrlWarning, match=f"^39 of 40 rows are left out: 39 {CUT}.$"):
         assert len(in_parts([{name: column[:20] for name, column in table.items()},
-                             {name: column[20:] for name, column in table.items()}], None)) == 1  # fmt: skip
+                             {name: column[20:] for name, column in table.items()}], allowed)) == 1  # fmt: skip
     assert check_log(table).to_dict()["left_out"] == {"gaps": 0, "cuts": 39}
 
 
-@pytest.mark.parametrize("stride", [0, -1, np.nan, np.inf, True, "", "soon", "1 month", "0 days", "day 1", [1]])
+NO_STRIDES = [0, -1, np.nan, np.inf, True, "", "soon", "1 month", "0 days", "day 1", [1], timedelta(0)]
+NO_STRIDES += [np.timedelta64(-1, "h"), np.timedelta64("NaT"), np.timedelta64(1, "M")]
+
+
+@pytest.mark.parametrize("stride", NO_STRIDES)
 def test_a_stride_that_is_none_is_refused_with_the_rule(stride):
     with pytest.raises(ValueError, match=r"stride must be a number above 0, a number with a unit .*, but it is"):
         load_log(counted([0, 1, 2]), columns={"stride": stride})
@@ -266,7 +349,10 @@ def test_a_stride_that_is_none_is_refused_with_the_rule(stride):
 def test_a_stride_needs_a_step():
     log = counted([0, 1, 2])
     del log["step"]
-    with pytest.raises(LogError, match=r"A stride of 1 was stated, but no column of 'episode', 'obs'.* is the step"):
+    with pytest.raises(
+        LogError,
+        match=r"A stride of 1 was stated, but no column of 'episode', 'obs'.* is the step.*: --step NAME, in Python",
+    ):
         load_log(log, columns={"stride": 1})
 
 

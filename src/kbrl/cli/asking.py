@@ -53,7 +53,7 @@ def predict(
     action (-inf where it is not available), distance to the nearest representative state in units of the model's
     scale, support, about how many logged cases of the chosen action there are around the state (0 outside of the data;
     nan in CSV where the model's file does not tell), and log_mass, the log of its kernel sums, which is no number of
-    cases.  Only .npz is held in memory.
+    cases.  Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
@@ -90,7 +90,7 @@ def explain(
     Every value is a weighted mean over logged cases of what they were worth: their reward, and the discounted value
     of their next state.  A MODEL with sample_neighbors has kept the outcomes of the cases that matter; for the rows
     of the cases, and for other models, give the log that the model was fitted to.  Its columns are those that the
-    MODEL was learnt from, unless others are named.
+    MODEL was learnt from, unless others are named.  Rows are counted from 0 over the whole log, without headers.
 
     Example: kbrl explain model.kbrl --state x=0.2,y=0.4 --log log.csv
     """
@@ -169,7 +169,7 @@ def _print_explanation(found: Explanation, names: list[str]) -> None:
         click.echo(f"\n{rank}. {_heading(action)}")
         if action.cases:
             has_rows = found.source != "outcomes"
-            head = ("row", "episode", "state") if has_rows else ()
+            head = ("row (from 0)", "episode", "state") if has_rows else ()
             rows = [(*(_whence(case) if has_rows else ()), *_outcome(case)) for case in action.cases]
             print_table((*head, "weight", "reward", "next state", "ends", "worth"), rows, right=True)
             click.echo(_sum_up(action))

@@ -69,7 +69,9 @@ def column_options(command: F, *, state: str = "--state") -> F:
     ``state`` is how the option for the columns of the state is written.
     """
     command = click.option(
-        "--allow-gaps", is_flag=True, help="Learn even if more than 5 % of the rows are before a gap."
+        "--allow-gaps",
+        is_flag=True,
+        help="Allow many rows to be left out: over 5 % before gaps, or over half in all.",
     )(command)
     command = click.option(
         "--stride",

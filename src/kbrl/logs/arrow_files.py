@@ -213,6 +213,8 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
         return from_times(_microseconds(column), kind, name)
     if types.is_decimal(column.type):
         return Numbers(_as_numpy(column.cast(pa.float64())))
+    if kind in ("flags", "steps") and (types.is_string(column.type) or types.is_large_string(column.type)):
+        return texts_from_arrow(column.fill_null(""), kind)
     return from_objects(column.to_pylist(), kind, name)
 
 
@@ -233,7 +235,7 @@ def _microseconds(column: Any) -> Any:
 
 
 def texts_from_arrow(column: Any, kind: Kind) -> Column:
-    """Convert one column of a CSV file, an Arrow array of strings."""
+    """Convert an Arrow array of strings, as those of a CSV file."""
     import pyarrow as pa
 
     if kind == "labels":

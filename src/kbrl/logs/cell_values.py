@@ -205,12 +205,14 @@ def from_objects(cells: Sequence[Any], kind: Kind, name: str) -> Column:
         return from_lists(cells, name)
     if kind == "steps" and isinstance(next((cell for cell in cells if not is_missing(cell)), None), (date, timedelta)):
         return replace(_parsed(cells, _seconds_of), is_time=True)
+    if kind == "steps" and all(isinstance(cell, str) or is_missing(cell) for cell in cells):
+        return from_texts(["" if is_missing(cell) else cell for cell in cells], kind)
     parse: Callable[[Any], float] = _flag_of if kind == "flags" else _number_of
     return _parsed(cells, parse)
 
 
 def from_texts(cells: Sequence[str], kind: Kind) -> Column:
-    """Convert cells of a text file; an empty cell is a missing one."""
+    """Convert cells of a text file, or flags and steps that are texts elsewhere; an empty cell is a missing one."""
     if kind == "labels":
         places: dict[Hashable, int] = {}
         codes = np.array([places.setdefault(cell, len(places)) if cell else -1 for cell in cells], dtype=np.intp)
@@ -335,7 +337,8 @@ def _number_of(cell: Any) -> float:
 
 
 def _flag_of(cell: Any) -> float:
-    return _flag(_number_of(cell))
+    cell = cell.decode() if isinstance(cell, bytes) else cell
+    return _flag_in(cell) if isinstance(cell, str) else _flag(_number_of(cell))
 
 
 def _flag(value: float) -> float:

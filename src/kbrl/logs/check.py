@@ -7,16 +7,16 @@ only if the reader refuses the log because of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kbrl.checks import whole
 from kbrl.logs.check_measures import ActionMeasure, CellMeasure, RewardMeasure, VariableMeasure
-from kbrl.logs.check_order import SuccessionMeasure
+from kbrl.logs.check_order import ORDER_FAULTS, SuccessionMeasure
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.faults import CATALOGUE, Fault, LogError, located, make_fault
 from kbrl.logs.formats import Table, open_table
-from kbrl.logs.log import CHUNK_ROWS, Mapped
+from kbrl.logs.log import CHUNK_ROWS, Mapped, refuse_left_out
 from kbrl.logs.rows import read_rows
 from kbrl.logs.sequence import LeftOut
 
@@ -64,7 +64,7 @@ def check_log(
     >>> report.stops_learning, report.n_rows, report.actions
     (True, 3, {'go': 2, 'wait': 1})
     >>> report.faults[0].name, report.faults[0].message
-    ('missing_state', "'obs': 1 cell, the first is row 3 (counting from 1): nan.")
+    ('missing_state', "'obs': 1 cell, the first is row 3 (counting from 1): nothing.")
     """
     whole(chunk_rows, "chunk_rows")
     try:
@@ -89,6 +89,7 @@ class _Check:
         faults = list(self._read(chunk_rows))
         for measure in (*self._others, self._succession, self._actions):
             faults += measure.faults()
+        faults += self._too_many_left_out(faults)
         faults += self._of_the_whole(faults)
         places = list(CATALOGUE)
         unique = {(fault.name, fault.columns): fault for fault in faults}.values()
@@ -119,3 +120,16 @@ class _Check:
             yield make_fault("done_only", message, unit="logs", columns=[columns.done])
         if self._n_rows and self._succession.n_transitions == 0 and not any(f.stops_learning for f in faults):
             yield make_fault("no_transitions", f"None of the {self._n_rows} rows has a next state or ends an episode.")
+
+    def _too_many_left_out(self, faults: list[Fault]) -> Iterator[Fault]:
+        """Yield a refusal by the rows that are left out, unless faults in their order make the count meaningless."""
+        ordering = set(self._columns.ordering())
+        for fault in faults:
+            if fault.stops_learning and (fault.name in ORDER_FAULTS or ordering & set(fault.columns)):
+                return
+        left_out = self._succession.left_out
+        try:
+            refuse_left_out(left_out, self._n_rows, self._columns)
+        except LogError as error:
+            count = left_out.gaps if error.fault.name == "too_many_gaps" else left_out.total
+            yield replace(error.fault, count=count)

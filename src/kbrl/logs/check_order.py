@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.logs.check_measures import Tally
 from kbrl.logs.columns import Columns
-from kbrl.logs.faults import PLACE, Fault, LogError, make_fault
+from kbrl.logs.faults import PLACE, Fault, make_fault
 from kbrl.logs.formats import Border
-from kbrl.logs.log import refuse_gaps
 from kbrl.logs.rows import Rows, is_usable
 from kbrl.logs.sequence import EpisodeMemory, LeftOut, LeftOutCounter, Pairs, Rises, Sequencer
 
@@ -91,7 +89,7 @@ class SuccessionMeasure:
         self._lengths.finish(self._sequencer.last, self._tallies, has_flags=has_flags)
         for name, tally in self._tallies.items():
             if tally.count:
-                stops = False if name in _ORDER and self._columns.next_state else None
+                stops = False if name in ORDER_FAULTS and self._columns.next_state else None
                 unit = "episodes" if name in ("tiny_episodes", "unfinished_episodes") else "rows"
                 message = _MESSAGES[name].format(count=tally.count, place=PLACE)
                 yield make_fault(name, message, count=tally.count, unit=unit, rows=tally.rows, stops=stops)
@@ -119,14 +117,10 @@ class SuccessionMeasure:
                 f"the first is {PLACE}."
             )
             yield make_fault("missing_steps", message, count=self._gaps.count, rows=self._gaps.rows)
-            try:
-                refuse_gaps(self.left_out, self._n_rows, self._columns)
-            except LogError as error:
-                yield replace(error.fault, count=self.left_out.gaps)
 
 
 _OWN = "Nothing: these rows have next states of their own."
-_ORDER = ("duplicate_steps", "unsorted_steps", "split_episode")
+ORDER_FAULTS = ("duplicate_steps", "unsorted_steps", "split_episode")
 _MESSAGES = {
     "duplicate_steps": "Rows that repeat the step of the row before them: {count}; the first is {place}.",
     "unsorted_steps": "Rows with an earlier step than the row before them: {count}; the first is {place}.",

@@ -36,7 +36,7 @@ class Columns:
     episode: str | None = None
     step: str | None = None
     stride: str | None = None  # of the step: a number, a number with a unit of time, or any
-    allow_gaps: bool = False  # gaps may leave out more than 5 % of the rows
+    allow_gaps: bool = False  # many rows may be left out: see sequence.LeftOut
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -50,8 +50,12 @@ class Columns:
 
     def used(self) -> tuple[str, ...]:
         """Return the names of all columns that are read."""
-        single = (self.action, self.reward, self.terminated, self.truncated, self.done, self.episode, self.step)
-        return (*self.state, *self.next_state, *(name for name in single if name is not None))
+        return (*self.state, *self.next_state, self.action, self.reward, *self.ordering())
+
+    def ordering(self) -> tuple[str, ...]:
+        """Return the names of the columns that tell which row follows which."""
+        single = (self.terminated, self.truncated, self.done, self.episode, self.step)
+        return tuple(name for name in single if name is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the mapping as a dict for JSON, which can be given as ``columns`` again.
@@ -74,22 +78,31 @@ def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = No
     given = {role: value for role, value in given.items() if role not in SETTINGS}
     _check_given(given)
     _check_distinct(names)
+    named_by_user = {role: _chosen(role, value, names) for role, value in given.items()}
     found: dict[str, Any] = {}
     for role in ROLES:
-        chosen = _chosen(role, given[role], names) if role in given else _recognised(role, names, given)
+        chosen = named_by_user[role] if role in given else _recognised(role, names, named_by_user)
         found[role] = chosen if role in ("state", "next_state") else next(iter(chosen), None)
     for role in REQUIRED:
         if not found[role]:
             why = _why_not(role, names, found)
-            raise LogError("missing_column", f"A log must have a column for the {role}, but {why}.")
+            message = f"A log must have a column for the {role}, but {why}."
+            raise LogError("missing_column", message, advice=_say_which(role))
     found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
     _check_one_role(found)
     if found["step"] is None and settings.get("stride") is not None:
         raise LogError(
             "missing_column",
             f"A stride of {settings['stride']} was stated, but no column of {listing(names)} is the step.",
+            advice=_say_which("step"),
         )
     return Columns(**found, **settings)
+
+
+def _say_which(role: str, request: str = "Say which column it is") -> str:
+    """Return the advice to name the column of a role."""
+    option = "" if role == "done" else f"--{role.replace('_', '-')} NAME, "  # done is recognised only by its name
+    return f"{request}: {option}in Python columns={{{role!r}: NAME}}."
 
 
 def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +146,9 @@ def resolve_state(names: Sequence[str], given: str | Sequence[str] | None = None
     found = _recognised("state", names, {}) if given is None else _chosen("state", given, names)
     if not found:
         raise LogError(
-            "missing_column", f"A table of states must have columns for the state, but has {listing(names)}."
+            "missing_column",
+            f"A table of states must have columns for the state, but has {listing(names)}.",
+            advice=_say_which("state"),
         )
     return found
 
@@ -195,14 +210,16 @@ def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tupl
             "missing_column",
             f"The {role} should be in {listing(missing)}, but the columns are {listing(names)}.",
             columns=missing,
+            advice=_say_which(role),
         )
     return tuple(value)
 
 
-def _recognised(role: str, names: Sequence[str], given: Mapping[str, Any]) -> tuple[str, ...]:
-    taken = {name for value in given.values() for name in ([value] if isinstance(value, str) else value)}
-    if role == "next_state" and "state" in given:  # the user's own names: age -> next_age
-        own = tuple(f"next_{name}" for name in _chosen("state", given["state"], names))
+def _recognised(role: str, names: Sequence[str], chosen: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the columns of a role by their usual names; those that the user chose for any role are taken."""
+    taken = {name for own in chosen.values() for name in own}
+    if role == "next_state" and "state" in chosen:  # the user's own names: age -> next_age
+        own = tuple(f"next_{name}" for name in chosen["state"])
         if all(name in names for name in own):
             return own
     free = [name for name in names if name not in taken]
@@ -214,6 +231,7 @@ def _recognised(role: str, names: Sequence[str], given: Mapping[str, Any]) -> tu
             "ambiguous_column",
             f"Only one column or family of columns can be the {role}, but {listing(rivals)} all fit.",
             columns=rivals,
+            advice=_say_which(role, "Name the one to use"),
         )
     return families[0] if families else ()
 

@@ -24,6 +24,9 @@ _GAPS = (
     "State another stride, or --stride any if the step only orders the rows. Or allow gaps: --allow-gaps, in Python "
     "columns={'allow_gaps': True}."
 )
+OTHER_EPISODES = "Name another column that tells episodes apart: --episode NAME, in Python columns={'episode': NAME}."
+OWN_NEXT = "Write the next states of these rows, or drop their columns to take them from the next row."
+ALLOW = "Or allow many rows to be left out: --allow-gaps, in Python columns={'allow_gaps': True}."
 _CUT = "If each file has its own episodes, give each episode an identifier of its own. If one log was cut, do nothing."
 
 # name: (stops learning, what to do)
@@ -60,6 +63,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "split_episode": (True, _SORT),
     "wrong_stride": (True, "State it as --stride 1, as --stride '1 day' for datetimes, or as --stride any."),
     "too_many_gaps": (True, _GAPS),
+    "too_many_left_out": (True, f"{OTHER_EPISODES} {ALLOW}"),
     "missing_steps": (False, "Nothing, if few: a row before a gap is left out unless it has its own next state."),
     "both_flags": (False, "Set truncated to false on real ends: a row with both flags is taken as an end."),
     "rows_after_end": (False, "Give each episode its own identifier, or set terminated on its last row only."),
@@ -104,9 +108,16 @@ class LogError(ValueError):
     """A log that cannot be learnt from; ``fault`` is the record of what is wrong."""
 
     def __init__(
-        self, name: str, message: str, *, rows: Sequence[int] = (), columns: Sequence[str] = (), table: Any = None
+        self,
+        name: str,
+        message: str,
+        *,
+        rows: Sequence[int] = (),
+        columns: Sequence[str] = (),
+        table: Any = None,
+        advice: str | None = None,
     ) -> None:
-        (self.fault,) = located([make_fault(name, message, rows=rows, columns=columns)], table)
+        (self.fault,) = located([make_fault(name, message, rows=rows, columns=columns, advice=advice)], table)
         super().__init__(f"{self.fault.message} {self.fault.advice}")
 
 

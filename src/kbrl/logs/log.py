@@ -20,14 +20,15 @@ from kbrl.checks import KbrlWarning, whole
 from kbrl.data.action_labels import find_label
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
-from kbrl.logs.cell_values import Batch, Kind, Labels, Numbers
+from kbrl.logs.cell_values import Batch, Column, Kind, Labels, Numbers
 from kbrl.logs.columns import Columns, resolve, resolve_state
-from kbrl.logs.faults import PLACE, LogError, counted
+from kbrl.logs.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
 from kbrl.logs.formats import Table, batch_length, open_table, regrouped
 from kbrl.logs.label_types import ActionSet, TextType, as_type, label_array, warn_of_amounts
 from kbrl.logs.rows import Problem, Rows, bad_numbers, ends, kinds_of, order_of, read_rows, stacked
 from kbrl.logs.sequence import (
     MOST_GAPS,
+    MOST_LEFT_OUT,
     Edge,
     EpisodeMemory,
     LeftOut,
@@ -37,7 +38,6 @@ from kbrl.logs.sequence import (
     Rises,
     Sequencer,
     find_edge,
-    too_many_gaps,
 )
 
 CHUNK_ROWS = 65536
@@ -115,7 +115,8 @@ def read_log(
 
     Without a next state of its own, a row takes the state of the next row of its episode.  ``columns["stride"]`` says
     by how much the step rises from one row to the next: 1, "1 day" for datetimes, or "any".  A row after which it rises
-    by anything else is left out.  ``columns["allow_gaps"]`` allows this for more than 5 % of the rows.
+    by anything else is left out.  ``columns["allow_gaps"]`` allows this for more than 5 % of the rows, and allows more
+    than half of the rows to be left out in all.
 
     >>> from kbrl import KBSF
     >>> ward = {"age": [61, 61, 61, 47, 47], "drug": ["none", "low", "none", "low", "none"],
@@ -194,6 +195,7 @@ class Scan:
     rises: Rises
     n_rows: int
     is_text: bool
+    is_countable: bool  # the columns that order the rows have no fault; otherwise the reader refuses the log
     edges: tuple[Edge, ...] = ()  # of each table, where they were asked for
 
     def __add__(self, other: Scan) -> Scan:
@@ -206,6 +208,7 @@ class Scan:
             self.rises + other.rises,
             self.n_rows + other.n_rows,
             self.is_text or other.is_text,
+            self.is_countable and other.is_countable,
             self.edges + other.edges,
         )
 
@@ -222,8 +225,10 @@ class Scan:
         return Log(table, self.columns, self.n_rows, labels, self.taken.kind(), episode_type, self.left_out)
 
     def tell(self) -> None:
-        """Warn about rows that are left out, and about steps that may be missing; refuse too many gaps."""
-        refuse_gaps(self.left_out, self.n_rows, self.columns)
+        """Warn about rows that are left out, and about steps that may be missing; refuse too many of the former."""
+        if not self.is_countable:
+            return
+        refuse_left_out(self.left_out, self.n_rows, self.columns)
         if 0 < self.left_out.total < self.n_rows:  # where no row is left, the reader refuses the log
             warnings.warn(self.left_out.say(self.n_rows), KbrlWarning, stacklevel=3)
         if self.columns.stride is None and self.rises.usual is not None and self.rises.n_larger:
@@ -231,16 +236,23 @@ class Scan:
             warnings.warn(f"{said}, and the row after it is taken as the next. {advice}", KbrlWarning, stacklevel=3)
 
 
-def refuse_gaps(left_out: LeftOut, n_rows: int, columns: Columns) -> None:
-    """Refuse a log in which gaps leave out too many rows, unless that is allowed."""
-    if columns.allow_gaps or not too_many_gaps(left_out.gaps, n_rows):
+def refuse_left_out(left_out: LeftOut, n_rows: int, columns: Columns) -> None:
+    """Refuse a log of which too many rows are left out, for gaps or in all, unless that is allowed."""
+    if columns.allow_gaps:
         return
-    raise LogError(
-        "too_many_gaps",
-        f"Gaps may leave out at most {MOST_GAPS:.0%} of the rows, but after {left_out.gaps:,} of {n_rows:,} rows "
-        f"({left_out.gaps / n_rows:.1%}) the step does not rise by the stride, {columns.stride}.",
-        columns=[cast(str, columns.step)],
-    )
+    if left_out.gaps > MOST_GAPS * n_rows:
+        raise LogError(
+            "too_many_gaps",
+            f"Gaps may leave out at most {MOST_GAPS:.0%} of the rows, but after {left_out.gaps:,} of {n_rows:,} rows "
+            f"({left_out.gaps / n_rows:.1%}) the step does not rise by the stride, {columns.stride}.",
+            columns=[cast(str, columns.step)],
+        )
+    if MOST_LEFT_OUT * n_rows < left_out.total < n_rows:  # where no row is left, there are no transitions
+        raise LogError(
+            "too_many_left_out",
+            f"At most {MOST_LEFT_OUT:.0%} of the rows may be left out, but {left_out.say(n_rows)}",
+            advice=f"{OWN_NEXT if columns.next_state else OTHER_EPISODES} {ALLOW}",
+        )
 
 
 def light_kinds(columns: Columns) -> dict[str, Kind]:
@@ -273,7 +285,8 @@ def scan(table: Table, columns: Columns, *, n_episodes: int = 0) -> Scan:
         succession.add(batch, n_rows)
         n_rows += batch_length(batch)
     left_out, rises = succession.left_out.found, succession.rises
-    return Scan(columns, taken, episodes, left_out, rises, n_rows, table.is_text, succession.edges(n_episodes))
+    edges, is_countable = succession.edges(n_episodes), succession.is_countable
+    return Scan(columns, taken, episodes, left_out, rises, n_rows, table.is_text, is_countable, edges)
 
 
 class _Succession:
@@ -282,9 +295,11 @@ class _Succession:
     def __init__(self, columns: Columns, *, remember: bool) -> None:
         self._columns, self._numbering, self._sequencer = columns, Numbering(), Sequencer()
         self.left_out, self.rises = LeftOutCounter(), Rises()
-        self._memory = EpisodeMemory(np.inf) if remember and columns.episode is not None else None
+        self._memory = EpisodeMemory(np.inf if remember else EpisodeMemory.MOST)
+        self.is_countable = True
 
     def add(self, batch: Batch, first: int) -> None:
+        self.is_countable &= all(_is_filled(batch[name]) for name in self._columns.ordering() if name in batch)
         if self._columns.next_state:
             self._add_cuts(batch)
             return
@@ -295,13 +310,14 @@ class _Succession:
         self.left_out.add(pairs)
         if pairs.rises is not None:
             self.rises.add(pairs)
-        if self._memory is not None:
-            self._memory.returns(order.episodes)
+            self.is_countable &= not (pairs.same & (pairs.rises <= 0)).any()
+        if self._columns.episode is not None:
+            self.is_countable &= not self._memory.returns(order.episodes)
 
     def edges(self, n_episodes: int) -> tuple[Edge, ...]:
         if n_episodes == 0 or not self._sequencer.last:
             return ()
-        seen = [] if self._memory is None else sorted(self._memory.seen, key=str)[:n_episodes]
+        seen = sorted(self._memory.seen, key=str)[:n_episodes]
         return (find_edge(self._sequencer, seen),)
 
     def _add_cuts(self, batch: Batch) -> None:
@@ -310,6 +326,11 @@ class _Succession:
             terminated, truncated, _ = ends(batch, self._columns, batch_length(batch))
             following = cast(Numbers, batch[name]).values.reshape(len(terminated), -1)
             self.left_out.add_cuts(np.isnan(following).all(axis=1) & truncated & ~terminated)
+
+
+def _is_filled(column: Column) -> bool:
+    """Return whether every cell of a column has a label, a number or a flag."""
+    return bool((column.codes >= 0).all() if isinstance(column, Labels) else not np.isnan(column.values).any())
 
 
 class _Stitcher:
@@ -365,7 +386,8 @@ class _Stitcher:
         name = "duplicate_steps" if step == before else "unsorted_steps"
         found = f"has step {step:g} after {before:g}"
         if are_times:
-            found = f"is {before - step:g} seconds before the row above it"
+            found = f"is {before - step:g} seconds before" if step < before else "has the same time as"
+            found += " the row above it"
         raise LogError(
             name,
             f"Steps must rise within an episode if next states are taken from the next row, but {PLACE} {found}.",

@@ -192,8 +192,9 @@ def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Itera
     missing = np.isnan(values).any(axis=1) & ~odd & ~spared
     too_large = np.abs(values) > LARGEST_NUMBER
     infinite = np.asarray(too_large.any(axis=1))
-    yield from _found("not_a_number", name, odd, cells.quote)
-    yield from _found(f"missing_{role}", name, missing, lambda row: "nan")
+    kinds = " (steps are numbers, or ISO dates such as 2024-02-27 or 2024-02-27 09:30)" if role == "step" else ""
+    yield from _found("not_a_number", name, odd, lambda row: f"{cells.quote(row)}{kinds}")
+    yield from _found(f"missing_{role}", name, missing, lambda row: "nothing")
     if role != "step":
         rule = f"numbers must be finite and at most {LARGEST_NUMBER:g} in size"
         yield from _found(

@@ -20,18 +20,20 @@ from kbrl.logs.faults import SHOWN_ROWS, LogError
 
 ANY = "any"  # a stride: the step only orders the rows; its differences mean nothing
 MOST_GAPS = 0.05  # the share of rows that gaps may leave out unless more is allowed
+MOST_LEFT_OUT = 0.5  # the share that gaps and cuts together may leave out
 _SLACK = 1e-3  # of the stride: differences of seconds since 1970 are off by rounding, up to a microsecond
 _SECONDS = {"millisecond": 0.001, "ms": 0.001, "second": 1, "s": 1, "minute": 60, "min": 60, "hour": 3600, "h": 3600,
             "day": 86400, "d": 86400, "week": 604800, "w": 604800}  # fmt: skip
+_SECOND = np.timedelta64(1, "s")
 _WITH_UNIT = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)?\s*([a-z]+)", re.ASCII | re.IGNORECASE)
 
 
 def stride_text(value: Any) -> str:
     """Return a stride as it is stored: a number, a number with a unit of time, or ``any``."""
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds()!r} seconds"
     text = value.strip() if isinstance(value, str) else value
     try:
+        if isinstance(value, timedelta | np.timedelta64):
+            text = f"{float(value / (timedelta(seconds=1) if isinstance(value, timedelta) else _SECOND))!r} seconds"
         if text != ANY and _seconds(text) is None:
             positive(float(text) if isinstance(text, str) else text, "stride")
     except (TypeError, ValueError):
@@ -217,11 +219,6 @@ class LeftOutCounter:
     def found(self) -> LeftOut:
         """The counts, if the log ends here."""
         return self._sum + LeftOut(cuts=int(self._is_open))
-
-
-def too_many_gaps(n_gaps: int, n_rows: int) -> bool:
-    """Return whether gaps leave out more rows than is allowed by default."""
-    return n_gaps > MOST_GAPS * n_rows
 
 
 class Rises:

@@ -110,7 +110,7 @@ def test_every_setting_reaches_the_model(folder):
 def test_columns_with_other_names_and_actions_never_taken(folder, capsys):
     (folder / "mine.csv").write_text("id,age,dose,gain\n1,30,0,1.0\n1,31,2,2.0\n1,32,0,0.5\n2,40,2,1.0\n2,41,0,1.0\n")
     facts = told(capsys, "fit", "mine.csv", "--state", "age", "--action", "dose", "--reward", "gain", "--episode", "id",
-                 "--actions", "0,1,2", "-o", "m.kbrl")  # fmt: skip
+                 "--actions", "0,1,2", "--min-cases", "1", "-o", "m.kbrl")  # fmt: skip
     assert [entry["action"] for entry in facts["actions"]] == [0, 1, 2]
     assert [entry["count"] for entry in facts["actions"]] == [1, 0, 2]
     assert facts["columns"]["reward"] == "gain"
@@ -240,7 +240,7 @@ def test_words_that_look_like_numbers_stay_words_in_an_update(folder):
     header = "episode_id,observation_x,action,reward\n"
     (folder / "words.csv").write_text(header + "0,1,1,1\n0,2,2,1\n0,3,2+,1\n0,4,1,1\n")
     (folder / "digits.csv").write_text(header + "7,1,1,1\n7,2,2,1\n7,3,1,1\n")
-    run("fit", "words.csv", "-o", "m.kbrl")
+    run("fit", "words.csv", "--min-cases", "1", "-o", "m.kbrl")
     run("update", "m.kbrl", "digits.csv")
     model = load_model("m.kbrl")
     assert model.action_labels_.tolist() == ["1", "2", "2+"]

@@ -54,7 +54,7 @@ def test_irregular_steps_lose_no_row_but_the_last_of_each_episode_and_that_is_sa
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("command", [FIT, ("check", "log.csv")])
+@pytest.mark.parametrize("command", [(*FIT, "--min-cases", "1"), ("check", "log.csv")])
 def test_a_stride_that_most_steps_do_not_have_is_refused_with_the_option_that_allows_it(capsys, command):
     refused = told(capsys, *command, *NAMES, "--stride", "60", status=1)
     text = " ".join((refused.out + refused.err).split())

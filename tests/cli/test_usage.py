@@ -132,7 +132,7 @@ def test_the_summary_says_of_each_number_who_chose_it(folder, capsys):
 
 def test_one_row_is_one_row(folder, capsys):
     (folder / "one.csv").write_text("observation_x,action,reward,next_observation_x,terminated\n0.5,go,1,0.7,true\n")
-    main(["fit", "one.csv", "-o", "m.kbrl"])
+    main(["fit", "one.csv", "--min-cases", "1", "-o", "m.kbrl"])
     assert "1 transition of 1 row in 1 episode\n" in capsys.readouterr().out
 
 

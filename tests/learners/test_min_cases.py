@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF, Transitions, load_model, save_model
+from kbrl import KBRL, KBSF, LSPI, Committee, FittedQ, Transitions, fit_log, load_model, save_model
 from kbrl.checks import KbrlWarning
 from kbrl.choosing.automatic_fit import fit_automatically
 from kbrl.cli import main
@@ -101,22 +101,36 @@ def test_the_command_says_which_actions_are_left_out_and_why(tmp_path, monkeypat
     assert load_model("lucky.kbrl").left_out_ == {}
 
 
-def test_a_log_in_which_no_action_was_taken_often_is_not_learnt_from_automatically(tmp_path, monkeypatch, capsys):
+def doses(n, seed=0):
+    """A dose of its own for nearly everyone."""
+    rng = np.random.default_rng(seed)
+    given = np.round(rng.random(n), 4)
+    return Transitions(rng.random((n, 1)), given, rng.random(n), rng.random((n, 1)), action_labels=np.unique(given))
+
+
+@pytest.mark.parametrize("n", [20, 89, 150])
+def test_a_log_in_which_no_action_was_taken_often_is_not_learnt_from_automatically(n, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    doses = np.round(rng.random(150), 4)
-    log = Transitions(
-        rng.random((150, 1)), doses, rng.random(150), rng.random((150, 1)), action_labels=np.unique(doses)
-    )
-    write_log(log, "ward.csv", names=["severity"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KbrlWarning)
-        with pytest.raises(SystemExit):
-            main(["fit", "ward.csv", "-o", "model.kbrl", "-q"])
-    told = capsys.readouterr().err
-    assert "Of 150 transitions with" in told
-    assert "Put amounts such as doses into a few classes, each with a label." in told
-    assert not (tmp_path / "model.kbrl").exists()
+        write_log(doses(n), "ward.csv", names=["severity"])
+        for options, least in ([], 5), (["--min-cases", "7"], 7):
+            with pytest.raises(SystemExit) as exit_:
+                main(["fit", "ward.csv", "-o", "model.kbrl", "-q", *options])
+            assert exit_.value.code == 1
+            told = capsys.readouterr().err
+            assert f"In {n} transitions with" in told
+            assert f"and at least one must be taken {least} times (--min-cases). Put amounts such as doses into" in told
+            assert "each with a label; or let luck decide: --min-cases 1." in told
+            assert not (tmp_path / "model.kbrl").exists()
+        main(["fit", "ward.csv", "-o", "model.kbrl", "-q", "--min-cases", "1"])
+    assert load_model("model.kbrl").left_out_ == {}
+
+
+def test_an_automatic_fit_with_min_cases_that_no_action_reaches_is_refused():
+    log = random_log(30, n_actions=3, seed=1)
+    with pytest.raises(ValueError, match=r"must be taken 100 times \(min_cases\).*or let luck decide: min_cases=1"):
+        fit_automatically(KBSF(8, min_cases=100, random_state=0), open_log(as_columns(log)))
 
 
 def test_where_no_action_was_taken_so_often_all_are_kept_and_that_is_said():
@@ -127,8 +141,56 @@ def test_where_no_action_was_taken_so_often_all_are_kept_and_that_is_said():
         model = KBSF(8, min_cases=100, random_state=0).fit(log)
     assert model.left_out_ == {}
     np.testing.assert_array_equal(model.rep_q_, KBSF(8, random_state=0).fit(log).rep_q_)
-    small = fit_automatically(KBSF(8, min_cases=100, random_state=0), open_log(as_columns(log))).model
-    assert small.left_out_ == {}  # few rows are a demonstration, not a policy
+
+
+def test_where_one_action_is_left_there_is_nothing_to_decide_and_that_is_said(tmp_path, monkeypatch, capsys):
+    log = ward()
+    usual = log[(log.actions == 0.5) | (log.actions == ODD)]
+    message = (
+        "Nothing is left to decide: the advice is 0.5 in every state, as the other one was taken fewer than 5 times"
+    )
+    for fit in (KBSF.fit, fit_log):
+        with pytest.warns(KbrlWarning, match=message):
+            model = fit(KBSF(10, min_cases=5, random_state=0), usual)
+        assert set(model.predict(SEVERITIES).tolist()) == {0.5}
+    monkeypatch.chdir(tmp_path)
+    write_log(usual, "ward.csv", names=["severity"])
+    main(["fit", "ward.csv", "-o", "model.kbrl", "-q"])
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def forest():
+    pytest.importorskip("sklearn")
+    return FittedQ(3, 3, random_state=0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: KBSF(20, random_state=0),
+        lambda: KBRL(0.5),
+        lambda: LSPI(10, random_state=0),
+        forest,
+        lambda: Committee(KBSF(10), n_members=4, random_state=0),
+        lambda: Committee(LSPI(5), n_members=3, random_state=0),
+    ],
+)
+def test_every_learner_names_rare_actions_once(make):
+    log = ward(300)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make().fit(log)
+    told = [str(found.message) for found in caught if "look good by luck" in str(found.message)]
+    assert len(told) == 1
+    assert told[0].startswith("Of 300 transitions, 1 of 6 actions have fewer than 5 cases, ")
+    assert found_in_this_file(caught)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make().fit(log[log.actions != ODD])
+
+
+def found_in_this_file(caught):
+    return any(found.filename == __file__ for found in caught)
 
 
 def test_fit_names_rare_actions_unless_it_was_said_what_to_do_with_them():
@@ -173,7 +235,8 @@ def test_the_distance_to_kbrl_is_not_bounded_for_a_model_without_some_of_its_act
     model = KBSF(20, min_cases=5, random_state=0).fit(log)
     with pytest.raises(ValueError, match=r"it leaves out the actions \[0.37\] \(min_cases=5; 1 keeps all\)"):
         model.bound(log)
-    assert ODD in KBRL().fit(log).predict(SEVERITIES)
+    with pytest.warns(KbrlWarning, match="look good by luck"):
+        assert ODD in KBRL().fit(log).predict(SEVERITIES)
 
 
 def test_min_cases_must_be_a_whole_number_above_zero():

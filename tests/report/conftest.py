@@ -83,7 +83,9 @@ def recomputed(ward):
         )
     cases = np.zeros(model.solution.q.shape)  # logged states nearest to each representative state, by action
     np.add.at(cases, (distances.argmin(axis=1), logged), 1)
-    support = coverage(model, states * model.coordinates.scale).support[np.arange(len(q)), best]  # judged in tests/insight
+    support = coverage(model, states * model.coordinates.scale).support[
+        np.arange(len(q)), best
+    ]  # judged in tests/insight
     return SimpleNamespace(
         table=table, kept=kept, q=q, logged=logged, best=best, advantages=q.max(axis=1) - chosen, states=states,
         cases=cases, support=support,

@@ -14,13 +14,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kbrl.arrays import Array, Integers
 from kbrl.checks import KbrlWarning, one_of, positive
 from kbrl.choosing.number_of_reps import NumberOfReps, Sizes, choose_n_reps, measure
 from kbrl.choosing.two_passes import fit_log, sample_rows_for
 from kbrl.choosing.widths import WIDTHS, Each, Widths, choose_widths
 from kbrl.data.survey import Survey, survey
 from kbrl.data.transitions import Transitions
-from kbrl.learners.kbsf import KBSF, MANY_ROWS
+from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
 from kbrl.logs.log import CHUNK_ROWS, Log
 from kbrl.model.model import Model
@@ -108,7 +109,8 @@ def fit_automatically(
     chunk_rows: the number of rows that are read at a time.
     phase: phase(name, n_rows) returns a progress callback, which takes the number of rows done.
 
-    If the learner has no ``min_cases``, it is set to 5: an action that was taken fewer times is not recommended.
+    If the learner has no ``min_cases``, it is set to 5: an action that was taken fewer times is not recommended.  A log
+    in which no action was taken so often is refused.
 
     >>> from kbrl import KBSF, fit_automatically, open_log
     >>> from kbrl.logs.writing import write_log
@@ -130,6 +132,7 @@ def fit_automatically(
     step = phase("looking through the log", log.n_rows)
     seen, n_episodes = source.looked_through(sample_rows_for(settings), step=step)
     clock.lap("looking through the log")
+    _refuse_luck(seen.action_labels, seen.counts, settings.min_cases or 1)
     number = None
     if "n_reps" in choose and isinstance(settings.reps, str) and settings.reps != "cover":
         number = _number(learner, seen, clock, megabytes)
@@ -140,19 +143,22 @@ def fit_automatically(
     clock.lap("choosing")
     source.teach(learner, survey=seen, step=phase("learning", seen.n_rows))
     clock.lap("learning")
-    _refuse_luck(learner.model_)
     return Automatic(learner, seen, n_episodes, number, widths, clock.laps)
 
 
-def _refuse_luck(model: Model) -> None:
-    """Refuse a model of many rows in which no action was taken often: the luckiest row would decide for all."""
-    counts, least = model.sums.counts, model.min_cases
-    if counts.max() < least and model.n_samples >= MANY_ROWS:
-        shown = ", ".join(str(label) for label in model.action_labels[:3].tolist())
-        raise ValueError(
-            f"Of {model.n_samples} transitions with {len(counts)} different actions ({shown}, ...), no action was "
-            f"taken more than {counts.max()} times, and at least one must be taken {least} times (min_cases). Put "
-            f"amounts such as doses into a few classes, each with a label."
+class RareActionsError(ValueError):
+    """No action was taken often enough."""
+
+
+def _refuse_luck(labels: Array, counts: Integers, min_cases: int) -> None:
+    """Refuse a log in which no action was taken often: the luckiest row would be the advice for all."""
+    if counts.max() < min_cases:
+        shown = ", ".join(str(label) for label in labels[:3].tolist()) + (", ..." if len(labels) > 3 else "")
+        times = "once" if counts.max() == 1 else f"{counts.max()} times"
+        raise RareActionsError(
+            f"In {counts.sum()} transitions with {len(labels)} possible actions ({shown}), no action was taken more "
+            f"than {times}, and at least one must be taken {min_cases} times (min_cases). Put amounts such as doses "
+            f"into a few classes, each with a label; or let luck decide: min_cases=1."
         )
 
 

@@ -13,6 +13,7 @@ from kbrl.data.state_names import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
+from kbrl.learners.learner import say_if_rare
 from kbrl.logs.log import CHUNK_ROWS, Log
 from kbrl.model.check_settings import growth_distance
 from kbrl.model.first_model import first_model
@@ -58,6 +59,7 @@ def fit_log(
         model = model.with_sums(model.sums, model.sketch, samples=model.samples)
     model.solve()
     learner.model_ = model
+    say_if_rare(model.action_labels, model.sums.counts, settings.min_cases)
     return learner
 
 

@@ -14,7 +14,7 @@ import click
 from kbrl.cli.config import config_option
 from kbrl.cli.console import row_progress
 from kbrl.cli.fit_summary import print_fit, print_model
-from kbrl.cli.learner_options import learner_options, learner_parameters, settings_as_options
+from kbrl.cli.learner_options import learner_options, learner_parameters, named_as_options, settings_as_options
 from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
 from kbrl.cli.options import (
     FILE,
@@ -81,7 +81,7 @@ def fit(
 
     Example: kbrl fit log.csv --state age,sofa --action dose -o model.kbrl
     """
-    from kbrl.choosing.automatic_fit import CHOSEN, fit_automatically
+    from kbrl.choosing.automatic_fit import CHOSEN, RareActionsError, fit_automatically
     from kbrl.learners.kbsf import KBSF
     from kbrl.storage.model_file import save_model
 
@@ -98,7 +98,10 @@ def fit(
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
         phase("opening the log", 0)
         opened = with_actions(open_source(log, given(options), client), actions)
-        found = fit_automatically(learner, opened, choose=choose, phase=phase, **limits)
+        try:
+            found = fit_automatically(learner, opened, choose=choose, phase=phase, **limits)
+        except RareActionsError as error:
+            raise ValueError(named_as_options(str(error))) from None
     save_model(found.model, output, columns=opened.columns.to_dict())
     print_fit(found, opened, output, perf_counter() - start, asked=parameters, as_json=as_json)
 

@@ -63,12 +63,21 @@ def learner_options(command: F) -> F:
 @contextmanager
 def settings_as_options() -> Iterator[None]:
     """Name the options, not the parameters, in errors."""
-    options = {parameter: f"--{option}" for option, (parameter, *_) in LEARNER_OPTIONS.items()}
     try:
         yield
     except (ValueError, TypeError) as error:
-        named = re.sub(r"\b[a-z]+_[a-z_]+\b", lambda word: options.get(word[0], word[0]), str(error))
-        raise click.UsageError(named) from None
+        raise click.UsageError(named_as_options(str(error))) from None
+
+
+def named_as_options(text: str) -> str:
+    """Return a message with the names of options in place of those of parameters."""
+    options = {parameter: f"--{option}" for option, (parameter, *_) in LEARNER_OPTIONS.items()}
+    return re.sub(r"\b([a-z]+_[a-z_]+)\b(=(?=\d))?", lambda m: _option(m, options), text)
+
+
+def _option(match: re.Match[str], options: dict[str, str]) -> str:
+    """Return --min-cases 1 for min_cases=1."""
+    return f"{options[match[1]]}{' ' if match[2] else ''}" if match[1] in options else match[0]
 
 
 def learner_parameters(options: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from kbrl.checks import as_generator, one_of, whole
 from kbrl.data.row_hashes import row_hashes
 from kbrl.data.state_names import UNNAMED, row_by_name
 from kbrl.data.transitions import Transitions, as_log
-from kbrl.learners.learner import Learner, clone
+from kbrl.learners.learner import Learner, clone, said_elsewhere, say_if_rare
 from kbrl.threads import number_of_jobs
 
 VOTES = ("majority", "mean")
@@ -72,9 +72,16 @@ class Committee(Learner):
 
     def fit(self, log: Transitions) -> Committee:
         """Let every member learn from the same transitions; on a Dask cluster: `kbrl.fit_on_dask`."""
-        members = self.new_members()
-        self._each(lambda member: member.fit(as_log(log)), members)
+        log, members = as_log(log), self.new_members()
+
+        def fit(member: Any) -> None:
+            with said_elsewhere():
+                member.fit(log)
+
+        self._each(fit, members)
         self.set_members(members)
+        counts = np.bincount(log.action_indices, minlength=log.n_actions)
+        say_if_rare(log.action_labels, counts, members[0].get_params().get("min_cases"))
         return self
 
     def partial_fit(self, log: Transitions) -> Committee:

@@ -19,7 +19,7 @@ from kbrl.checks import as_generator, in_unit_interval, one_of, whole
 from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.forest import Forest, grow
-from kbrl.learners.learner import Learner
+from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.settings import TERMINALS
 from kbrl.threads import number_of_jobs
 
@@ -109,6 +109,7 @@ class FittedQ(Learner):
         models = {action: part.model for part in parts for action in part.actions}
         self._function = FittedFunction(inputs, [models.get(action) for action in range(log.n_actions)], self.n_threads)
         self.coordinates_, self.action_labels_, self.source_ = units, log.action_labels, log.source
+        say_if_rare(log.action_labels, np.bincount(log.action_indices, minlength=log.n_actions))
         return self
 
     def _q_function(self) -> Callable[[Floats], Floats]:

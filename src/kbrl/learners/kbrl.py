@@ -16,7 +16,7 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import coordinates
 from kbrl.data.transitions import Transitions, as_log
-from kbrl.learners.learner import Learner
+from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.mdp.dynamic_programming import METHODS, Solution, solve
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Kernel, Profile, blocks, check_norm, check_profile
@@ -98,6 +98,7 @@ class KBRL(Learner):
         self.coordinates_ = units
         self.action_labels_ = log.action_labels
         self.source_ = log.source
+        say_if_rare(log.action_labels, np.array([len(rows) for rows in by_action]))
         return self
 
     def _q_function(self) -> Callable[[Floats], Floats]:

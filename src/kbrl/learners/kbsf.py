@@ -21,7 +21,7 @@ from kbrl.data.overlap import is_learnt_batch
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, as_log
-from kbrl.learners.learner import Learner
+from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.mdp.bounds import Bound
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -30,10 +30,8 @@ from kbrl.model.first_model import first_model
 from kbrl.model.model import Model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
 from kbrl.model.sums import Statistics
-from kbrl.settings import FEW_CASES, Settings, described
+from kbrl.settings import Settings, described
 from kbrl.threads import number_of_jobs
-
-MANY_ROWS = 100  # with fewer rows, few cases of an action are to be expected
 
 
 class KBSF(Settings, Learner):
@@ -84,7 +82,7 @@ class KBSF(Settings, Learner):
         model = empty.extend(chain([first], chunks), n_jobs=number_of_jobs(settings.n_jobs)).with_batch_since(empty)
         model.solve()
         self.model_ = model
-        say_if_rare(model)
+        say_if_rare(model.action_labels, model.sums.counts, settings.min_cases)
         return self
 
     def partial_fit(self, log: Transitions) -> KBSF:
@@ -237,30 +235,6 @@ class KBSF(Settings, Learner):
 
 
 KBSF.__doc__ = (KBSF.__doc__ or "").replace("    {settings}", described())
-
-
-def say_if_rare(model: Model) -> None:
-    """Warn if the values of some actions rest on few cases, unless ``min_cases`` says what to do with them."""
-    counts, least = dict(zip(model.action_labels.tolist(), model.sums.counts.tolist())), model.settings.min_cases
-    if least is not None and max(counts.values()) < least:
-        warnings.warn(
-            f"No action was taken min_cases={least} times, so all {len(counts)} are kept; the most "
-            f"frequent was taken {max(counts.values())} times. Put similar actions into a few classes.",
-            KbrlWarning,
-            stacklevel=3,
-        )
-    rare = [label for label, n in counts.items() if 0 < n < FEW_CASES]
-    if least is not None or model.n_samples < MANY_ROWS or not rare:
-        return
-    shown = ", ".join(f"{label!r} ({counts[label]})" for label in rare[:5])
-    more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
-    warnings.warn(
-        f"Of {model.n_samples} transitions, {len(rare)} of {len(counts)} actions have fewer than {FEW_CASES} "
-        f"cases, and may look good by luck: {shown}{more}. KBSF(min_cases={FEW_CASES}) leaves such actions out; "
-        f"min_cases=1 keeps them without this warning.",
-        KbrlWarning,
-        stacklevel=3,
-    )
 
 
 def _say_if_again(before: Model, after: Model) -> None:

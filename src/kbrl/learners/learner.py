@@ -7,18 +7,23 @@ A learner answers through its Q function: ``q_values``, ``predict`` and ``act``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
 
-from kbrl.arrays import Array, Floats
-from kbrl.checks import NotFittedError, as_rows
+from kbrl.arrays import Array, Floats, Integers
+from kbrl.checks import KbrlWarning, NotFittedError, as_rows
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
 from kbrl.model.q_functions import GreedyPolicy, check_some_action
+from kbrl.settings import FEW_CASES
 
 L = TypeVar("L", bound="Learner")
+MANY_ROWS = 100  # in fewer, few cases of an action are no surprise
 
 
 class Learner:
@@ -135,6 +140,59 @@ def clone(learner: L) -> L:
     if isinstance(learner, type) or not hasattr(learner, "get_params"):
         raise TypeError(f"clone needs a learner with get_params, such as KBSF(), but it got {learner!r}.")
     return type(learner)(**learner.get_params())
+
+
+_is_said_elsewhere: ContextVar[bool] = ContextVar("is_said_elsewhere", default=False)
+
+
+@contextmanager
+def said_elsewhere() -> Iterator[None]:
+    """Let learners be silent about rare actions: who asks them to learn says it, once for all of them."""
+    token = _is_said_elsewhere.set(True)
+    try:
+        yield
+    finally:
+        _is_said_elsewhere.reset(token)
+
+
+def say_if_rare(labels: Array, counts: Integers, min_cases: int | None = None) -> None:
+    """Warn where values rest on a few cases of an action, or where ``min_cases`` leaves nothing to decide."""
+    if _is_said_elsewhere.get():
+        return
+    taken = dict(zip(labels.tolist(), counts.tolist()))
+    message = _rare(taken) if min_cases is None else _left(taken, min_cases)
+    if message:
+        warnings.warn(message, KbrlWarning, stacklevel=3)
+
+
+def _rare(taken: dict[Any, int]) -> str:
+    n_rows, rare = sum(taken.values()), [label for label, n in taken.items() if 0 < n < FEW_CASES]
+    if n_rows < MANY_ROWS or not rare:
+        return ""
+    shown = ", ".join(f"{label!r} ({taken[label]})" for label in rare[:5])
+    more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
+    return (
+        f"Of {n_rows} transitions, {len(rare)} of {len(taken)} actions have fewer than {FEW_CASES} cases, and may look "
+        f"good by luck: {shown}{more}. KBSF(min_cases={FEW_CASES}) leaves such actions out; KBSF(min_cases=1) keeps "
+        f"them without this warning."
+    )
+
+
+def _left(taken: dict[Any, int], min_cases: int) -> str:
+    often = [label for label, n in taken.items() if n >= min_cases]
+    n_rare = sum(0 < n < min_cases for n in taken.values())
+    if not often:
+        return (
+            f"No action was taken min_cases={min_cases} times, so all {len(taken)} are kept; the most frequent was "
+            f"taken {max(taken.values())} times. Put similar actions into a few classes."
+        )
+    if len(often) > 1 or not n_rare:
+        return ""
+    others = "the other one was" if n_rare == 1 else f"the {n_rare} others were"
+    return (
+        f"Nothing is left to decide: the advice is {often[0]!r} in every state, as {others} taken fewer than "
+        f"{min_cases} times. Put similar actions into a few classes, or learn from more data."
+    )
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -98,18 +98,19 @@ class FeatureData:
         return Samples(states, part.rewards[rows], next_states, part.terminals[rows] & self.absorb)
 
 
-def own_sums(data: FeatureData) -> tuple[list[Any], Floats]:
-    """Return what does not depend on the policy: sum phi phi^T of each action (None if never tried), and b."""
+def own_sums(data: FeatureData) -> tuple[list[Any], Floats, Integers]:
+    """Return what does not depend on the policy: sum phi phi^T of each action (None if never tried), b, and counts."""
     gram: list[Any] = [None] * data.n_actions
-    rhs = np.zeros((data.n_actions, data.n_features))
+    rhs, counts = np.zeros((data.n_actions, data.n_features)), np.zeros(data.n_actions, dtype=np.intp)
 
     def add(action: int, samples: Samples) -> None:
         here = data.features(samples.states)
         gram[action] = _plus(gram[action], here.T @ here)
         rhs[action] += here.T @ samples.rewards
+        counts[action] += len(samples.rewards)
 
     data.for_each_block(add)
-    return gram, rhs
+    return gram, rhs, counts
 
 
 def successor_sums(data: FeatureData, q: LinearQ) -> Blocks:

@@ -19,7 +19,7 @@ from kbrl.arrays import Booleans, Floats
 from kbrl.checks import as_generator, as_rows, check_finite, in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions, as_log
-from kbrl.learners.learner import Learner
+from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
 from kbrl.model.first_model import given_reps
 from kbrl.model.kernels import Kernel, KernelAt, Profile, check_profile, check_width, log_profile
@@ -115,7 +115,8 @@ class LSPI(Learner):
         self._check_parameters()
         data = self._data(_repeatable(log))
         with threadpool_limits(limits=1, user_api="blas"):  # the same result whatever the number of threads
-            equations = Equations(*own_sums(data), float(self.discount), float(self.ridge))
+            gram, rhs, counts = own_sums(data)
+            equations = Equations(gram, rhs, float(self.discount), float(self.ridge))
             weights = equations.solve(None, np.zeros((data.n_features, data.n_actions)))
             n_iterations, converged = 0, False
             while n_iterations < self.max_iterations and not converged:
@@ -126,6 +127,7 @@ class LSPI(Learner):
         self.coordinates_, self.action_labels_, self.source_ = data.coordinates, data.action_labels, data.source
         self._features, self._tried = data.features, equations.tried
         self.weights_, self.n_iterations_, self.converged_ = weights, n_iterations, converged
+        say_if_rare(data.action_labels, counts)
         return self
 
     @property

@@ -19,6 +19,7 @@ from kbrl.arrays import Array
 from kbrl.choosing.two_passes import check_n_rows, model_from, sample_rows_for
 from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
+from kbrl.learners.learner import say_if_rare
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.faults import LogError
 from kbrl.logs.label_types import label_array
@@ -172,6 +173,7 @@ def fit_all_on_dask(
         model.solve()
     for learner, model in zip(learners, models):
         learner.model_ = model
+    say_if_rare(models[0].action_labels, models[0].sums.counts, settings[0].min_cases)  # once: they share the log
 
 
 def _parts(sources: Any) -> tuple[list[Part], list[Any]]:

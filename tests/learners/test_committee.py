@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from kbrl import KBSF, NotFittedError
+from kbrl import KBSF, NotFittedError, Transitions
 from kbrl.data.scaling import Coordinates
 from kbrl.learners.committee import Committee
 from kbrl.learners.learner import Learner
@@ -130,3 +130,19 @@ def test_bad_committees_are_refused(log):
         Committee(KBSF(), 0).fit(log)
     with pytest.raises(NotFittedError, match="has not learnt anything yet"):
         Committee(KBSF()).predict(log.states)
+
+
+@pytest.mark.parametrize("vote", ["majority", "mean"])
+@pytest.mark.parametrize("on_lattice", [False, True])
+def test_a_cost_per_step_makes_ties_that_are_decided_alike_however_states_are_asked_about(vote, on_lattice):
+    rng = np.random.default_rng(0)
+    states = rng.integers(4, size=(600, 2)) / 3.0 if on_lattice else rng.random((600, 2))
+    log = Transitions(states, rng.integers(4, size=600), -np.ones(600), rng.permutation(states))
+    committee = Committee(KBSF(12, reps="random"), 6, vote=vote, random_state=0).fit(log)
+    for learner in (committee, committee.members_[0]):
+        asked = rng.random((200, 2))
+        chosen, policy = learner.predict(asked), learner.policy()
+        np.testing.assert_array_equal([learner.act(state) for state in asked], chosen)
+        np.testing.assert_array_equal([learner.predict([state])[0] for state in asked], chosen)
+        np.testing.assert_array_equal(policy(asked), chosen)
+        np.testing.assert_array_equal([policy.act(state) for state in asked], chosen)

@@ -16,6 +16,7 @@ from samples import as_lists, random_log
 
 REPS = np.random.default_rng(5).random((6, 2))
 HIDDEN = "nearly all weight is theirs, and rounding hides what would be left"
+TOO_LARGE = r"rewards are so large that rounding hides those of the others. .* may be off by .* Fit again"
 FOREIGN = "Only transitions that were learnt can be forgotten"
 
 
@@ -26,7 +27,7 @@ def refit_or_refusal(model, log, taken):
     try:
         model.forget(log[taken])
     except ValueError:
-        with pytest.raises(ValueError, match=HIDDEN):
+        with pytest.raises(ValueError, match=f"{HIDDEN}|{TOO_LARGE}"):
             model.forget(log[taken])
         np.testing.assert_array_equal(model.q_values(REPS), before)
         return True
@@ -116,3 +117,40 @@ def test_rows_that_were_never_learnt_cannot_be_forgotten(change):
         model.forget(foreign)
     with pytest.raises(ValueError, match=f"{FOREIGN}, but some of these were not: their kernel values are not in"):
         _ = model.statistics_ - new_statistics(model.statistics_.basis).accumulate(foreign)  # the sums notice it, too
+
+
+@pytest.mark.parametrize("large", [1e4, 1e9, -1e12, 1e16])
+@pytest.mark.parametrize("twins", [False, True])
+def test_forgetting_large_rewards_gives_the_model_of_the_others_or_is_refused(large, twins):
+    rng = np.random.default_rng(0)
+    rewards = rng.random(200)
+    rewards[7] = large
+    if twins:  # whose sum is small, and tells nothing of their size
+        rewards[8] = -large
+    log = Transitions(rng.random((200, 1)), np.zeros(200, dtype=int), rewards, rng.random((200, 1)))
+    gone = np.abs(rewards) > 2
+    settings = {"reps": [[0.2], [0.5], [0.8]], "sample_width": 0.3, "scaling": None, "discount": 0.9}
+    model, refit = KBSF(**settings).fit(log), KBSF(**settings).fit(log[~gone])
+    if abs(large) >= 1e12:
+        with pytest.raises(ValueError, match=TOO_LARGE):
+            model.forget(log[gone])
+        assert model.n_samples_ == 200
+    else:
+        model.forget(log[gone])
+        np.testing.assert_allclose(model.rep_q_, refit.rep_q_, rtol=1e-6)
+
+
+def test_rounding_of_forgotten_rewards_adds_up_and_is_kept_in_the_file(tmp_path):
+    rng = np.random.default_rng(1)
+    rewards = np.concatenate([np.full(40, 2e8), rng.random(100)])  # one can be forgotten, but not forty one by one
+    log = Transitions(rng.random((140, 1)), np.zeros(140, dtype=int), rewards, rng.random((140, 1)))
+    model = KBSF(reps=[[0.2], [0.8]], sample_width=0.3, scaling=None).fit(log)
+    save_model(model, tmp_path / "model.kbrl")
+
+    def forget_one_by_one():
+        for row in range(40):
+            save_model(load_model(tmp_path / "model.kbrl").forget(log[row : row + 1]), tmp_path / "model.kbrl")
+
+    with pytest.raises(ValueError, match=TOO_LARGE):
+        forget_one_by_one()
+    assert 100 < load_model(tmp_path / "model.kbrl").n_samples_ < 140

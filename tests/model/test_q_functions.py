@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 import kbrl.model.q_functions as q_functions
 import naive
+from kbrl.data.scaling import Coordinates
 from kbrl.model import compiled
 from kbrl.model.kernels import PROFILES, Kernel
-from kbrl.model.q_functions import RepQ
+from kbrl.model.q_functions import GreedyPolicy, RepQ, best_actions
 
 
 def rep_q_of(seed, *, neighbors, profile="exponential", on_lattice=False, unknown=0.0, widths_differ=True):
@@ -71,3 +72,30 @@ def test_a_decision_where_widths_differ_is_by_the_largest_kernel_values():
         by_distance = np.argsort(((centres - state) ** 2).sum(axis=1))[:3]
         nearest_differs |= set(by_distance.tolist()) != set(np.flatnonzero(weights).tolist())
     assert nearest_differs
+
+
+def test_of_actions_that_are_equal_but_for_rounding_the_first_is_the_best():
+    q = np.array([[1.0, 1.0 + 4e-16, 0.0], [-3.0, -3.0 - 1e-9, -2.0], [-np.inf, 5.0, 5.0 + 1e-15], [-np.inf] * 3])
+    assert best_actions(q).tolist() == [0, 2, 1, 0]
+    assert [compiled.first_best(row) for row in q] == [0, 2, 1, 0]
+    assert best_actions(np.array([[1.0, 1.0 + 1e-9]])).tolist() == [1]
+    scaled = q[:3] * 1e-200
+    assert best_actions(scaled).tolist() == [compiled.first_best(row) for row in scaled] == [0, 2, 1]
+
+
+@pytest.mark.parametrize("few_points", [0, 1000], ids=["by the tree", "by all distances"])
+@pytest.mark.parametrize("neighbors", [None, 1, 5])
+@pytest.mark.parametrize("unknown", [0.0, 0.3])
+@pytest.mark.parametrize("widths_differ", [False, True])
+def test_tied_actions_get_the_same_choice_however_states_are_asked_about(few_points, neighbors, unknown, widths_differ):
+    q, _ = rep_q_of(3, neighbors=neighbors, unknown=unknown, widths_differ=widths_differ)
+    tied = np.repeat(-np.random.default_rng(0).exponential(size=(30, 1)), 3, axis=1)
+    rounding = 1 + 2e-16 * np.random.default_rng(1).integers(-1, 2, size=(30, 3))
+    q = RepQ(q.weights, np.where(q.known, tied * rounding, -np.inf) if unknown else tied * rounding)
+    states = np.random.default_rng(2).random((300, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(q_functions, "_FEW_POINTS", few_points)
+        policy = GreedyPolicy(q, Coordinates.plain(2), np.arange(3))
+        chosen = policy(states)
+        np.testing.assert_array_equal([policy.act(state) for state in states], chosen)
+        np.testing.assert_array_equal([policy(state[None])[0] for state in states], chosen)

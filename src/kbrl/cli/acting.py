@@ -115,9 +115,7 @@ def counted(policy: Policy, count: Callable[[int], None]) -> Policy:
 
 def model_policy(simulator: Task, saved: SavedModel) -> Policy:
     """Return the policy of a model in a simulator with the same actions and state variables."""
-    import numpy as np
-
-    from kbrl.model.q_functions import check_some_action
+    from kbrl.model.q_functions import best_actions, check_some_action
 
     model, order = saved.model, _order(simulator, saved)
     places = _places(model.action_labels_, simulator)
@@ -125,7 +123,7 @@ def model_policy(simulator: Task, saved: SavedModel) -> Policy:
     def policy(observations: Floats) -> Integers:
         q = model.q_values(observations[:, order])
         check_some_action(q)
-        return places[np.argmax(q, axis=1)]
+        return places[best_actions(q)]
 
     return policy
 

@@ -134,11 +134,11 @@ def _answers(model: KBSF, states: Any, first: int) -> Piece:
     import numpy as np
 
     from kbrl.insight.coverage import coverage
-    from kbrl.model.q_functions import check_some_action
+    from kbrl.model.q_functions import best_actions, check_some_action
 
     q, covered = model.q_values(states), coverage(model, states)
     check_some_action(q)
-    rows, best = np.arange(len(q)), q.argmax(axis=1)
+    rows, best = np.arange(len(q)), best_actions(q)
     values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels_.tolist())}
     return {
         "row": first + rows,

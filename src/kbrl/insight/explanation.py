@@ -21,6 +21,7 @@ from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
 from kbrl.logs.log import Log
 from kbrl.model.model import Model, as_model
+from kbrl.model.q_functions import best_actions
 
 Numbered = tuple[Integers, Transitions]  # the numbers of the rows behind transitions, and those
 _NEGLIGIBLE = 1e-6  # an unexplained part of this size may be the solver's tolerance
@@ -236,7 +237,8 @@ def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -
     q, covered = model.q_values([state])[0], coverage(model, [state])
     labels = model.action_labels.tolist()
     found = []
-    for action in np.argsort(-q, kind="stable").tolist():
+    best = int(best_actions(q[None])[0])
+    for action in sorted(range(len(q)), key=lambda action: (action != best, -q[action])):
         tally = tallies[action]
         rest_worth = tally.rest_sum / tally.rest_weight if tally.rest_weight > 0 else 0.0
         found.append(

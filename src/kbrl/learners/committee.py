@@ -19,9 +19,11 @@ from kbrl.data.row_hashes import row_hashes
 from kbrl.data.state_names import UNNAMED, row_by_name
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner, clone, said_elsewhere, say_if_rare
+from kbrl.model.q_functions import best_actions
 from kbrl.threads import number_of_jobs
 
 VOTES = ("majority", "mean")
+_TRIFLE = 1e-9  # less than one vote of any committee, and more than rounding
 
 
 class Committee(Learner):
@@ -101,7 +103,7 @@ class Committee(Learner):
         if self.vote == "mean":
             return super().predict(states)
         decided = _decided(self.votes(states), self._scaled(states))
-        return self.action_labels_[decided.argmax(axis=1)]
+        return self.action_labels_[best_actions(decided)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the action that the committee prefers in one state, (n_dims,)."""
@@ -159,11 +161,12 @@ class Committee(Learner):
 
 def _votes(all_q: Floats) -> Floats:
     """Return the fraction of the members that prefer each action, (n_states, n_actions)."""
-    return (all_q.argmax(axis=2)[:, :, None] == np.arange(all_q.shape[2])).mean(axis=0)
+    preferred = np.stack([best_actions(q) for q in all_q])
+    return (preferred[:, :, None] == np.arange(all_q.shape[2])).mean(axis=0)
 
 
 def _decided(votes: Floats, states: Floats) -> Floats:
-    """Return the votes, with the least bit more for the action that a tie goes to.
+    """Return the votes, with a trifle more for the action that a tie goes to.
 
     It is the one whose hash together with the state is smallest: the same however, when and beside which others a state
     is asked about.
@@ -174,7 +177,7 @@ def _decided(votes: Floats, states: Floats) -> Floats:
         columns, actions = [*states[rows].T], range(votes.shape[1])
         hashes = np.stack([row_hashes([*columns, np.full(len(rows), action)]) for action in actions], axis=1)
         winners = np.where(tied[rows], hashes, np.iinfo(np.uint64).max).argmin(axis=1)
-        decided[rows, winners] = np.nextafter(votes[rows, winners], np.inf)
+        decided[rows, winners] *= 1 + _TRIFLE
     return decided
 
 

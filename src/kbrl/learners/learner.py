@@ -19,7 +19,7 @@ from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, as_rows
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
-from kbrl.model.q_functions import GreedyPolicy, check_some_action
+from kbrl.model.q_functions import GreedyPolicy, best_actions, check_some_action
 from kbrl.settings import FEW_CASES
 
 L = TypeVar("L", bound="Learner")
@@ -101,7 +101,7 @@ class Learner:
         """Return the label of the best action for each state, (n_states,)."""
         q = self.q_values(states)
         check_some_action(q)
-        return self.action_labels_[np.argmax(q, axis=1)]
+        return self.action_labels_[best_actions(q)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""

@@ -24,6 +24,7 @@ from kbrl.settings import PROFILES
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
 LANES = 16  # a minimum is kept in this many lanes: the compiler does not vectorise a single running minimum
 CLOSE = 1e-12  # squared distances that differ by less, in relation to them, may be equal but for rounding
+TIE = 1e-12  # values that differ by less, relative to the largest in size of a state, are equal but for rounding
 RADIUS = 1 + 1e-12  # in widths, where the uniform kernel ends: what is at one width but for rounding is within
 FARTHEST = 1e150  # in widths; its square is still finite
 
@@ -149,6 +150,20 @@ def sample_values(
             reward_sum[i] += reward * value
 
 
+@njit(cache=True, nogil=True)
+def first_best(values: Floats) -> int:
+    """Return the first of the largest values, as `q_functions.best_actions` does: rounding does not decide."""
+    top, size = -np.inf, 0.0
+    for value in values:
+        top = max(top, value)
+        if value > -np.inf:
+            size = max(size, abs(value))
+    for a in range(len(values)):
+        if values[a] >= top - TIE * size:
+            return a
+    return 0
+
+
 @njit(cache=True, nogil=True, fastmath=FAST)
 def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats, shape: Shape) -> int:
     """Return the greedy action of one state; rep_q is finite, (n_actions, n_reps)."""
@@ -157,14 +172,13 @@ def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats,
     nearest = _smallest(z, lanes)
     for i in range(len(z)):
         z[i] = _relative(z[i], nearest, shape)
-    best, best_value = 0, -np.inf
+    values = np.empty(len(rep_q))  # times the sum of z, which does not change which one is the best
     for a in range(len(rep_q)):
         value = 0.0
         for i in range(len(z)):
             value += z[i] * rep_q[a, i]
-        if value > best_value:
-            best, best_value = a, value
-    return best
+        values[a] = value
+    return first_best(values)
 
 
 @njit(cache=True, nogil=True)
@@ -258,8 +272,6 @@ def _decide_by(z: Floats, places: Integers, rep_q: Floats, shape: Shape) -> int:
             if value > -np.inf:
                 total[a] += weight * value
                 mass[a] += weight
-    best, best_value = 0, -np.inf
     for a in range(len(total)):
-        if mass[a] > 0 and total[a] / mass[a] > best_value:
-            best, best_value = a, total[a] / mass[a]
-    return best
+        total[a] = total[a] / mass[a] if mass[a] > 0 else -np.inf
+    return first_best(total)

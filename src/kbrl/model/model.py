@@ -27,7 +27,7 @@ from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.basis import Basis
 from kbrl.model.check_settings import growth_distance
-from kbrl.model.q_functions import GreedyPolicy, RepQ, SampleQ, check_some_action
+from kbrl.model.q_functions import GreedyPolicy, RepQ, SampleQ, best_actions, check_some_action
 from kbrl.model.representatives import cover
 from kbrl.model.sums import Statistics, new_statistics
 from kbrl.settings import Settings
@@ -157,7 +157,7 @@ class Model:
         """Return the label of the best action for each state, (n_states,)."""
         q = self.q_values(states)
         check_some_action(q)
-        return self.action_labels[np.argmax(q, axis=1)]
+        return self.action_labels[best_actions(q)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as possible."""

@@ -130,6 +130,16 @@ class SampleQ:
         return q
 
 
+def best_actions(q: Floats) -> Integers:
+    """Return the place of the best action of each row, (n_states,): the first of those that are equal but for rounding.
+
+    The one rule for all answers: rounding depends on how many states are asked about at once, and must not decide.  The
+    largest value of the row in size says what is rounding; where values of both signs nearly cancel, it is more.
+    """
+    size = np.abs(q, where=np.isfinite(q), out=np.zeros(q.shape)).max(axis=1, keepdims=True)
+    return np.asarray((q >= q.max(axis=1, keepdims=True) - compiled.TIE * size).argmax(axis=1))
+
+
 def check_some_action(q: Floats) -> None:
     """Refuse to answer where nothing is known of any action."""
     if not np.isfinite(q).any(axis=1).all():
@@ -151,7 +161,7 @@ class GreedyPolicy:
     @cached_property
     def _decide(self) -> Callable[[Floats], int]:
         decide = self.q.decider() if isinstance(self.q, RepQ) else None
-        return decide or (lambda state: int(np.argmax(self.q(state[None])[0])))
+        return decide or (lambda state: int(best_actions(self.q(state[None]))[0]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what other processes are to compile for themselves."""
@@ -161,7 +171,7 @@ class GreedyPolicy:
         """Return the label of the best action for each state, (n_states,)."""
         q = self.q(self._scaled(states))
         check_some_action(q)
-        return self.action_labels[np.argmax(q, axis=1)]
+        return self.action_labels[best_actions(q)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""

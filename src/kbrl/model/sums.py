@@ -38,7 +38,7 @@ from kbrl.threads import for_each_action
 
 PRECISION = 1e-6  # of what is left when transitions are taken away, relative to it
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of a sum of n terms, over its size and the square root of n
-_PER_PAIR = ("nearest", "weight", "squared_weight", "reward_sum", "noise")
+_PER_PAIR = ("nearest", "weight", "squared_weight", "reward_sum", "noise", "reward_noise")
 
 
 def new_statistics(basis: Basis, neighborhoods: str = "exact") -> Statistics:
@@ -61,7 +61,7 @@ class KernelSums:
     all divided by k at ``nearest`` (a, i), the distance in widths of the nearest sample.
     squared_weight (a, i): k(rep i, s_t)^2, divided by the square of that; NaN where it is not known, as in models from
     files of format 1.
-    noise (a, i): the rounding error that taking transitions away has left in the weight.
+    noise and reward_noise (a, i): the rounding error that taking transitions away has left in weight and reward_sum.
     """
 
     def __init__(self, basis: Basis) -> None:
@@ -73,6 +73,8 @@ class KernelSums:
         self.squared_weight: Floats = np.zeros(shape)
         self.reward_sum: Floats = np.zeros(shape)
         self.noise: Floats = np.zeros(shape)
+        self.reward_noise: Floats = np.zeros(shape)
+        self.largest_reward: Floats = np.zeros(basis.n_actions)  # |r| of those added here; not stored in files
         self.transition_sum: list[Any] = [_empty(basis) for _ in range(basis.n_actions)]
 
     def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> KernelSums:
@@ -90,12 +92,14 @@ class KernelSums:
         result = KernelSums(self.basis)
         result.nearest = np.minimum(self.nearest, other.nearest)
         result.counts = self.counts + other.counts
+        result.largest_reward = np.maximum(self.largest_reward, other.largest_reward)
         for part in (self, other):
             factor = _rescale_factor(part.nearest, result.nearest, self.basis)
             result.weight += factor * part.weight
             result.squared_weight += factor**2 * part.squared_weight
             result.reward_sum += factor * part.reward_sum
             result.noise += factor * part.noise
+            result.reward_noise += factor * part.reward_noise
             for action, block in enumerate(part.transition_sum):
                 result.transition_sum[action] = result.transition_sum[action] + _scale_rows(block, factor[action])
         return result
@@ -122,9 +126,13 @@ class KernelSums:
         result.weight = self.weight - factor * other.weight
         result.squared_weight = self._squares_without(other, factor)
         result.reward_sum = self.reward_sum - factor * other.reward_sum
+        taken = factor * other.weight * other.largest_reward[:, None]  # at least the sum of k |r| of what is taken
+        taken *= _ROUNDING * np.sqrt(self.counts)[:, None]
+        result.reward_noise = self.reward_noise + factor * other.reward_noise + taken
         for action, block in enumerate(self.transition_sum):
             result.transition_sum[action] = block - _scale_rows(other.transition_sum[action], factor[action])
         result._check_rest(bool((other.nearest < self.nearest).any()))
+        result._check_rewards()
         result._clear_rest()
         return result
 
@@ -152,13 +160,28 @@ class KernelSums:
                 f"forgetting loses less."
             )
 
+    def _check_rewards(self) -> None:
+        """Refuse sums of rewards in which the rounding of larger ones that were taken away is not negligible."""
+        known = (self.counts > 0)[:, None] & (self.weight > 0)
+        means, errors = (
+            np.divide(np.abs(sums), self.weight, out=np.zeros_like(sums), where=known)
+            for sums in (self.reward_sum, self.reward_noise)
+        )
+        scale, error = float(means.max(initial=0.0)), float(errors.max(initial=0.0))
+        if error > PRECISION * scale:
+            raise ValueError(
+                f"These transitions cannot be forgotten: their rewards are so large that rounding hides those of the "
+                f"others. What is left of mean rewards is at most {scale:.3g} in size, and may be off by {error:.3g}. "
+                f"Fit again without them."
+            )
+
     def _clear_rest(self) -> None:
         """Forget actions of which nothing is left, and entries that only rounding has put below 0."""
         for action, block in enumerate(self.transition_sum):
             self.transition_sum[action] = block.clip(0.0) if self.counts[action] else _empty(self.basis)
         gone = self.counts == 0
         self.nearest[gone] = np.inf
-        for name in ("weight", "squared_weight", "reward_sum", "noise"):
+        for name in _PER_PAIR[1:]:
             getattr(self, name)[gone] = 0.0
 
     def on(self, basis: Basis) -> KernelSums:
@@ -168,7 +191,7 @@ class KernelSums:
         """
         result = KernelSums(basis)
         n_old = self.basis.n_reps
-        result.counts = self.counts.copy()
+        result.counts, result.largest_reward = self.counts.copy(), self.largest_reward.copy()
         for name in _PER_PAIR:
             getattr(result, name)[:, :n_old] = getattr(self, name)
         for action, block in enumerate(self.transition_sum):
@@ -239,6 +262,8 @@ class KernelSums:
         def work(action: int) -> None:
             if len(parts[action].rewards):
                 add(action, parts[action])
+                largest = float(np.abs(parts[action].rewards).max())
+                self.largest_reward[action] = max(self.largest_reward[action], largest)
 
         for_each_action(work, self.basis.n_actions, n_jobs)
         self.counts += [len(part.rewards) for part in parts]
@@ -307,6 +332,7 @@ class KernelSums:
             self.squared_weight[action] *= factor**2
             self.reward_sum[action] *= factor
             self.noise[action] *= factor
+            self.reward_noise[action] *= factor
             self.transition_sum[action] = _scale_rows(self.transition_sum[action], factor)
         self.nearest[action] = nearest
 

@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.insight.coverage import coverage
 from kbrl.model.model import Model
-from kbrl.model.q_functions import check_some_action
+from kbrl.model.q_functions import best_actions, check_some_action
 from kbrl.settings import FEW_CASES
 
 
@@ -44,12 +44,11 @@ def answers(model: Model, states: Floats) -> Answers:
     """Ask a model about states, (n, n_dims), in the units of the data."""
     q = model.q_values(states)
     check_some_action(q)
-    best = np.argmax(q, axis=1)
+    best = best_actions(q)
     covered = coverage(model, states)
     support_of_best = np.take_along_axis(covered.support, best[:, None], axis=1)[:, 0]
-    return Answers(
-        q, best, q.max(axis=1), covered.distances, covered.support, covered.nearest, support_of_best < FEW_CASES
-    )
+    values = np.take_along_axis(q, best[:, None], axis=1)[:, 0]
+    return Answers(q, best, values, covered.distances, covered.support, covered.nearest, support_of_best < FEW_CASES)
 
 
 def reach(model: Model) -> float:

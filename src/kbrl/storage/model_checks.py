@@ -212,7 +212,7 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         shapes["neighbors.multiplicities"] = ("f", kept)
     else:
         shapes |= dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
-        shapes |= {name: ("f", pairs) for name in ("noise", "squared_weight") if name in arrays}
+        shapes |= {name: ("f", pairs) for name in ("noise", "reward_noise", "squared_weight") if name in arrays}
         if basis["sample_neighbors"] is not None and (basis["hard"] or basis["rep_neighbors"] is not None):
             shapes |= {"transition_sum.data": ("f", (None,)), "transition_sum.columns": ("i", (None,))}
             shapes["transition_sum.row_starts"] = ("i", (n_actions, n_reps + 1))
@@ -276,7 +276,8 @@ def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
     _require((weight >= 0).all() and (nearest >= 0).all(), "weight and nearest must not be below 0")
     _require(((weight > 0) == np.isfinite(nearest)).all(), "weight and nearest speak of different pairs")
     _require((arrays["reward_sum"][weight == 0] == 0).all(), "reward_sum speaks of pairs without weight")
-    _require((arrays.get("noise", weight) >= 0).all(), "noise must not be below 0")
+    for name in ("noise", "reward_noise"):
+        _require((arrays.get(name, weight) >= 0).all(), f"{name} must not be below 0")
     squared = arrays.get("squared_weight", weight)
     _require(
         (squared >= 0).all() and (squared[weight == 0] == 0).all(), "squared_weight speaks of pairs without weight"

@@ -268,8 +268,9 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
     if isinstance(statistics, Neighborhoods):
         return {f"neighbors.{name}": getattr(statistics, name) for name in _NEIGHBORS}
     arrays: dict[str, Array] = {name: getattr(statistics, name) for name in _SUMS}
-    if statistics.noise.any():  # only of a model that has forgotten
-        arrays["noise"] = statistics.noise
+    for name in ("noise", "reward_noise"):
+        if getattr(statistics, name).any():  # only of a model that has forgotten
+            arrays[name] = getattr(statistics, name)
     if not np.isnan(statistics.squared_weight).any():  # else it is not known, as by a file of format 1
         arrays["squared_weight"] = statistics.squared_weight
     blocks = statistics.transition_sum
@@ -376,7 +377,8 @@ def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
         return
     for name in _SUMS:
         setattr(statistics, name, arrays[name])
-    statistics.noise = arrays.get("noise", statistics.noise)
+    for name in ("noise", "reward_noise"):
+        setattr(statistics, name, arrays.get(name, getattr(statistics, name)))
     not_known = np.full_like(statistics.weight, np.nan)
     statistics.squared_weight = arrays.get("squared_weight", not_known)
     dense = arrays.get("transition_sum")

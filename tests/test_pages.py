@@ -8,17 +8,6 @@ ROOT = Path(__file__).parents[1]
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *ROOT.glob("docs/**/*.md")]
 LONGEST = 120  # characters
 
-# Others edit these two pages: the mark fails as soon as their lines are short.
-LATER = {"model_file.md", "06-neighbourhoods.md"}
-
-
-def marked(page):
-    return pytest.param(page, marks=pytest.mark.xfail(strict=True)) if page.name in LATER else page
-
-
-def name_of(page):
-    return str(page.relative_to(ROOT))
-
 
 def long_lines(page):
     """Return the numbers and lengths of the lines that are too long."""
@@ -26,7 +15,7 @@ def long_lines(page):
     return {number: len(line) for number, line in lines if len(line) > LONGEST}
 
 
-@pytest.mark.parametrize("page", [marked(page) for page in sorted(PAGES)], ids=name_of)
+@pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_line_of_a_page_is_longer_than_120_characters(page):
     assert long_lines(page) == {}
 

@@ -106,11 +106,12 @@ def test_chunks_agree_with_a_slow_twin_and_with_the_count_of_the_check(rows, chu
     names = ("episode", "obs_x", "action", "reward", "terminated", "truncated")
     columns = {name: np.array(column) for name, column in zip(names, zip(*rows))}
     expected = slow_transitions(rows)
-    assert check_log(columns, chunk_rows=chunk_rows).n_transitions == len(expected)
+    allowed = {"allow_gaps": True}  # most rows may be left out
+    assert check_log(columns, columns=allowed, chunk_rows=chunk_rows).n_transitions == len(expected)
     if not expected:
         with pytest.raises(LogError, match=r"None of the .* rows has a next state"):
             load_log(columns)
         return
-    log = join(list(read_log(columns, chunk_rows=chunk_rows)))
+    log = join(list(read_log(columns, columns=allowed, chunk_rows=chunk_rows)))
     fields = (log.states[:, 0], log.actions, log.rewards, log.next_states[:, 0], log.terminals, log.episodes)
     assert list(zip(*(field.tolist() for field in fields))) == expected

@@ -59,7 +59,7 @@ class Model:
     ['left', 'right']
     >>> model.q_values([[0.0]]).round(2).tolist()  # one row per state, one column per action
     [[10.0, 9.0]]
-    >>> more = model.extend(Transitions([[0.5]], ["left"], [0.0], [[0.0]]))
+    >>> more = model.extend(Transitions([[0.5]], ["left"], [0.5], [[0.0]]))
     >>> more.n_samples, (more - log).n_samples, (more + model).n_samples
     (5, 1, 9)
     """

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.study import Row, interval, select
+from experiments.study import Row, select
 from kbrl.atomic_write import written_beside
+from kbrl.trials import confidence_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,9 +60,14 @@ def curve(axes: Axes, rows: Sequence[Row], x: str, y: str, label: str, **given: 
 
 
 def drawn_interval(rows: Sequence[Row], y: str) -> tuple[float, float]:
-    """Return a mean and the half width of its interval as they are drawn: none of less than three runs."""
-    mean, half, n_runs = interval(list(rows), y)
-    return mean, half if n_runs > 2 and np.isfinite(half) else 0.0
+    """Return a mean and the half width of Student's interval as they are drawn: none of less than three runs.
+
+    The wider interval by which shares without spread are judged is not drawn: a band would jump where runs are alike.
+    """
+    values = [row[y] for row in rows]
+    if not values:
+        return float("nan"), 0.0
+    return float(np.mean(values)), confidence_interval(values)[1] if len(values) > 2 else 0.0
 
 
 def paper_value(axes: Axes, value: float, text: str) -> None:

@@ -3,12 +3,15 @@
 A claim is made of parts.  A part says between which limits a figure lies, and is judged by the figure's 99 % interval
 alone: it holds if the whole interval lies between them, does not hold if all of it lies outside on one side, and is
 undecided otherwise.  One run has no interval, so it decides nothing.  Only what is counted, not sampled, is ``Exact``.
+
+Intervals are Student's, which have no width where all runs give the same value.  So the interval of a success rate is
+the wider of Student's and Hoeffding's where its runs spread less than a hundredth: the latter only asks for [0, 1].
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -29,13 +32,16 @@ class Finding(Enum):
 
 
 LEVEL = 0.99  # of every interval
+ALIKE = 0.01  # runs of a success rate whose spread is smaller tell nothing about it
 RULE = (
     "**The rule.** Each claim says between which limits some figures lie; the notes give limits and intervals. The "
     "part of a claim that one figure decides *holds* if the figure's whole 99 % interval lies between the limits, "
     "*does not hold* if the whole interval lies outside them on one side, and is *undecided* otherwise. A claim that "
     "needs several parts holds if all do, and does not hold if one does not; where one of several is enough, it is "
-    "the other way round. A figure of one run has no interval and decides nothing. Parts marked *exact* are counted, "
-    "not sampled: they need no interval."
+    "the other way round. A figure of one run has no interval and decides nothing. Intervals are Student's. Runs that "
+    "give the same value leave them no width, so where the runs of a success rate spread less than "
+    "0.01, the interval is the wider of Student's and Hoeffding's, which holds for all figures in [0, 1]. Parts marked "
+    "*exact* are counted, not sampled: they need no interval."
 )
 
 
@@ -58,24 +64,44 @@ class Estimate:
         return self.mean + self.half
 
 
-def estimate(values: Iterable[float]) -> Estimate:
-    """Return the mean of one value per run and its interval; without values nothing is known."""
+def estimate(values: Iterable[float], *, reach: float | None = None) -> Estimate:
+    """Return the mean of one value per run and its interval; without values nothing is known.
+
+    ``reach`` is the distance between the smallest and the largest possible value: 1 for a success rate, None where
+    the spread of the runs is to be trusted.
+    """
     found = list(values)
-    return (
-        Estimate(*confidence_interval(found, LEVEL), len(found)) if found else Estimate(float("nan"), float("inf"), 0)
-    )
+    if not found:
+        return Estimate(float("nan"), float("inf"), 0)
+    mean, half = confidence_interval(found, LEVEL)
+    if reach is not None and max(found) - min(found) < ALIKE * reach:
+        half = max(half, _hoeffding(reach**2 / len(found)))
+    return Estimate(mean, half, len(found))
 
 
-def gap(first: Mapping[Any, float], second: Mapping[Any, float], factor: float = 1.0) -> Estimate:
+def _hoeffding(squares: float) -> float:
+    """Return the half width for independent bounded runs; ``squares`` sums reach^2 / n over their means."""
+    return float(np.sqrt(np.log(2 / (1 - LEVEL)) * squares / 2))
+
+
+def gap(
+    first: Mapping[Any, float], second: Mapping[Any, float], factor: float = 1.0, *, reach: float | None = None
+) -> Estimate:
     """Estimate the mean of ``first`` less ``factor`` times that of ``second``; both have runs by their seeds.
 
     Runs with the same seed share their log or their random numbers.  So where both have the same seeds, the differences
     of the pairs are judged; otherwise all runs of both count, by Welch's interval, and none is left out for want of a
-    partner.  A ratio of means is above c exactly if ``gap(first, second, c)`` is above 0.
+    partner.  A ratio of means is above c exactly if ``gap(first, second, c)`` is above 0.  ``reach`` is that of each.
     """
     if first.keys() == second.keys():
-        return estimate(first[seed] - factor * second[seed] for seed in sorted(first))
-    return _welch(np.array(list(first.values())), factor * np.array(list(second.values())))
+        both = None if reach is None else reach * (1 + abs(factor))
+        return estimate((first[seed] - factor * second[seed] for seed in sorted(first)), reach=both)
+    parts = np.array(list(first.values())), factor * np.array(list(second.values()))
+    found = _welch(*parts)
+    if reach is None or all(np.ptp(part) >= ALIKE * reach for part in parts if len(part)):
+        return found
+    squares = sum(scale**2 / max(1, len(part)) for scale, part in zip((reach, factor * reach), parts))
+    return replace(found, half=max(found.half, _hoeffding(squares)))
 
 
 def _welch(first: Floats, second: Floats) -> Estimate:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from experiments.rule import Estimate, Finding, Part, estimate
-from kbrl.trials import confidence_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 SCALES = ("smoke", "laptop", "paper")  # from small to large
 Settings = dict[str, Any]  # plain values only: they go into files
 Row = dict[str, Any]  # settings, seed, figures; see the runner for what is added to it
+# Success rates: in [0, 1], and often all 0 or all 1. Shares of time, as of seizures, do vary little over long runs.
+SUCCESS_RATES = ("rate", "cells", "reached")
 
 
 @dataclass(frozen=True)
@@ -108,15 +109,13 @@ def distinct(rows: Iterable[Row], name: str) -> list[Any]:
 
 def interval(rows: Iterable[Row], name: str) -> tuple[float, float, int]:
     """Return mean, half width of the 99 % interval and number of runs of an entry; NaN without rows."""
-    values = [row[name] for row in rows]
-    if not values:
-        return float("nan"), float("nan"), 0
-    return (*confidence_interval(values), len(values))
+    found = measured(rows, name)
+    return (found.mean, found.half, found.n_runs) if found.n_runs else (float("nan"), float("nan"), 0)
 
 
 def measured(rows: Iterable[Row], name: str) -> Estimate:
     """Return the mean of an entry over the runs, one row per run, with its 99 % interval."""
-    return estimate(row[name] for row in rows)
+    return estimate((row[name] for row in rows), reach=1.0 if name in SUCCESS_RATES else None)
 
 
 def by_seed(rows: Iterable[Row], name: str) -> dict[int, float]:

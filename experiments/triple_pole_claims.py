@@ -149,7 +149,7 @@ def _tp5(rows: list[Row]) -> Verdict:
     if not all(last.values()) or not beside:
         return not_run("TP5", f"Needs FQIT and iKBSF with {N_BATCHES} batches of the same size.")
     first = {eta: select(runs, eta=eta, n_batch=n_batch, batch=1) for eta in ETAS[:2]}
-    gains = {eta: gap(by_seed(last[eta], "rate"), by_seed(first[eta], "rate")) for eta in ETAS[:2]}
+    gains = {eta: gap(by_seed(last[eta], "rate"), by_seed(first[eta], "rate"), reach=1.0) for eta in ETAS[:2]}
     own, (coarse, fine) = measured(beside, "rate"), ETAS[:2]
     rates = {eta: [interval(runs, "rate")[0] for runs in (first[eta], last[eta])] for eta in ETAS[:2]}
     ours = "; ".join(f"FQIT({eta}) {before:.2f} to {after:.2f}" for eta, (before, after) in rates.items())
@@ -157,7 +157,7 @@ def _tp5(rows: list[Row]) -> Verdict:
         f"Gravity up, {N_BATCHES} batches of {n_batch}, {len(last[coarse])} runs of FQIT; iKBSF with the same: "
         f"{with_interval(own)}. Gains are from one batch to all."
     )
-    behind = gap(by_seed(last[fine], "rate"), by_seed(beside, "rate"))
+    behind = gap(by_seed(last[fine], "rate"), by_seed(beside, "rate"), reach=1.0)
     parts = (
         Sampled(f"gain of FQIT({coarse})", gains[coarse], high=0.0),
         Sampled(f"gain of FQIT({fine})", gains[fine], low=0.0),

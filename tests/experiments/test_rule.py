@@ -13,7 +13,7 @@ from scipy.stats import ttest_1samp, ttest_ind
 import experiments.__main__ as command
 from experiments.claims import CLAIMS, counted, write_claims
 from experiments.rule import LEVEL, RULE, All, Estimate, Exact, Finding, OneOf, Sampled, estimate, gap, leaves
-from experiments.study import Verdict, by_seed
+from experiments.study import Verdict, by_seed, measured
 
 HOLDS, FAILS, UNDECIDED = Finding.HOLDS, Finding.FAILS, Finding.UNDECIDED
 ROWS = Path(command.__file__).parents[1] / "results" / "rows"
@@ -148,6 +148,49 @@ def test_one_run_of_a_pair_gives_no_interval(first, second):
 def test_runs_without_any_spread_have_an_interval_without_width():
     found = gap({0: 1.0, 1: 1.0, 2: 1.0}, {0: 3.0, 1: 3.0})
     assert (found.mean, found.half) == (-2.0, 0.0)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("n_runs, half", [(2, 1.151), (4, 0.814), (20, 0.364)])
+def test_runs_of_a_share_that_are_all_the_same_have_the_interval_of_hoeffding(value, n_runs, half):
+    """The square root of log(2 / 0.01) / (2 n), by hand."""
+    found = estimate([value] * n_runs, reach=1.0)
+    assert found.half == pytest.approx(half, abs=5e-4)
+    assert measured([{"rate": value}] * n_runs, "rate") == found
+    assert measured([{"seconds": value}] * n_runs, "seconds").half < 1e-15
+    assert estimate([value] * n_runs + [value + 1e-4], reach=1.0).half > 0.9 * _hoeffding_by_hand(n_runs + 1)
+
+
+def _hoeffding_by_hand(n_runs):
+    return np.sqrt(np.log(200) / (2 * n_runs))
+
+
+def test_four_successes_do_not_refute_a_rate_of_60_per_cent_and_thirty_do():
+    for n_runs, finding in ((4, UNDECIDED), (30, FAILS)):
+        assert Sampled("rate", estimate([1.0] * n_runs, reach=1.0), high=0.6).finding is finding
+    assert 0.6**4 > 0.005 > 0.6**30  # so often runs that succeed or not would all succeed at that rate
+
+
+def test_a_share_is_rarely_outside_its_interval_where_its_runs_are_alike():
+    rng, n_runs = np.random.default_rng(0), 5
+    for share in (0.3, 0.6, 0.9, 0.97):
+        runs = (rng.random((3000, n_runs)) < share).astype(float)
+        alike = runs[np.ptp(runs, axis=1) == 0]
+        outside = [not found.low <= share <= found.high for found in (estimate(run, reach=1.0) for run in alike)]
+        assert sum(outside) <= 0.01 * len(runs)
+
+
+def test_shares_that_spread_have_students_interval():
+    values = [0.2, 0.5, 0.9, 0.4]
+    assert estimate(values, reach=1.0) == estimate(values)
+
+
+def test_the_gap_of_shares_without_spread_has_a_width_in_pairs_and_without():
+    same, other = {0: 1.0, 1: 1.0, 2: 1.0}, {0: 0.0, 1: 0.0}
+    paired = gap(same, dict.fromkeys(same, 0.0), reach=1.0)
+    assert paired.half == pytest.approx(2 * _hoeffding_by_hand(3))
+    assert gap(same, other, reach=1.0).half == pytest.approx(np.sqrt(np.log(200) / 2 * (1 / 3 + 1 / 2)))
+    assert gap(same, {0: 0.0}, reach=1.0).half == np.inf
 
 
 def test_two_rows_of_one_seed_are_not_two_runs():

@@ -49,7 +49,8 @@ def fqit(eta, first, last=None, *, part="FQIT", n_batch=FEWER, seconds=1.0):
     for batch, mean in ((1, first), (N_BATCHES, last)):
         if mean is not None:
             own = row | {"batch": batch, "n": batch * n_batch, "cells": mean}
-            rows += [own | {"seed": seed, "rate": mean + shift} for seed, shift in RUNS.items()]
+            turn = 1 if batch == 1 else -1  # so that gains differ from run to run: theirs reaches 0.115 to either side
+            rows += [own | {"seed": seed, "rate": mean + turn * shift} for seed, shift in RUNS.items()]
     return rows
 
 
@@ -122,9 +123,9 @@ def test_the_memory_of_model_and_update_is_judged_at_the_papers_t_m_and_told_for
 @pytest.mark.parametrize(
     "coarse, fine, expected",
     [
-        ((0.3, 0.2), (0.2, 0.4), "holds"),
-        ((0.3, 0.4), (0.2, 0.4), "does not hold"),
-        ((0.3, 0.2), (0.2, 0.9), "does not hold"),
+        ((0.4, 0.2), (0.2, 0.4), "holds"),
+        ((0.2, 0.4), (0.2, 0.4), "does not hold"),
+        ((0.4, 0.2), (0.2, 0.9), "does not hold"),
         ((0.0, 0.0), (0.2, 0.4), "undecided"),  # it balances nothing after one batch: can it get worse?
     ],
 )

@@ -137,6 +137,7 @@ def test_every_setting_is_tried():
     assert set(SET_LATER) == set(KBSF.parameter_names())
 
 
+@pytest.mark.filterwarnings("ignore:Nothing is left to decide")  # with min_cases=30, one action is
 @pytest.mark.parametrize("fit", FITS)
 @pytest.mark.parametrize("name", SET_LATER)
 def test_learning_goes_on_as_it_would_in_memory_whatever_was_set_after_the_fit(fit, name, tmp_path):

@@ -123,7 +123,7 @@ SET_LATER = {
     "discount": 0.5, "scaling": "range", "random_state": 5, "profile": "gaussian", "cover_distance": 0.3,
     "grow_distance": 0.1, "grow_below": 0.1, "max_reps": 13, "terminals": "continue", "aggregation": "hard",
     "neighborhoods": "per_chunk", "q_function": "samples", "solver": "policy iteration", "tolerance": 1e-3, "n_jobs": 1,
-    "norm": np.inf, "sweeps": 3, "min_cases": 2,
+    "norm": np.inf, "sweeps": 3, "min_cases": 30,
 }  # fmt: skip
 FITS = {
     "plain": {},

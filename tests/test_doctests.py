@@ -8,16 +8,13 @@ import pytest
 
 import kbrl
 
-PENDING = ("coverage",)  # has none yet
 NAMES = [name for name in kbrl.__all__ if name != "__version__"]
 # Public names are also in these modules, beside those of kbrl.__all__.
 FURTHER = ("kbrl.tasks.puddle_world", "kbrl.tasks.from_gymnasium", "kbrl.trials.evaluation", "kbrl.trials.rollouts")
 MODULES = sorted({getattr(kbrl, name).__module__ for name in NAMES} | set(FURTHER))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.xfail(strict=True)) if name in PENDING else name for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_docstring_of_a_public_name_has_an_example(name):
     assert doctest.DocTestParser().get_examples(inspect.getdoc(getattr(kbrl, name)) or "")
 

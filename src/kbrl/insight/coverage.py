@@ -53,10 +53,19 @@ class Coverage:
 
 
 def coverage(model: Any, states: Any) -> Coverage:
-    """Say how well the data behind a fitted model cover states, (n, n_dims), in the units of the data.
+    """Return how well the data behind a model cover states, (n, n_dims), in the units of the data.
 
-    kappa-bar is as the model uses it: all weight on the nearest representative state for ``aggregation="hard"``, and
-    weights below exp(-707) of the largest are zero.
+    ``model`` is a `Model`, or a KBSF that has learnt one.  kappa-bar is as the model uses it: all weight on the nearest
+    representative state for ``aggregation="hard"``, and weights below exp(-707) of the largest are zero.
+
+    Three cases of "wait" and one of "treat" in state 0; none near state 100.
+
+    >>> from kbrl import KBSF, Transitions, coverage
+    >>> states = [[0.0], [0.0], [0.0], [0.0], [1.0]]
+    >>> log = Transitions(states, ["wait", "wait", "wait", "treat", "treat"], [0.0, 0.0, 0.0, 1.0, 0.0], states)
+    >>> model = KBSF(reps=[[0.0], [1.0]], random_state=0).fit(log)
+    >>> coverage(model, [[0.0], [100.0]]).support.round(2).tolist()
+    [[1.0, 3.0], [0.0, 0.0]]
     """
     model = as_model(model)
     rows, basis, statistics = model.scaled(states), model.basis, model.sums

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 import naive
 from kbrl import KBRL, KBSF, Kernel, Transitions, load_model, save_model
-from kbrl.model.nearest_samples import _FIELDS, TIES, Neighborhoods
+from kbrl.model.nearest_samples import _FIELDS, Neighborhoods
 from kbrl.model.sample_weights import SampleWeights
+from kbrl.model.tied_samples import TIES
 from model.test_nearest_samples import make_basis
 from samples import as_lists, logs, random_log
 

@@ -17,7 +17,8 @@ from kbrl.mdp.dynamic_programming import backup
 from kbrl.model.kbsf_bounds import bound_kbsf, bound_online, kbsf_matrices
 from kbrl.model.kernels import Kernel
 from kbrl.model.model import Model
-from kbrl.model.nearest_samples import Neighborhoods, capacity
+from kbrl.model.nearest_samples import Neighborhoods
+from kbrl.model.tied_samples import capacity
 
 SAME_MODEL = 1e-8  # two models that differ by less differ by rounding
 

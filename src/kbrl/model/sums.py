@@ -24,15 +24,9 @@ from kbrl.model import compiled
 from kbrl.model.basis import Basis, Samples
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
-from kbrl.model.nearest_samples import (
-    NEIGHBORS_STAY,
-    Neighborhoods,
-    counted,
-    effective_number,
-    nearest_with_ties,
-    squares_of,
-)
+from kbrl.model.nearest_samples import NEIGHBORS_STAY, Neighborhoods, effective_number, squares_of
 from kbrl.model.sample_weights import rounding_of
+from kbrl.model.tied_samples import counted, nearest_with_ties
 from kbrl.settings import NEIGHBORHOODS
 from kbrl.threads import for_each_action
 

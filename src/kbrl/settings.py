@@ -10,8 +10,9 @@ from dataclasses import dataclass, fields
 from dataclasses import field as _field
 from typing import Any
 
+from kbrl.profiles import PROFILES
+
 WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
-PROFILES = ("exponential", "gaussian", "uniform")
 SCALINGS = ("std", "range")
 SOLVERS = ("auto", "modified policy iteration", "value iteration", "policy iteration")
 TERMINALS = ("absorb", "continue")
@@ -73,7 +74,7 @@ class Settings:
     random_state: Any = _setting(None, OTHER, "Decides all randomness.", "seed", option_kind=COUNT, option_default=0)
     profile: Any = _setting(
         "exponential", OTHER, "How kernels fall with distance: a name, or a function of an array of z.", "profile",
-        choices=PROFILES, option_kind=CHOICE,
+        choices=tuple(PROFILES), option_kind=CHOICE,
     )  # fmt: skip
     norm: float = _setting(2.0, NUMBER, "How distances are measured: 1 to 16 or inf; 2 is Euclidean.", "norm")
     cover_distance: float | None = _setting(

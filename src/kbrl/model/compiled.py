@@ -18,7 +18,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from numba import njit, vectorize
+from numba import njit
 from numba.extending import overload
 
 from kbrl import profiles
@@ -64,13 +64,6 @@ def _fast_kernel_loop(function: Any) -> Any:
     return _kernel_loop(function, fastmath=FAST)
 
 
-# log phi(z) - log phi(z_ref) of arrays, by the name of the profile.
-LOG_RATIOS: dict[str, Any] = {
-    name: vectorize(cache=True)(profile)  # type: ignore[no-untyped-call]
-    for name, profile in PROFILES.items()
-}
-
-
 @njit(fastmath={"contract"})
 def exp_of_nonpositive(x: float) -> float:
     """exp(x) for x <= 0 to one unit in the last place, and 0 below exp(-707)."""
@@ -101,15 +94,22 @@ def _log_ratio(z: float, z_ref: float, shape: Shape) -> float:
     return PROFILES[_NAMES[len(shape[1])]](z, z_ref)
 
 
-@overload(_log_ratio, jit_options={"fastmath": FAST})
+@overload(_log_ratio)
 def _log_ratio_of_shape(z: Any, z_ref: Any, shape: Any) -> Any:
     """Choose the profile while a loop is compiled: numba passes the types of the arguments."""
-    profile = njit(fastmath=FAST)(PROFILES[_NAMES[len(shape[1])]])
+    profile = njit()(PROFILES[_NAMES[len(shape[1])]])
 
     def chosen(z: Any, z_ref: Any, shape: Any) -> Any:
         return profile(z, z_ref)
 
     return chosen
+
+
+@_kernel_loop
+def fill_log_ratios(z: Floats, z_ref: Floats, out: Floats, shape: Shape) -> None:
+    """out[i] = log phi(z[i]) - log phi(z_ref[i])."""
+    for i in range(len(out)):
+        out[i] = _log_ratio(z[i], z_ref[i], shape)
 
 
 @njit(fastmath=FAST)

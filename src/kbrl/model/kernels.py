@@ -231,7 +231,10 @@ def _finite(distances: Floats, norm: float) -> Floats:
 def log_ratio(z: Floats, z_ref: Floats, profile: Profile) -> Floats:
     """Return log phi(z) - log phi(z_ref) without cancellation; where phi(z_ref) is 0, only z_ref itself counts."""
     if isinstance(profile, str):
-        return np.asarray(compiled.LOG_RATIOS[profile](z, z_ref))
+        z, z_ref = np.broadcast_arrays(z, z_ref)
+        out = np.empty(z.shape)
+        compiled.fill_log_ratios(z.ravel(), z_ref.ravel(), out.reshape(-1), compiled.shape_of(0, profile))
+        return out
     with np.errstate(divide="ignore", invalid="ignore"):
         log_value, log_ref = np.log(_call(profile, z)), np.log(_call(profile, z_ref))
         difference = log_value - log_ref

@@ -56,7 +56,11 @@ class Solution:
 
 def backup(mdp: FiniteMDP, values: Floats) -> Floats:
     """Look one step ahead: q[i, a] = r[a, i] + discount * P[a, i] . values, or -inf (the paper's operator Delta)."""
-    ahead = (mdp.stacked @ _checked_values(mdp, values)).reshape(mdp.rewards.shape)
+    return _backup(mdp, _checked_values(mdp, values))
+
+
+def _backup(mdp: FiniteMDP, values: Floats) -> Floats:
+    ahead = (mdp.stacked @ values).reshape(mdp.rewards.shape)
     return np.where(mdp.available, mdp.rewards + mdp.discount * ahead, -np.inf).T
 
 
@@ -81,7 +85,11 @@ def evaluate_policy(mdp: FiniteMDP, policy: Integers) -> Floats:
     ``policy`` holds an action's index for each state, or -1 to stop there, which is worth 0.  A sparse MDP is
     factorised sparsely; where its states are richly connected, the factors may need far more memory than the MDP.
     """
-    rows, rewards = _rows(mdp, _checked_policy(as_mdp(mdp), policy))
+    return _policy_values(mdp, _checked_policy(as_mdp(mdp), policy))
+
+
+def _policy_values(mdp: FiniteMDP, policy: Integers) -> Floats:
+    rows, rewards = _rows(mdp, policy)
     ahead = _discounted_rows(mdp, rows)
     if sparse.issparse(ahead):
         return np.atleast_1d(spsolve((sparse.eye_array(mdp.n_states) - ahead).tocsc(), rewards))
@@ -147,7 +155,7 @@ def sweep(mdp: FiniteMDP, values: Floats, times: int, *, tolerance: float = 1e-8
     times, tolerance = whole(times, "times"), positive(tolerance, "tolerance")
     goal, values = tolerance * _largest_value(as_mdp(mdp)), _checked_values(mdp, values)
     for _ in range(times - 1):
-        values = _best(backup(mdp, values))
+        values = _best(_backup(mdp, values))
     return _finished(mdp, values, None, times, _yardstick(mdp, goal))
 
 
@@ -204,7 +212,7 @@ def _iterate(mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: _Yar
     policy, aim = None, yardstick.goal
     least_error, stale = np.inf, 0
     for iteration in range(1, most + 1):
-        q = backup(mdp, values)
+        q = _backup(mdp, values)
         policy = greedy(q, policy)
         improved = _best(q)
         change = improved - values
@@ -226,9 +234,9 @@ def _finished(
     mdp: FiniteMDP, values: Floats, policy: Integers | None, iteration: int, yardstick: _Yardstick
 ) -> Solution:
     """Back up once more, so that values, q and policy belong together, and prove how good they are."""
-    q = np.ascontiguousarray(backup(mdp, values))
+    q = np.ascontiguousarray(_backup(mdp, values))
     values = _best(q)
-    residual = proved_residual(mdp, values, backup(mdp, values), yardstick.largest_sum)
+    residual = proved_residual(mdp, values, _backup(mdp, values), yardstick.largest_sum)
     is_good = residual / (1.0 - mdp.discount) <= yardstick.goal
     return Solution(values, q, greedy(q, policy), iteration, residual, is_good)
 
@@ -249,7 +257,7 @@ class _Operators:
 
     def exact_values(self, policy: Integers) -> Floats:
         """Return the value of a policy in each state, by one linear system."""
-        return evaluate_policy(self._mdp, policy)
+        return _policy_values(self._mdp, policy)
 
     def sweeper(self, policy: Integers) -> Callable[[Floats], Floats]:
         """Return the function v -> r + discount * P v of a policy."""

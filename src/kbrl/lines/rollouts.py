@@ -30,7 +30,7 @@ class World(NamedTuple):
     noise: Floats  # (n_actions, n_reps, n_dims, n_dims); empty where successors are not spread
     span: Floats  # (2, n_dims)
     circles: Integers  # (n_circles, 2): pairs of variables that lie on a circle
-    circle: Floats  # (n_circles, n_dims + 1): its centre in these variables' units, scales and radius; see `surfaces`
+    circle: Floats  # (n_circles, 5): its centre, scaled, the scales of the two variables, and its radius
     usual: Booleans  # (n_actions, n_reps): actions that people took often enough, to begin a plan with
     reach: Floats  # (n_reps,): a plan must not end farther from the nearest representative state
 
@@ -297,19 +297,25 @@ def _offer(cell: int, actions: Integers, world: World, ends: Ends) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _sigma_points(state: Floats, spread: Floats, points: Floats) -> None:
-    """Fill in 2 n_dims points with this mean and covariance: along the columns of a Cholesky factor."""
-    n_dims = len(state)
-    factor = np.zeros((n_dims, n_dims))
-    for r in range(n_dims):
+def _factor(spread: Floats, factor: Floats) -> None:
+    """Fill in a lower triangle whose product with its transpose is a covariance, (n_dims, n_dims); zeros stay zeros."""
+    for r in range(len(spread)):
         for c in range(r + 1):
             total = spread[r, c]
             for k in range(c):
                 total -= factor[r, k] * factor[c, k]
             if r == c:
                 factor[r, r] = np.sqrt(max(total, 0.0))
-            elif factor[c, c] > 0:
-                factor[r, c] = total / factor[c, c]
+            else:
+                factor[r, c] = total / factor[c, c] if factor[c, c] > 0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def _sigma_points(state: Floats, spread: Floats, points: Floats) -> None:
+    """Fill in 2 n_dims points with this mean and covariance: along the columns of a Cholesky factor."""
+    n_dims = len(state)
+    factor = np.zeros((n_dims, n_dims))
+    _factor(spread, factor)
     size = np.sqrt(float(n_dims))
     for k in range(n_dims):
         for r in range(n_dims):
@@ -420,3 +426,47 @@ def look_ahead(
             action = actions[plan // n_first]
             if value > q[t, action]:
                 q[t, action], best[t, action] = value, plan
+
+
+@njit(cache=True, nogil=True)
+def advance(
+    states: Floats,
+    cells: Integers,
+    actions: Integers,
+    draws: Floats,
+    world: World,
+    rewards: Floats,
+    ends: Floats,
+    inside: Booleans,
+) -> None:
+    """Let each state take its action in the lines' world, in place; fill in rewards, probabilities of an end, and more.
+
+    ``draws``, (n, n_dims), are standard normal: they become the noise of the step.  ``inside`` says whether the action
+    is known there, and whether the state that is reached is near logged ones.
+    """
+    n_dims = states.shape[1]
+    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
+    found, factor = np.empty(n_dims + 2), np.zeros((n_dims, n_dims))
+    for t in range(len(states)):
+        here = states[t]
+        inside[t] = predict(here, actions[t], cells[t], world, places, weights, found)
+        rewards[t], ends[t] = found[n_dims], found[n_dims + 1]
+        if len(world.noise):
+            _factor(_blended_noise(actions[t], world, places, weights), factor)
+            for r in range(n_dims):
+                for k in range(r + 1):
+                    found[r] += factor[r, k] * draws[t, k]
+        for k in range(n_dims):
+            here[k] += found[k]
+        settle(here, world)
+        cells[t] = _nearest_from(here, cells[t], world)
+        inside[t] = inside[t] and _square(here, world.reps[cells[t]]) <= world.reach[cells[t]] ** 2
+
+
+@njit(cache=True, nogil=True)
+def _blended_noise(action: int, world: World, places: Integers, weights: Floats) -> Floats:
+    noise = np.zeros(world.noise.shape[2:])
+    for j in range(len(weights)):
+        if weights[j] > 0.0:
+            noise += weights[j] * world.noise[action, places[j]]
+    return noise

@@ -208,7 +208,7 @@ class Moments:
         return np.array([_root(self.n_rows * squares - total**2, self.n_rows) for total, squares in sums])
 
     def _widen(self, smallest: Floats, largest: Floats) -> None:
-        self.smallest = np.minimum(self.smallest, smallest) + 0.0  # -0 and 0 are the same number: it shall be 0
+        self.smallest = np.minimum(self.smallest, smallest) + 0.0  # -0 and 0 are the same number: store 0
         self.largest = np.maximum(self.largest, largest) + 0.0
 
     def _carry(self) -> None:

@@ -258,7 +258,7 @@ def _say_if_again(before: Model, after: Model) -> None:
         which = "those" if n_rows == whole else "a batch of those"
         warnings.warn(
             f"These {n_rows:,} transitions are {which} that the model was fitted to: they count twice now. "
-            f"Learn only from further ones; fit(log) starts anew.",
+            f"Learn only from new ones; fit(log) starts from the beginning.",
             KbrlWarning,
             stacklevel=3,
         )

@@ -365,7 +365,7 @@ class Model:
             known = "at least " if self.sketch.largest < LARGEST_HASH else ""
             raise ValueError(
                 f"Only transitions that were learnt can be forgotten, but {known}{n_unknown:,} of these {len(log):,} "
-                f"were never learnt, or not so often. Nothing is forgotten. Pass the rows as they were learnt: with "
+                f"were never learnt, or fewer times. Nothing is forgotten. Pass the rows as they were learnt: with "
                 f"the same numbers, action labels and episodes."
             )
         return self.sketch - taken

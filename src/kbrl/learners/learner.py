@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
-from kbrl.checks import KbrlWarning, NotFittedError, as_rows
+from kbrl.checks import KbrlWarning, NotFittedError
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import UNNAMED, Source, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source
 from kbrl.model.q_functions import GreedyPolicy, best_actions, check_some_action
 from kbrl.settings import FEW_CASES
 
@@ -121,8 +121,7 @@ class Learner:
 
     def _scaled(self, states: Any) -> Floats:
         self._check_fitted()
-        rows = as_rows(rows_by_name(states, self.source_), "states", n_dims=self.coordinates_.n_dims)
-        return self.coordinates_.of(rows)
+        return self.coordinates_.rows(states, self.source_)
 
 
 def clone(learner: L) -> L:

@@ -56,8 +56,8 @@ def expected(model, states):
     q, covered = model.q_values(states), coverage(model, states)
     best = q.argmax(axis=1)
     for row in range(len(states)):
-        facts = {"row": row, "action": model.action_labels_[best[row]], "value": q[row].max()}
-        facts |= {f"q_{label}": q[row, k] for k, label in enumerate(model.action_labels_)}
+        facts = {"row": row, "action": model.action_labels[best[row]], "value": q[row].max()}
+        facts |= {f"q_{label}": q[row, k] for k, label in enumerate(model.action_labels)}
         facts |= {"distance": covered.distances[row], "support": covered.support[row, best[row]]}
         yield facts | {"log_mass": covered.log_mass[row, best[row]]}
 
@@ -174,7 +174,7 @@ def test_an_explanation_for_a_program_makes_up_the_value(in_folder, state, capsy
     facts = json.loads(capsys.readouterr().out)
     assert facts["variables"] == ["age", "dose"]
     assert facts["state"] == [0.3, 0.7]
-    q = dict(zip(in_folder.model.action_labels_.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
+    q = dict(zip(in_folder.model.action_labels.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
     assert [action["action"] for action in facts["actions"]] == sorted(q, key=q.get, reverse=True)
     for action in facts["actions"][:2]:
         made = sum(case["weight"] * case["worth"] for case in action["cases"])
@@ -189,7 +189,7 @@ def test_an_explanation_for_a_person_shows_rows_weights_and_what_they_make(in_fo
     main(["explain", "dense.kbrl", "--state", "0.3,0.7", "--log", "log.csv", "--cases", "3"])
     out, err = capsys.readouterr()
     assert err == ""
-    q = dict(zip(in_folder.model.action_labels_.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
+    q = dict(zip(in_folder.model.action_labels.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
     best, second = sorted(("no", "yes"), key=q.get, reverse=True)
     assert "State age = 0.3, dose = 0.7" in out
     assert f"1. {best}: value {q[best]:.6g}" in out

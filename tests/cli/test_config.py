@@ -37,8 +37,9 @@ def test_a_file_gives_options_and_the_command_line_counts_more(folder, capsys):
     (folder / "fit.toml").write_text(CONFIG)
     main(["fit", "log.csv", "--config", "fit.toml", "--discount", "0.5"])
     model = load_model("by-config.kbrl")
-    assert (model.n_reps, model.reps, model.sample_width, model.discount) == (15, "random", 0.2, 0.5)
-    assert model.action_labels_.tolist() == [0, 1, 2, 3, 4]
+    used = model.settings
+    assert (used.n_reps, used.reps, used.sample_width, used.discount) == (15, "random", 0.2, 0.5)
+    assert model.action_labels.tolist() == [0, 1, 2, 3, 4]
     main(["fit", "log.csv", "-o", "plain.kbrl", "-m", "15", "--choose-reps", "random", "--sample-width", "0.2",
           "--discount", "0.5", "--actions", "0,1,2,3,4", "--state", "observation_x,observation_y"])  # fmt: skip
     assert (folder / "plain.kbrl").read_bytes() == (folder / "by-config.kbrl").read_bytes()

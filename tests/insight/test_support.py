@@ -233,16 +233,16 @@ def test_support_of_sums_from_a_file_of_format_1_is_not_known(tmp_path):
     model = load_model(Path(__file__).parent.parent / "format_1" / "sums.kbrl")
     save_model(model, tmp_path / "again.kbrl")
     for other in (model, model + model, load_model(tmp_path / "again.kbrl")):
-        found = coverage(other, model.reps_)
+        found = coverage(other, model.reps)
         assert np.isnan(found.support).all()
         assert np.isfinite(found.log_mass).any()
 
 
 def test_neighbours_from_a_file_of_format_1_tell_their_support():
     model = load_model(Path(__file__).parent.parent / "format_1" / "neighbors.kbrl")
-    support = coverage(model, model.reps_).support
+    support = coverage(model, model.reps).support
     assert np.isfinite(support).all()
-    assert 1 < support.max() <= model.n_samples_
+    assert 1 < support.max() <= model.n_samples
 
 
 def test_support_fades_between_once_and_twice_the_reach():

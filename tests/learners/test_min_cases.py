@@ -98,7 +98,7 @@ def test_the_command_says_which_actions_are_left_out_and_why(tmp_path, monkeypat
     (tmp_path / "one.toml").write_text("min_cases = 1")
     main(["fit", "ward.csv", "-o", "lucky.kbrl", "-q", "--config", "one.toml"])
     assert "actions left out" not in capsys.readouterr().out
-    assert load_model("lucky.kbrl").left_out_ == {}
+    assert load_model("lucky.kbrl").left_out == {}
 
 
 def doses(n, seed=0):
@@ -124,7 +124,7 @@ def test_a_log_in_which_no_action_was_taken_often_is_not_learnt_from_automatical
             assert "each with a label; or let luck decide: --min-cases 1." in told
             assert not (tmp_path / "model.kbrl").exists()
         main(["fit", "ward.csv", "-o", "model.kbrl", "-q", "--min-cases", "1"])
-    assert load_model("model.kbrl").left_out_ == {}
+    assert load_model("model.kbrl").left_out == {}
 
 
 def test_an_automatic_fit_with_min_cases_that_no_action_reaches_is_refused():
@@ -208,7 +208,7 @@ def test_further_data_and_other_models_bring_an_action_back():
     log = ward()
     settings = {"reps": SEVERITIES, "scaling": [1.0], "min_cases": 2}
     model = KBSF(**settings).fit(log)
-    other = model.with_model(model.model_.without_data()).partial_fit(log[[500]])
+    other = KBSF.with_model(model.model_.without_data()).partial_fit(log[[500]])
     assert (model + other).left_out_ == {}
     model.partial_fit(log[[500]])
     assert model.left_out_ == {}
@@ -223,11 +223,11 @@ def test_a_file_keeps_what_was_left_out(form, tmp_path):
     model = KBSF(20, min_cases=5, random_state=0, **form).fit(ward())
     save_model(model, tmp_path / "model.kbrl")
     loaded = load_model(tmp_path / "model.kbrl")
-    assert loaded.left_out_ == {ODD: 1}
+    assert loaded.left_out == {ODD: 1}
     assert loaded.q_values(SEVERITIES).tobytes() == model.q_values(SEVERITIES).tobytes()
     model.set_params(min_cases=1)  # counts from the next fit on
     save_model(model, tmp_path / "model.kbrl")
-    assert load_model(tmp_path / "model.kbrl").left_out_ == {ODD: 1}
+    assert load_model(tmp_path / "model.kbrl").left_out == {ODD: 1}
 
 
 def test_the_distance_to_kbrl_is_not_bounded_for_a_model_without_some_of_its_actions():

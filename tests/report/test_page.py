@@ -228,8 +228,8 @@ def test_what_is_at_stake_says_how_many_rows_are_left_out_for_want_of_support(wa
 
 def test_a_model_that_did_not_count_its_cases_gets_a_page_that_says_so(tmp_path):
     model = load_model(Path(__file__).parent.parent / "format_1" / "sums.kbrl")
-    states = np.random.default_rng(0).random((30, model.n_features_in_))
-    log = Transitions(states, model.predict(states), np.arange(30.0), states, action_labels=model.action_labels_)
+    states = np.random.default_rng(0).random((30, model.coordinates.n_dims))
+    log = Transitions(states, model.predict(states), np.arange(30.0), states, action_labels=model.action_labels)
     write_report(model, log, tmp_path / "old.html")
     text = on_one_line((tmp_path / "old.html").read_text(encoding="utf-8"))
     assert "of the advice has little support (fewer than 5 cases)</dt><dd>not known</dd>" in text

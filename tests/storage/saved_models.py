@@ -4,6 +4,7 @@ import numpy as np
 
 from kbrl import KBSF
 from kbrl.insight.coverage import coverage
+from kbrl.model.model import as_model
 from kbrl.storage.model_file import FORMAT, VERSION, save_model
 from kbrl.storage.sealed_file import read_sealed, write_sealed
 from samples import random_log
@@ -47,14 +48,17 @@ def assert_same_bits(one, other):
 
 
 def assert_same_model(one, other):
-    for name in ("reps_", "scale_", "growth_", "rep_q_", "rep_values_", "action_labels_"):
+    one, other = as_model(one), as_model(other)
+    for name in ("reps", "growth", "action_labels"):
         assert_same_bits(getattr(one, name), getattr(other, name))
-    assert_same_bits(one.solution_.policy, other.solution_.policy)
+    for name in ("q", "values", "policy"):
+        assert_same_bits(getattr(one.solution, name), getattr(other.solution, name))
+    assert_same_bits(one.coordinates.scale, other.coordinates.scale)
     assert_same_bits(one.q_values(STATES), other.q_values(STATES))
-    assert_same_bits(one.statistics_.log_mass(), other.statistics_.log_mass())
+    assert_same_bits(one.sums.log_mass(), other.sums.log_mass())
     assert_same_bits(coverage(one, STATES).support, coverage(other, STATES).support)
-    assert one.n_samples_ == other.n_samples_
-    assert repr(one) == repr(other)
+    assert one.n_samples == other.n_samples
+    assert repr(KBSF.with_model(one)) == repr(KBSF.with_model(other))
 
 
 def small_file(tmp_path):

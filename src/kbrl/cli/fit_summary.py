@@ -10,8 +10,8 @@ import click
 
 if TYPE_CHECKING:
     from kbrl.choosing.automatic_fit import Automatic
-    from kbrl.learners.kbsf import KBSF
     from kbrl.logs.log import Log
+    from kbrl.model.model import Model
 
 _JUDGED = {
     "error": "chosen by the errors of next states and rewards left out, and of next states rebuilt",
@@ -21,7 +21,7 @@ _JUDGED = {
 
 def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
     """Print what a model was learnt from, what was chosen for it and why, what was ``asked`` for, and where it is."""
-    facts = _facts(found.model, path, seconds)
+    facts = _facts(found.model.model_, path, seconds)
     facts |= {"rows": log.n_rows, "episodes": found.n_episodes or None, "columns": log.columns.to_dict()}
     facts["reps_reason"] = found.n_reps.reason if found.n_reps else None
     facts["widths_criterion"] = found.widths.criterion if found.widths else None
@@ -34,7 +34,7 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     transitions = _count(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
     lines["state"] = ", ".join(log.columns.state)
-    lines |= _model_lines(found.model, facts)
+    lines |= _model_lines(found.model.model_, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
     for name, option in (("width of samples", "sample_width"), ("width of states", "rep_width")):
         why = "as asked for" if option in asked or not found.widths else _JUDGED[found.widths.criterion]
@@ -44,7 +44,7 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     _print(path, lines)
 
 
-def print_model(model: KBSF, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
+def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
     """Print what is behind a model now, and where it is."""
     facts = _facts(model, path, seconds) | {"transitions_before": n_before}
     if as_json:
@@ -68,26 +68,26 @@ def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def _facts(model: KBSF, path: Path, seconds: float) -> dict[str, Any]:
-    counts = model.statistics_.counts.tolist()
-    basis = model.model_.basis
+def _facts(model: Model, path: Path, seconds: float) -> dict[str, Any]:
+    counts = model.sums.counts.tolist()
+    basis = model.basis
     return {
         "model": str(path),
-        "transitions": model.n_samples_,
-        "actions": [{"action": a, "count": n} for a, n in zip(model.action_labels_.tolist(), counts)],
-        "min_cases": model.model_.min_cases,
-        "left_out": list(model.left_out_),
-        "discount": model.model_.discount,
+        "transitions": model.n_samples,
+        "actions": [{"action": a, "count": n} for a, n in zip(model.action_labels.tolist(), counts)],
+        "min_cases": model.min_cases,
+        "left_out": list(model.left_out),
+        "discount": model.discount,
         "reps": basis.n_reps,
         "sample_width": basis.sample_kernel.width,
         "rep_width": basis.rep_kernel.width,
-        "solver_iterations": int(model.solution_.iterations),
-        "solver_converged": bool(model.solution_.converged),
+        "solver_iterations": int(model.solution.iterations),
+        "solver_converged": bool(model.solution.converged),
         "seconds": seconds,
     }
 
 
-def _model_lines(model: KBSF, facts: dict[str, Any]) -> dict[str, str]:
+def _model_lines(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     actions = [f"{action['action']} ({action['count']:,})" for action in facts["actions"]]
     shown = ", ".join(actions[:8]) + (f" and {len(actions) - 8} more" if len(actions) > 8 else "")
     percent = 100 * (1 - facts["discount"])
@@ -99,15 +99,15 @@ def _model_lines(model: KBSF, facts: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _left_out(model: KBSF) -> dict[str, str]:
+def _left_out(model: Model) -> dict[str, str]:
     """Say which actions are not recommended because they were hardly ever taken, and why; or why none is."""
-    least, counts = model.model_.min_cases, model.statistics_.counts
+    least, counts = model.min_cases, model.sums.counts
     taken = counts[counts > 0]
     if len(taken) and (taken < least).all():
         return {
             "actions left out": f"none, though all were taken fewer than {least} times (--min-cases): mind the values"
         }
-    rare = [f"{label} ({n:,})" for label, n in model.left_out_.items()]
+    rare = [f"{label} ({n:,})" for label, n in model.left_out.items()]
     if not rare:
         return {}
     shown = ", ".join(rare[:8]) + (f" and {len(rare) - 8} more" if len(rare) > 8 else "")

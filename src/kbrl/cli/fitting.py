@@ -146,7 +146,7 @@ def update(
     refuse_input_as_output(output, *log)
     _check_output(output or model)
     saved = read_model(model)
-    known = saved.model.model_.without_data() if alone else saved.model.model_
+    known = saved.model.without_data() if alone else saved.model
     if known.sketch is None and not again:
         _warn_of_unknown(model)
     with pointing_at_check(log), row_progress(quiet) as phase:
@@ -155,9 +155,8 @@ def update(
         more = learn_more(known, opened, n_jobs=jobs, chunk_rows=chunk_rows, phase=phase)
     if known.sketch is not None and more.sketch is not None and not again:
         _refuse_if_twice(overlap(known.sketch, more.sketch - known.sketch), f"{' '.join(log)} was not learnt from")
-    learner = saved.model.with_model(more)
-    save_model(learner, output or model, columns=saved.columns or opened.columns.to_dict())
-    print_model(learner, output or model, known.n_samples, perf_counter() - start, as_json=as_json)
+    save_model(more, output or model, columns=saved.columns or opened.columns.to_dict())
+    print_model(more, output or model, known.n_samples, perf_counter() - start, as_json=as_json)
 
 
 @click.command()
@@ -182,7 +181,7 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
     refuse_input_as_output(output, *models)
     _check_output(output)
     first = read_model(models[0])
-    total = first.model.model_
+    total = first.model
     seen = {_content(models[0]): models[0]}
     for path in models[1:]:
         other = read_model(path)
@@ -191,15 +190,14 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
             raise ValueError(f"{path} is a copy of {same}: together they would count the same data twice.")
         try:
             _check_same_state(first, other)
-            both = total + other.model.model_
+            both = total + other.model
             if not again:
-                _refuse_shared(total, other.model.model_, (models[0], path))
+                _refuse_shared(total, other.model, (models[0], path))
             total = both
         except ValueError as error:
             raise ValueError(f"{path} cannot be added to {models[0]}: {error}") from None
-    learner = first.model.with_model(total)
-    save_model(learner, output, columns=first.columns)
-    print_model(learner, output, first.model.n_samples_, perf_counter() - start, as_json=as_json)
+    save_model(total, output, columns=first.columns)
+    print_model(total, output, first.model.n_samples, perf_counter() - start, as_json=as_json)
 
 
 def _check_pairs(parameters: dict[str, Any]) -> None:

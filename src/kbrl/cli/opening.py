@@ -47,7 +47,7 @@ def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -
     from kbrl.storage.matching_log import open_matching_log
 
     refuse_repeated(log)
-    return open_matching_log(saved.model.model_, source_of(log), columns, stored=saved.columns)
+    return open_matching_log(saved.model, source_of(log), columns, stored=saved.columns)
 
 
 def with_actions(log: Any, actions: str | None) -> Any:

@@ -21,7 +21,7 @@ from kbrl.data.overlap import is_learnt_batch
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, as_log
-from kbrl.learners.learner import Learner, say_if_rare
+from kbrl.learners.learner import Learner, clone, say_if_rare
 from kbrl.mdp.bounds import Bound
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -97,17 +97,19 @@ class KBSF(Settings, Learner):
         _say_if_again(before, model)
         return self
 
-    def with_model(self, model: Model) -> KBSF:
-        """Return a learner with the same settings that has learnt this model."""
-        result = type(self)(**self.get_params())
-        result.model_ = model
-        return result
+    @classmethod
+    def with_model(cls, model: Model) -> KBSF:
+        """Return a learner that has learnt this model, such as one from a file, with the settings of its fit."""
+        learner = cls(**vars(model.settings))
+        learner.model_ = model
+        return learner
 
     def __add__(self, other: KBSF) -> KBSF:
         """Return the learner of the data of both, which must have the same representative states and kernels."""
         if not isinstance(other, KBSF):
             return NotImplemented
-        result = self.with_model(self._fitted + other._fitted)
+        result = clone(self)
+        result.model_ = self._fitted + other._fitted
         found = self.model_.overlap(other.model_.sketch)
         if found is not None and found.is_counted_twice:
             warnings.warn(

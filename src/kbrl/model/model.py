@@ -37,7 +37,7 @@ from kbrl.settings import Settings
 class Model:
     """What KBSF has learnt, as a record that never changes.
 
-    Get one by ``KBSF(...).fit(log).model_`` or ``load_model(path).model_``.  ``q_values(states)`` and
+    Get one by ``KBSF(...).fit(log).model_`` or ``load_model(path)``.  ``q_values(states)`` and
     ``predict(states)`` answer for states, (n_states, n_dims), in the units of the data.  ``extend(log)`` adds
     transitions, ``model - log`` takes them away, and ``model + other`` joins models of different data that have the
     same representative states.  Each returns a new model.

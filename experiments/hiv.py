@@ -30,7 +30,7 @@ from experiments.study import (
     select,
     timing,
 )
-from kbrl import KBSF, Committee, FittedQ, Transitions
+from kbrl import KBSF, Committee, FittedQ, Transitions, Variant
 from kbrl.arrays import Array, Floats
 from kbrl.checks import KbrlWarning
 from kbrl.tasks.hiv import HIV, protocol
@@ -59,7 +59,7 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "raw": ("counts, divided by standard deviations", {}),
     "k-means": ("representative states by k-means", {"reps": "k-means"}),
     "ten": ("ten neighbours in both kernels", {"sample_neighbors": 10, "rep_neighbors": 10}),
-    "samples": ("Q from the samples", {"q_function": "samples"}),
+    "samples": ("Q from the samples", {"variant": Variant(q_function="samples")}),
     "current": ("reward of the state before the decision", {}),
 }
 # Of committees of that size: options of the committee, of its members, and their number of representative states.

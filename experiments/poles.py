@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.drawing import curve, new_figure, paper_value
 from experiments.study import Job, Row, Settings, Verdict, best_over, distinct, generator, interval, select, timing
-from kbrl import KBRL, KBSF, LSPI, Transitions
+from kbrl import KBRL, KBSF, LSPI, Solver, Transitions, Variant
 from kbrl.arrays import Floats
 from kbrl.data.scaling import state_scale
 from kbrl.model.representatives import k_means
@@ -83,14 +83,16 @@ READINGS = {
     "axes": Reading("divided by the paper's axes", learner={"scaling": AXES}),
     "states": Reading("k-means on states", reps=_centres_of_states),
     "patient": Reading("k-means on all next states to its end", reps=_patient_centres),
-    "continue": Reading("failures not terminal", learner={"terminals": "continue"}),
+    "continue": Reading("failures not terminal", learner={"variant": Variant(terminals="continue")}),
     "tau": Reading("tau 0.1", learner={"sample_width": 0.1}),
     "more": Reading("4 n transitions", data=4.0),
     "forces": Reading("forces -10, 0, 10 N", {"forces": (-10.0, 0.0, 10.0)}),
     "rubbing": Reading("no friction of the track", {"track_friction": False}),
     "cells": Reading("centres of 81 cells as test states", tests="paper cells"),
     "fewer": Reading("n / 10 transitions", data=0.1),
-    "samples": Reading("n / 10 transitions, Q from the samples", learner={"q_function": "samples"}, data=0.1),
+    "samples": Reading(
+        "n / 10 transitions, Q from the samples", learner={"variant": Variant(q_function="samples")}, data=0.1
+    ),
 }
 
 
@@ -227,7 +229,7 @@ def _growth(_: Settings, size: Size, seed: int) -> Iterator[Row]:
 
 
 def _new_kbsf(m: int, tau_bar: float, seed: int, n_jobs: int | None = None) -> KBSF:
-    return KBSF(m, "k-means", TAU, tau_bar, solver="policy iteration", random_state=seed, n_jobs=n_jobs)
+    return KBSF(m, "k-means", TAU, tau_bar, solver=Solver(method="policy iteration"), random_state=seed, n_jobs=n_jobs)
 
 
 def _timed(learner: Any, log: Transitions, n_times: int = 1) -> dict[str, float]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.drawing import STYLES, curve, new_figure
 from experiments.study import Job, Row, Settings, Verdict, best_over, distinct, generator, interval, select, timing
-from kbrl import KBRL, KBSF, Transitions
+from kbrl import KBRL, KBSF, Transitions, Variant
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.mdp.dynamic_programming import ROUNDS, SWEEPS
 from kbrl.tasks import PuddleWorld
@@ -122,7 +122,9 @@ def _kbsf(_: Settings, size: Size, seed: int) -> Iterator[Row]:
     for over, n, m in _places(size, size.all_n):
         for tau in size.widths:
             for tau_bar in size.widths:
-                learner = KBSF(m, "k-means", tau, tau_bar, random_state=seed, n_jobs=1, q_function="samples")
+                learner = KBSF(
+                    m, "k-means", tau, tau_bar, random_state=seed, n_jobs=1, variant=Variant(q_function="samples")
+                )
                 learner.fit(log[:n])
                 row = {"over": over, "n": n, "m": m, "tau": tau, "tau_bar": tau_bar}
                 of_reps = _judged(task, _greedy(learner.q_from_reps), seed)

@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import kbrl.cli.asking as answers
-from kbrl import KBSF, Transitions, load_model, save_model
+from kbrl import KBSF, Solver, Transitions, load_model, save_model
 from kbrl.cli import main
 from kbrl.insight.coverage import coverage
 from kbrl.logs.log import open_log
@@ -32,7 +32,9 @@ def folder(tmp_path_factory):
     write_log(log, folder / "log.csv", names=NAMES)
     opened = open_log(folder / "log.csv", actions=labels)
     for name, options in {"dense": {}, "sparse": {"sample_neighbors": 3, "rep_neighbors": 2}}.items():
-        model = KBSF(n_reps=8, random_state=0, sample_width=0.5, tolerance=1e-12, **options).fit(opened.chunks())
+        model = KBSF(n_reps=8, random_state=0, sample_width=0.5, solver=Solver(tolerance=1e-12), **options).fit(
+            opened.chunks()
+        )
         save_model(model, folder / f"{name}.kbrl", columns=opened.columns.to_dict())
     return SimpleNamespace(path=folder, model=load_model(folder / "dense.kbrl"), log=log)
 

@@ -12,6 +12,7 @@ import pytest
 
 from kbrl.cli import main
 from kbrl.logs.writing import write_log
+from kbrl.settings import flattened
 from kbrl.storage.model_file import load_model, read_model
 from kbrl.tasks import PuddleWorld
 
@@ -104,7 +105,7 @@ def test_every_setting_reaches_the_model(folder):
     wanted |= {"scaling": None, "profile": "gaussian", "terminals": "continue", "solver": "policy iteration"}
     wanted |= {"tolerance": 1e-6, "random_state": 3, "n_jobs": 1, "grow_distance": 0.4, "max_reps": 40}
     wanted |= {"sample_neighbors": 5, "rep_neighbors": 3}
-    assert {name: getattr(model.settings, name) for name in wanted} == wanted
+    assert {name: value for name, value in flattened(model.settings).items() if name in wanted} == wanted
 
 
 def test_columns_with_other_names_and_actions_never_taken(folder, capsys):

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF, LSPI, Committee, FittedQ, Transitions, fit_log, load_model, save_model
+from kbrl import KBRL, KBSF, LSPI, Committee, FittedQ, Transitions, Variant, fit_log, load_model, save_model
 from kbrl.checks import KbrlWarning
 from kbrl.choosing.automatic_fit import fit_automatically
 from kbrl.cli import main
@@ -41,7 +41,10 @@ def test_by_the_papers_method_a_single_lucky_dose_is_the_advice_for_all():
     assert regret(model.predict(SEVERITIES)) > 0.05
 
 
-@pytest.mark.parametrize("form", [{}, {"sample_neighbors": 5}, {"q_function": "samples"}, {"aggregation": "hard"}])
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"sample_neighbors": 5}, {"variant": Variant(q_function="samples")}, {"variant": Variant(aggregation="hard")}],
+)
 def test_a_dose_that_was_given_once_is_never_recommended_with_min_cases(form):
     log = ward()
     model = KBSF(30, sample_width=0.1, rep_width=0.1, min_cases=5, random_state=0, **form).fit(log)

@@ -20,6 +20,7 @@ from kbrl import (
     open_log,
     read_log,
 )
+from kbrl.settings import Variant
 from kbrl.storage.model_file import load_model, save_model
 
 pd = pytest.importorskip("pandas")
@@ -33,7 +34,7 @@ LOG = Transitions(STATES, DOSES, -STATES["sofa"] * (DOSES == "low") + STATES["ag
 SETTINGS = {"n_reps": 15, "sample_width": 0.5, "rep_width": 0.5, "random_state": 0}
 LEARNERS = [
     KBSF(**SETTINGS),
-    KBSF(**SETTINGS, q_function="samples"),
+    KBSF(**SETTINGS, variant=Variant(q_function="samples")),
     KBRL(0.5),
     LSPI(10, width=0.5, random_state=0),
     pytest.param(FittedQ(5, 5, random_state=0), marks=pytest.mark.skipif(not find_spec("sklearn"), reason="no trees")),

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Committee, KbrlWarning, Transitions, fit_log
+from kbrl import KBSF, Committee, Growth, KbrlWarning, Transitions, Variant, fit_log
+from kbrl.settings import about_settings
 from kbrl.storage.model_file import load_model, save_model
 from samples import random_log
 from storage.saved_models import STATES, assert_same_model, fitted
@@ -28,7 +29,7 @@ def loaded(model, tmp_path):
 
 
 def grown():
-    return KBSF(n_reps=12, grow_distance=0.5, random_state=0).fit(FIRST).partial_fit(FAR)
+    return KBSF(n_reps=12, growth=Growth(distance=0.5), random_state=0).fit(FIRST).partial_fit(FAR)
 
 
 def shrunk():
@@ -127,14 +128,14 @@ SET_LATER = {
 }  # fmt: skip
 FITS = {
     "plain": {},
-    "growing": {"grow_distance": 0.4, "max_reps": 40},
-    "samples": {"q_function": "samples", "terminals": "continue"},
+    "growing": {"growth": Growth(distance=0.4, max_reps=40)},
+    "samples": {"variant": Variant(q_function="samples", terminals="continue")},
     "neighbours": {"sample_neighbors": 3},
 }
 
 
 def test_every_setting_is_tried():
-    assert set(SET_LATER) == set(KBSF.parameter_names())
+    assert set(SET_LATER) == set(about_settings())
 
 
 @pytest.mark.filterwarnings("ignore:Nothing is left to decide")  # with min_cases=30, one action is
@@ -143,7 +144,8 @@ def test_every_setting_is_tried():
 def test_learning_goes_on_as_it_would_in_memory_whatever_was_set_after_the_fit(fit, name, tmp_path):
     if name == "grow_below" and fit == "growing":
         pytest.skip("growth takes one of the two")
-    model = fitted(FIRST, **FITS[fit]).set_params(**{name: SET_LATER[name]})
+    at = about_settings()[name].path.replace(".", "__")
+    model = fitted(FIRST, **FITS[fit]).set_params(**{at: SET_LATER[name]})
     back = loaded(model, tmp_path)
     assert_same_model(model.partial_fit(FAR), back.partial_fit(FAR))
     save_model(model, tmp_path / "one.kbrl")

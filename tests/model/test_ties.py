@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
-from kbrl import KBRL, KBSF, Kernel, Transitions, load_model, save_model
+from kbrl import KBRL, KBSF, Kernel, Transitions, Variant, load_model, save_model
 from kbrl.model.nearest_samples import _FIELDS, Neighborhoods
 from kbrl.model.sample_weights import SampleWeights
 from kbrl.model.tied_samples import TIES
@@ -37,7 +37,10 @@ def test_one_discrete_state_is_worth_its_mean_whatever_the_number_of_neighbours(
     if learner == "KBRL":
         model = KBRL(**settings).fit(log)
     else:
-        by = {"KBSF by samples": {"q_function": "samples"}, "per chunk": {"neighborhoods": "per_chunk"}}
+        by = {
+            "KBSF by samples": {"variant": Variant(q_function="samples")},
+            "per chunk": {"variant": Variant(neighborhoods="per_chunk")},
+        }
         model = KBSF(reps=[[0.0]], **settings, **by.get(learner, {})).fit(log)
     assert model.q_values([[0.0]])[0, 0] == pytest.approx(0.99, abs=1e-7)
 
@@ -161,7 +164,12 @@ def test_each_chunk_counts_more_neighbours_than_ties_are_kept_as_the_slow_loop_s
     rng = np.random.default_rng(mu)
     states = rng.permutation(720)[:, None] % 2 / 1.0
     log = Transitions(states, [0] * 720, states[:, 0] + rng.random(720), states)
-    settings = {"scaling": None, "sample_width": 1.0, "sample_neighbors": mu, "neighborhoods": "per_chunk"}
+    settings = {
+        "scaling": None,
+        "sample_width": 1.0,
+        "sample_neighbors": mu,
+        "variant": Variant(neighborhoods="per_chunk"),
+    }
     model = KBSF(reps=[[0.0]], **settings).fit(in_parts(log, 360))
     total = worth = 0.0
     for chunk in in_parts(log, 360):
@@ -183,7 +191,7 @@ def test_ten_rows_on_either_side_count_alike_wherever_the_lattice_lies():
             settings = {"scaling": scaling, "sample_neighbors": 5, "sample_width": 1.0, "discount": 0.0}
             for learner in (
                 KBSF(reps=at, **settings),
-                KBSF(reps=at, q_function="samples", **settings),
+                KBSF(reps=at, variant=Variant(q_function="samples"), **settings),
                 KBRL(**settings),
             ):
                 assert learner.fit(there).q_values(at)[0, 0] == pytest.approx(20 * near / (1 + 4 * near), rel=1e-9)
@@ -205,7 +213,7 @@ def test_rounding_decides_nothing_on_lattices(seed, mu, n_dims, scaling, where):
     if n_dims == 2:  # one unit for both variables, or the lattice would not be square
         units, scaling = units[:1].repeat(2), units[:1].repeat(2)
     common = {"sample_neighbors": mu, "discount": 0.8}
-    for kind, extra in ((KBSF, {}), (KBSF, {"q_function": "samples"}), (KBRL, {})):
+    for kind, extra in ((KBSF, {}), (KBSF, {"variant": Variant(q_function="samples")}), (KBRL, {})):
         one, two = ({"sample_width": w, "scaling": s} for w, s in ((units[0] / where[1], None), (1.0, scaling)))
         if kind is KBSF:
             reps = np.unique(log.next_states, axis=0)
@@ -278,7 +286,12 @@ def test_crowds_of_several_states_are_shared_in_one_go(neighborhoods):
         outcomes = rng.random((2401, 1))
         outcomes[700:1300] = outcomes[700]
         log = Transitions(states, [0] * 2401, (states[:, 0] > 1) / 1.0, outcomes)
-        settings = {"sample_neighbors": 9, "sample_width": 1e9, "scaling": None, "neighborhoods": neighborhoods}
+        settings = {
+            "sample_neighbors": 9,
+            "sample_width": 1e9,
+            "scaling": None,
+            "variant": Variant(neighborhoods=neighborhoods),
+        }
         found.append(KBSF(reps=[[1.0]], **settings).fit(log).mdp_.rewards[0, 0])
     assert abs(np.mean(found) - 8 / 9 * 0.75) < 4 * np.std(found) / np.sqrt(len(found))
 

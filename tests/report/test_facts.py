@@ -217,7 +217,7 @@ def test_what_does_not_fit_the_model_is_said():
 def test_settings_are_those_of_the_fit_whatever_the_learner_was_set_to_since():
     log = random_log(200, n_actions=2, seed=1)
     labelled = Transitions(log.states, [9, *log.actions[1:]], log.rewards, log.next_states, action_labels=[0, 1, 9])
-    learner = fitted(labelled, min_cases=2).set_params(min_cases=1, sweeps=3, tolerance=0.5, n_reps=7)
+    learner = fitted(labelled, min_cases=2).set_params(min_cases=1, solver__sweeps=3, solver__tolerance=0.5, n_reps=7)
     for model in (learner, learner.model_):
         facts = facts_of(labelled, model)
         assert facts.model.left_out == {"9": 1}

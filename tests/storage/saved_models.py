@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kbrl import KBSF
+from kbrl import KBSF, Growth, Solver, Variant
 from kbrl.insight.coverage import coverage
 from kbrl.model.model import as_model
 from kbrl.storage.model_file import FORMAT, VERSION, save_model
@@ -18,22 +18,22 @@ FORMS = {
     "dense sums, sparse D": {"rep_neighbors": 3},
     "neighbours": {"sample_neighbors": 3},
     "neighbours, sparse D": {"sample_neighbors": 3, "rep_neighbors": 2},
-    "per chunk": {"sample_neighbors": 3, "neighborhoods": "per_chunk"},
-    "per chunk, sparse": {"sample_neighbors": 3, "rep_neighbors": 2, "neighborhoods": "per_chunk"},
-    "hard": {"aggregation": "hard"},
-    "gaussian": {"profile": "gaussian"},
-    "uniform": {"profile": "uniform", "sample_width": 0.5},
-    "another norm": {"norm": 1.5, "rep_neighbors": 3},
-    "the largest difference": {"norm": np.inf},
+    "per chunk": {"sample_neighbors": 3, "variant": Variant(neighborhoods="per_chunk")},
+    "per chunk, sparse": {"sample_neighbors": 3, "rep_neighbors": 2, "variant": Variant(neighborhoods="per_chunk")},
+    "hard": {"variant": Variant(aggregation="hard")},
+    "gaussian": {"variant": Variant(profile="gaussian")},
+    "uniform": {"variant": Variant(profile="uniform"), "sample_width": 0.5},
+    "another norm": {"variant": Variant(norm=1.5), "rep_neighbors": 3},
+    "the largest difference": {"variant": Variant(norm=np.inf)},
     "a width a representative state": {"reps": REPS, "rep_width": np.linspace(0.1, 0.5, 12)},
-    "a fixed number of sweeps": {"sweeps": 7},
-    "growing": {"grow_distance": 0.3},
-    "growing neighbours": {"grow_below": 0.01, "sample_neighbors": 2},
-    "terminals continue": {"terminals": "continue"},
-    "samples": {"q_function": "samples"},
-    "samples with neighbours": {"q_function": "samples", "sample_neighbors": 4},
+    "a fixed number of sweeps": {"solver": Solver(sweeps=7)},
+    "growing": {"growth": Growth(distance=0.3)},
+    "growing neighbours": {"growth": Growth(below=0.01), "sample_neighbors": 2},
+    "terminals continue": {"variant": Variant(terminals="continue")},
+    "samples": {"variant": Variant(q_function="samples")},
+    "samples with neighbours": {"variant": Variant(q_function="samples"), "sample_neighbors": 4},
     "given scaling": {"scaling": np.array([1.0, 2.0])},
-    "no scaling, range": {"scaling": "range", "solver": "policy iteration", "tolerance": 1e-4},
+    "no scaling, range": {"scaling": "range", "solver": Solver(method="policy iteration", tolerance=1e-4)},
 }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from kbrl import KBSF, KbrlWarning, Model, NotFittedError, Transitions
+from kbrl import KBSF, KbrlWarning, Model, NotFittedError, Transitions, Variant
 from kbrl.storage import model_file
 from kbrl.storage.model_file import load_model, read_model, save_model
 from storage.saved_models import FORMS, LATER, LOG, REPS, STATES, assert_same_model, fitted, resealed
@@ -63,7 +63,7 @@ def test_a_shrunken_a_merged_and_a_forgetful_model_come_back(tmp_path):
 
 
 def test_a_file_has_the_settings_of_the_fit_whatever_was_changed_after_it(tmp_path):
-    model = fitted().set_params(sample_width=3.0, discount=0.5, neighborhoods="per_chunk", sample_neighbors=2)
+    model = fitted().set_params(sample_width=3.0, discount=0.5, variant__neighborhoods="per_chunk", sample_neighbors=2)
     save_model(model, tmp_path / "m")
     loaded = load_model(tmp_path / "m")
     assert_same_model(model.partial_fit(LATER), loaded.extend(LATER))
@@ -152,8 +152,8 @@ def test_any_safetensors_reader_can_open_the_file(tmp_path):
 
 def test_what_cannot_be_stored_is_refused_or_announced(tmp_path):
     with pytest.raises(ValueError, match="holds no functions, but profile is"):
-        save_model(fitted(profile=lambda z: np.exp(-z)), tmp_path / "m")
-    was_function = fitted(profile=lambda z: np.exp(-z)).set_params(profile="gaussian")
+        save_model(fitted(variant=Variant(profile=lambda z: np.exp(-z))), tmp_path / "m")
+    was_function = fitted(variant=Variant(profile=lambda z: np.exp(-z))).set_params(variant__profile="gaussian")
     with pytest.raises(ValueError, match="holds no functions, but profile is"):
         save_model(was_function, tmp_path / "m")
     with pytest.warns(KbrlWarning, match="generator is not stored"):

@@ -18,6 +18,7 @@ from kbrl.checks import positive, whole
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
 from kbrl.model.first_model import first_model
+from kbrl.settings import Growth
 from kbrl.threads import number_of_jobs
 
 MEGABYTES = 256.0  # for the sums and their copies
@@ -111,7 +112,7 @@ def _time(learner: KBSF, log: Transitions, n_reps: int) -> tuple[float, float]:
     """Return the seconds to add the transitions and to solve the model, with that many random representative states."""
     width = float(np.mean(learner.settings().rep_width))
     changed: dict[str, Any] = {"n_reps": min(n_reps, len(log)), "reps": "random", "random_state": 0, "rep_width": width}
-    settings = replace(learner.settings(), **changed, grow_distance=None, grow_below=None)
+    settings = replace(learner.settings(), **changed, growth=Growth())
     empty = first_model(settings, log)
     start = perf_counter()
     model = empty.extend(log, n_jobs=number_of_jobs(settings.n_jobs))

@@ -26,6 +26,7 @@ from kbrl.model.compiled import FARTHEST
 from kbrl.model.first_model import choose_reps, coordinates_of
 from kbrl.model.kernels import Kernel, Profile, blocks, distances_between, log_ratio, nearest_points
 from kbrl.model.q_functions import RepQ
+from kbrl.settings import Growth
 from kbrl.threads import for_each_action, number_of_jobs
 
 CRITERIA = ("error", "bellman")
@@ -137,17 +138,17 @@ class _Problem:
     @classmethod
     def of(cls, sample: Transitions, learner: KBSF) -> _Problem:
         settings = learner.settings()
-        if settings.terminals == "continue":
+        if settings.variant.terminals == "continue":
             sample = sample.replaced(terminals=np.zeros(len(sample), dtype=bool))
         units = coordinates_of(settings, sample)
         reps = choose_reps(settings, sample, units)
         basis = Basis(
             reps=reps,
             coordinates=units,
-            sample_kernel=Kernel(1.0, settings.profile, settings.sample_neighbors, settings.norm),
-            rep_kernel=Kernel(1.0, settings.profile, settings.rep_neighbors, settings.norm),
+            sample_kernel=Kernel(1.0, settings.variant.profile, settings.sample_neighbors, settings.variant.norm),
+            rep_kernel=Kernel(1.0, settings.variant.profile, settings.rep_neighbors, settings.variant.norm),
             n_actions=sample.n_actions,
-            hard=settings.aggregation == "hard",
+            hard=settings.variant.aggregation == "hard",
         )
         return cls(sample, learner, basis, basis.by_action(sample))
 
@@ -206,7 +207,7 @@ class _Problem:
             "reps": self.basis.coordinates.back(self.basis.reps),
             "scaling": self.basis.coordinates.scale,
         }
-        settings |= {"grow_distance": None, "grow_below": None}
+        settings |= {"growth": Growth()}
         learner = self.learner  # of itself the function needs no more, if it is sent elsewhere
 
         def error(widths: dict[str, Any]) -> float:

@@ -83,6 +83,7 @@ def fit(
     """
     from kbrl.choosing.automatic_fit import CHOSEN, RareActionsError, fit_automatically
     from kbrl.learners.kbsf import KBSF
+    from kbrl.settings import grouped
     from kbrl.storage.model_file import save_model
 
     start = perf_counter()
@@ -90,7 +91,7 @@ def fit(
     _check_output(output)
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
-    learner = KBSF(n_jobs=jobs, **parameters)
+    learner = KBSF(n_jobs=jobs, **grouped(parameters))
     with settings_as_options():
         learner.checked_settings()
     _check_pairs(parameters)

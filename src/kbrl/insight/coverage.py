@@ -56,7 +56,7 @@ def coverage(model: Any, states: Any) -> Coverage:
     """Return how well the data behind a model cover states, (n, n_dims), in the units of the data.
 
     ``model`` is a `Model`, or a KBSF that has learnt one.  kappa-bar is as the model uses it: all weight on the nearest
-    representative state for ``aggregation="hard"``, and weights below exp(-707) of the largest are zero.
+    representative state for hard aggregation, and weights below exp(-707) of the largest are zero.
 
     Three cases of "wait" and one of "treat" in state 0; none near state 100.
 

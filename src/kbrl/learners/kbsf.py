@@ -2,14 +2,13 @@
 
 Settings that make a `Model`: a small MDP over representative states, from any number of transitions, in one pass.
 Time is linear in the number of transitions, memory independent of it.
-Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; section 7 for ``aggregation="hard"``.
+Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; section 7 for hard aggregation.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
 from itertools import chain
 from typing import Any
 
@@ -30,7 +29,7 @@ from kbrl.model.first_model import first_model
 from kbrl.model.model import Model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
 from kbrl.model.sums import Statistics
-from kbrl.settings import Settings, described
+from kbrl.settings import Settings, described, in_groups, with_groups
 from kbrl.threads import number_of_jobs
 
 
@@ -62,8 +61,8 @@ class KBSF(Settings, Learner):
     """
 
     def settings(self) -> Settings:
-        """Return the current settings, unchecked."""
-        return Settings(**{each.name: getattr(self, each.name) for each in fields(Settings)})
+        """Return the current settings, of which only the kinds of the groups are checked."""
+        return Settings(**with_groups(self.get_params(deep=False)))
 
     def checked_settings(self) -> Settings:
         """Return the current settings, or raise an error that names a bad one."""
@@ -203,11 +202,11 @@ class KBSF(Settings, Learner):
         return self.solution_.values
 
     def q_from_reps(self, states: Any) -> Floats:
-        """Return Q from the representative states, (n_states, n_actions), whatever ``q_function`` is."""
+        """Return Q from the representative states, (n_states, n_actions), whatever the settings say."""
         return self._fitted.rep_q_function(self.model_.scaled(states))
 
     def q_from_samples(self, states: Any) -> Floats:
-        """Return Q from the samples, (n_states, n_actions); the learner must have kept them: q_function="samples"."""
+        """Return Q from the samples, (n_states, n_actions); the learner must have kept them, see `Variant`."""
         return self._fitted.sample_q_function(self.model_.scaled(states))
 
     def act(self, state: Any) -> Any:
@@ -225,6 +224,10 @@ class KBSF(Settings, Learner):
     def bound_online(self, log: Transitions, q_error: float = 0.0) -> Bound:
         """Return the bound of proposition 4: see `kbrl.model.model_bounds.bound_rep_q`."""
         return bound_rep_q(self._fitted, log, q_error)
+
+    @classmethod
+    def _unknown(cls, names: list[str], params: dict[str, Any]) -> str:
+        return in_groups(params) or super()._unknown(names, params)
 
     def _q_function(self) -> Callable[[Floats], Floats]:
         return self._fitted.q_function

@@ -205,11 +205,11 @@ def _checked(learner: Any) -> Settings:
     if growth_distance(settings) is not None:
         raise ValueError(
             "A model that grows learns one chunk after the other, so its parts do not add up. Fit it in one process, "
-            "or without grow_distance and grow_below."
+            "or with growth=Growth()."
         )
-    if settings.q_function == "samples":
+    if settings.variant.q_function == "samples":
         raise ValueError("q_function='samples' keeps all transitions, which would travel here. Use q_function='reps'.")
-    if settings.neighborhoods == "per_chunk" and settings.sample_neighbors is not None:
+    if settings.variant.neighborhoods == "per_chunk" and settings.sample_neighbors is not None:
         raise ValueError("neighborhoods='per_chunk' depends on the chunks, which differ here. Use 'exact'.")
     return settings
 

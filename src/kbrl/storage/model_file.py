@@ -11,7 +11,6 @@ import errno
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +32,7 @@ from kbrl.model.kernels import Kernel
 from kbrl.model.model import Model, as_model
 from kbrl.model.nearest_samples import Neighborhoods
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
-from kbrl.settings import PROFILES, Settings
+from kbrl.settings import PROFILES, Settings, flattened, grouped
 from kbrl.storage.model_checks import check_contents
 from kbrl.storage.older_formats import names_as_facts, names_of_columns, upgraded
 from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
@@ -114,7 +113,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
 
 def _contents(model: Model, columns: Columns | None) -> Contents:
     solution = model.solution
-    settings, given_arrays = _parted(_with_ordered_reps(vars(model.settings), model.source))
+    settings, given_arrays = _parted(_with_ordered_reps(flattened(model.settings), model.source))
     columns = _columns_as_facts(columns)
     facts = {
         "library_version": __version__,
@@ -216,7 +215,7 @@ def _basis_facts(model: Model) -> dict[str, Any]:
         "profile": samples.profile,
         "norm": _finite_fact(samples.norm),
         "hard": model.basis.hard,
-        "neighborhoods": model.settings.neighborhoods,
+        "neighborhoods": model.settings.variant.neighborhoods,
     }
 
 
@@ -234,7 +233,8 @@ def _with_infinity(facts: dict[str, Any]) -> None:
 
 def _planning_facts(model: Model) -> dict[str, Any]:
     names = ("discount", "solver", "tolerance", "sweeps")
-    values = {name: getattr(model.settings, name) for name in names} | {"min_cases": model.min_cases}
+    settings = flattened(model.settings)
+    values = {name: settings[name] for name in names} | {"min_cases": model.min_cases}
     return {name: v.item() if isinstance(v, np.generic) else v for name, v in values.items()}
 
 
@@ -280,16 +280,13 @@ def _samples_arrays(kept: Sequence[Transitions]) -> dict[str, Array]:
 def _model(contents: Contents) -> Model:
     """Make the model of contents that have been checked."""
     facts, arrays, _ = contents
-    settings = _settings_of_the_fit(contents)
-    planning, labels, names = dict(facts["planning"]), facts["action_labels"], facts["names"]
-    if planning["min_cases"] == (settings.min_cases or 1):  # None is 1
-        planning["min_cases"] = settings.min_cases
+    labels, names = facts["action_labels"], facts["names"]
     action_labels = np.array(labels["values"], dtype=labels["dtype"])
     action_labels.flags.writeable = False
     return Model(
         basis=(basis := _basis(facts, arrays)),
         sums=_sums(basis, facts, arrays),
-        settings=replace(settings, neighborhoods=facts["basis"]["neighborhoods"], **planning),
+        settings=_settings_of_the_fit(contents),
         action_labels=action_labels,
         source=Source(None if names["state"] is None else tuple(names["state"]), tuple(names["others"])),
         sketch=_sketch(facts["sketch"], arrays),
@@ -310,9 +307,13 @@ def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transition
 
 def _settings_of_the_fit(contents: Contents) -> Settings:
     """Return the settings of the fit; older files have others beside them, which the next fit would have had."""
-    settings = Settings(**_whole_settings(contents, "settings") | _whole_settings(contents, "fit_settings"))
-    check_settings(settings)
-    return settings
+    flat = _whole_settings(contents, "settings") | _whole_settings(contents, "fit_settings")
+    check_settings(Settings(**grouped(flat)))
+    planning = dict(contents.facts["planning"])
+    if planning["min_cases"] == (flat["min_cases"] or 1):  # None is 1
+        planning["min_cases"] = flat["min_cases"]
+    used = flat | planning | {"neighborhoods": contents.facts["basis"]["neighborhoods"]}
+    return Settings(**grouped(used))
 
 
 def _whole_settings(contents: Contents, prefix: str) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from dataclasses import field as _field
 from functools import wraps
 from typing import Any, TypeVar
 
+from kbrl.mdp.solvers import SOLVERS
+from kbrl.profiles import PROFILES
+
 WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
-PROFILES = ("exponential", "gaussian", "uniform")
 SCALINGS = ("std", "range")
-SOLVERS = ("auto", "modified policy iteration", "value iteration", "policy iteration")
 TERMINALS = ("absorb", "continue")
 AGGREGATIONS = ("soft", "hard")
 NEIGHBORHOODS = ("exact", "per_chunk")
@@ -106,7 +107,7 @@ class Variant(Group):
 
     profile: Any = _setting(
         "exponential", OTHER, "How kernels fall with distance: a name, or a function of an array of z.", "profile",
-        choices=PROFILES, option_kind=CHOICE,
+        choices=tuple(PROFILES), option_kind=CHOICE,
     )  # fmt: skip
     norm: float = _setting(2.0, NUMBER, "How distances are measured: 1 to 16 or inf; 2 is Euclidean.", "norm")
     terminals: str = _setting(
@@ -137,7 +138,9 @@ class Solver(Group):
     True
     """
 
-    method: str = _setting("auto", CHOICE, "How the model is solved.", "solver", choices=SOLVERS, flat="solver")
+    method: str = _setting(
+        "auto", CHOICE, "How the model is solved.", "solver", choices=("auto", *SOLVERS), flat="solver"
+    )
     tolerance: float = _setting(1e-8, POSITIVE, "How exactly it is solved.", "tolerance")
     sweeps: int | None = _setting(
         None, COUNT, "Apply the Bellman operator this many times instead of solving the model.", "sweeps", optional=True

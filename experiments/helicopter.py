@@ -130,6 +130,7 @@ def _fly(method: str, setting: str, task: Helicopter, seed: int, batch: int, n_p
             discount=task.discount,
             random_state=seed,
             **options,
+            min_cases=1,
         )
         agent = OnlineAgent(
             learner, len(task.actions), exploration=exploration, model_interval=batch, random_state=generator(seed, 1)

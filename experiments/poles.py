@@ -185,7 +185,9 @@ def _lspi(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
         for tau_bar in size.tau_bars:
             learners: dict[str, Any] = {"KBSF": _new_kbsf(m, tau_bar, seed)}
             for name, options in LSPIS.items():
-                learners[name] = LSPI(m, width=tau_bar, random_state=seed, max_iterations=MAX_ITERATIONS, **options)
+                learners[name] = LSPI(
+                    m, width=tau_bar, random_state=seed, max_iterations=MAX_ITERATIONS, **options, min_cases=1
+                )
             for name, learner in learners.items():
                 learner.fit(log[:500])  # compile
                 timed = _timed(learner, log, n_times=3 if name == "KBSF" else 1)
@@ -219,17 +221,26 @@ def _growth(_: Settings, size: Size, seed: int) -> Iterator[Row]:
     """The time of KBRL at small n, and of KBSF with the paper's n."""
     task = PoleBalancing(2, gravity="up")
     log = task.collect(size.n[2], random_state=generator(seed))
-    for learner in (KBRL(TAU), _new_kbsf(10, 1.0, seed)):
+    for learner in (KBRL(TAU, min_cases=1), _new_kbsf(10, 1.0, seed)):
         learner.fit(log[:100])  # compile
     for m in size.all_m[2]:
         row = {"method": "KBSF", "n": len(log), "m": m, "tau_bar": 1.0}
         yield row | _timed(_new_kbsf(m, 1.0, seed), log)
     for n in size.kbrl_n:
-        yield {"method": "KBRL", "n": n} | _timed(KBRL(TAU), log[:n])
+        yield {"method": "KBRL", "n": n} | _timed(KBRL(TAU, min_cases=1), log[:n])
 
 
 def _new_kbsf(m: int, tau_bar: float, seed: int, n_jobs: int | None = None) -> KBSF:
-    return KBSF(m, "k-means", TAU, tau_bar, solver=Solver(method="policy iteration"), random_state=seed, n_jobs=n_jobs)
+    return KBSF(
+        m,
+        "k-means",
+        TAU,
+        tau_bar,
+        solver=Solver(method="policy iteration"),
+        random_state=seed,
+        n_jobs=n_jobs,
+        min_cases=1,
+    )
 
 
 def _timed(learner: Any, log: Transitions, n_times: int = 1) -> dict[str, float]:

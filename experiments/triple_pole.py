@@ -173,10 +173,10 @@ def _fqit(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
     task, is_timed = PoleBalancing(3, gravity=settings["gravity"]), settings["part"] == "time of FQIT"
     options: dict[str, Any] = {"n_trees": N_TREES, "freeze_after": FREEZE_AFTER, "min_split": settings["eta"]}
     if is_timed:
-        FittedQ(FREEZE_AFTER + 1, **options).fit(task.collect(1000, random_state=0))  # compile
+        FittedQ(FREEZE_AFTER + 1, **options, min_cases=1).fit(task.collect(1000, random_state=0))  # compile
 
     def learn(log: Transitions) -> GreedyPolicy:
-        learner = FittedQ(size.n_iterations, **options, random_state=seed, n_jobs=None if is_timed else 1)
+        learner = FittedQ(size.n_iterations, **options, random_state=seed, n_jobs=None if is_timed else 1, min_cases=1)
         return learner.fit(log).policy()
 
     for row, _, policy in _batches(task, learn, settings, seed):
@@ -243,7 +243,16 @@ def _ceiling(settings: Settings, size: Size, _: int) -> Iterator[Row]:
 
 def _new_kbsf(reading: Reading, seed: int, n_jobs: int | None = None) -> KBSF:
     learner = KBSF(
-        M, "k-means", TAU, TAU_BAR, MU, MU_BAR, growth=Growth(below=GROW_BELOW), random_state=seed, n_jobs=n_jobs
+        M,
+        "k-means",
+        TAU,
+        TAU_BAR,
+        MU,
+        MU_BAR,
+        growth=Growth(below=GROW_BELOW),
+        random_state=seed,
+        n_jobs=n_jobs,
+        min_cases=1,
     )
     return learner.set_params(variant__neighborhoods="per_chunk").set_params(**reading.learner)
 

@@ -45,6 +45,7 @@ class About:
     option_default: Any = ...  # where the command has another default
     option_kind: str | None = None  # where the option takes less than the setting
     flat: str | None = None  # its name in files, where it is not that of the field
+    none_means: Any = ...  # the value that None stands for in a fit, if it is one
 
 
 def _setting(default: Any, kind: str, text: str, option: str | None = None, **more: Any) -> Any:
@@ -196,8 +197,9 @@ class Settings:
     )  # fmt: skip
     random_state: Any = _setting(None, OTHER, "Decides all randomness.", "seed", option_kind=COUNT, option_default=0)
     min_cases: int | None = _setting(
-        None, COUNT, "Actions that were taken fewer times than this in all are left out; None: 1, with a warning.",
-        "min-cases", optional=True, option_default=5,
+        None, COUNT, "Actions that were taken fewer times than this in all are left out; None: 5 for fit, 1 for "
+        "learning that starts with partial_fit.", "min-cases", optional=True, option_default=FEW_CASES,
+        none_means=FEW_CASES,
     )  # fmt: skip
     growth: Growth = _setting(Growth(), GROUP, "How representative states are added: Growth({fields}).")
     variant: Variant = _setting(Variant(), GROUP, "The variant of the method: Variant({fields}).")
@@ -243,6 +245,16 @@ _ABOUT = about_settings()
 _GROUPS: dict[str, type[Group]] = {
     each.field: type(each.default) for each in _fields_of(Settings) if each.about.kind == GROUP
 }
+
+
+def for_fit(settings: Settings) -> Settings:
+    """Return settings with the number of cases that a fit asks of an action, where none was given."""
+    return replace(settings, min_cases=cases_needed(settings.min_cases))
+
+
+def cases_needed(min_cases: int | None) -> int:
+    """Return how often an action must have been taken for a fit to recommend it: a handful if nothing is given."""
+    return FEW_CASES if min_cases is None else min_cases
 
 
 def flattened(settings: Settings) -> dict[str, Any]:

@@ -222,7 +222,7 @@ def test_support_is_told_as_a_number_of_logged_cases(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     states = [[0.0]] * 12 + [[1.0]] * 4
     log = Transitions(states, ["a"] * 11 + ["b"] + ["a"] * 4, [1.0] * 16, states, action_labels=["a", "b"])
-    save_model(KBSF(reps=[[0.0], [1.0]], rep_width=1e-3).fit(log), "model.kbrl")
+    save_model(KBSF(reps=[[0.0], [1.0]], rep_width=1e-3, min_cases=1).fit(log), "model.kbrl")
     write_log(log, "log.csv", names=["x"])
     told = {}
     for x in ("0", "1", "90"):

@@ -61,7 +61,7 @@ def slow_coverage(model, log, state):
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-4, 0.01, 0.3, 100.0]), st.sampled_from([1, 3]))
 def test_coverage_is_what_the_loops_say(form, seed, sample_width, n_actions):
     log = random_log(25, n_actions=n_actions, seed=seed)
-    model = KBSF(n_reps=5, reps="random", sample_width=sample_width, random_state=seed)
+    model = KBSF(n_reps=5, reps="random", sample_width=sample_width, min_cases=1, random_state=seed)
     model.set_params(**FORMS[form]).fit(log)
     states = np.random.default_rng(seed).normal(size=(6, 2)) * 2
     found = coverage(model, states)

@@ -176,7 +176,7 @@ def test_on_discrete_states_an_action_that_was_only_taken_in_the_next_state_has_
 def test_support_is_the_same_however_the_data_came(form, seed, cut):
     log, rng = random_log(60, seed=seed), np.random.default_rng(seed)
     reps, asked = rng.random((6, 2)), rng.random((20, 2))
-    start = KBSF(reps=reps, scaling=None, **FORMS[form])
+    start = KBSF(reps=reps, scaling=None, min_cases=1, **FORMS[form])
     whole = coverage(start.fit(log), asked).support
     shuffled = log[rng.permutation(60)]
     orders = [coverage(start.fit(shuffled), asked).support]

@@ -210,7 +210,7 @@ def test_odd_logs_get_a_sound_page(log, options, tmp_path):
 
 def test_on_fourteen_rows_the_page_says_that_all_advice_has_little_support(tmp_path):
     log = random_log(14, n_actions=3, seed=1)
-    model = KBSF(8, sample_width=0.5, rep_width=0.1, random_state=0).fit(log)
+    model = KBSF(8, sample_width=0.5, rep_width=0.1, min_cases=1, random_state=0).fit(log)
     facts = write_report(model, log, tmp_path / "small.html")
     text = on_one_line((tmp_path / "small.html").read_text(encoding="utf-8"))
     assert "of the advice has little support (fewer than 5 cases)</dt><dd>100 %</dd>" in text

@@ -22,7 +22,7 @@ from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, as_generator, one_of, positive, whole
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import clone
+from kbrl.learners.learner import clone, said_elsewhere
 from kbrl.model.basis import Basis, Samples, choose_reps, coordinates_of
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import Kernel, Profile, blocks, distances_between, log_ratio, nearest_points
@@ -218,7 +218,8 @@ class _Problem:
         learner = self.learner  # of itself the function needs no more, if it is sent elsewhere
 
         def error(widths: dict[str, Any]) -> float:
-            model = clone(learner).set_params(**settings, **widths).fit(learnt)
+            with said_elsewhere():
+                model = clone(learner).set_params(**settings, **widths).fit(learnt)
             told = model.q_values(held.states)[np.arange(half), held.action_indices]
             values = np.where(held.terminals, 0.0, model.values(held.next_states))
             targets = held.rewards + model.model_.discount * values

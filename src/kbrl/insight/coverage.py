@@ -63,7 +63,7 @@ def coverage(model: Any, states: Any) -> Coverage:
     >>> from kbrl import KBSF, Transitions, coverage
     >>> states = [[0.0], [0.0], [0.0], [0.0], [1.0]]
     >>> log = Transitions(states, ["wait", "wait", "wait", "treat", "treat"], [0.0, 0.0, 0.0, 1.0, 0.0], states)
-    >>> model = KBSF(reps=[[0.0], [1.0]], random_state=0).fit(log)
+    >>> model = KBSF(reps=[[0.0], [1.0]], min_cases=1).fit(log)
     >>> coverage(model, [[0.0], [100.0]]).support.round(2).tolist()
     [[1.0, 3.0], [0.0, 0.0]]
     """

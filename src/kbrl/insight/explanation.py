@@ -119,7 +119,7 @@ def explain(
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(log)
+    >>> model = KBSF(n_reps=2, min_cases=1, discount=0.9, random_state=0).fit(log)
     >>> best = explain(model, [0.0], log=log).actions[0]
     >>> best.action, round(best.value, 2)
     ('left', 10.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -28,7 +29,7 @@ from kbrl.model.check_settings import check_settings
 from kbrl.model.model import Model, first_model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
 from kbrl.model.sums import Statistics
-from kbrl.settings import Settings, described, in_groups, with_groups
+from kbrl.settings import Settings, described, for_fit, in_groups, with_groups
 from kbrl.threads import number_of_jobs
 
 
@@ -52,7 +53,7 @@ class KBSF(Settings, Learner):
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(log)
+    >>> model = KBSF(n_reps=2, min_cases=1, discount=0.9, random_state=0).fit(log)
     >>> model.predict([[0.0], [1.0]]).tolist()
     ['left', 'right']
     >>> model.q_values([[0.0], [1.0]]).round(2).tolist()  # one row per state, one column per action
@@ -74,26 +75,32 @@ class KBSF(Settings, Learner):
 
         For logs on a Dask cluster, use `kbrl.fit_on_dask`.
         """
-        settings, chunks = self.checked_settings(), _chunks(log)
+        settings, chunks = for_fit(self.checked_settings()), _chunks(log)
         first = as_log(next(chunks))
         empty = first_model(settings, first)
         model = empty.extend(chain([first], chunks), n_jobs=number_of_jobs(settings.n_jobs)).with_batch_since(empty)
         model.solve()
         self.model_ = model
-        say_if_rare(model.action_labels, model.sums.counts, settings.min_cases)
+        say_if_rare(model.action_labels, model.sums.counts, self.min_cases)
         return self
 
     def partial_fit(self, log: Transitions) -> KBSF:
         """Learn from further transitions and return the learner; scaling and actions stay those of the first ones.
 
-        The model is solved at the next question, starting from the last values.
+        The model is solved at the next question, starting from the last values.  Learning that starts here, without a
+        fit, keeps all actions unless ``min_cases`` says otherwise: an agent has to try an action to learn of it.
         """
         log = as_log(log)
-        before = self.model_ if hasattr(self, "model_") else first_model(self.checked_settings(), log)
+        before = self.model_ if hasattr(self, "model_") else first_model(self._settings_to_start_with(), log)
         model = before.extend(log, n_jobs=number_of_jobs(self.n_jobs))
         self.model_ = model
         _say_if_again(before, model)
         return self
+
+    def _settings_to_start_with(self) -> Settings:
+        """Return the settings of learning that starts with partial_fit."""
+        settings = self.checked_settings()
+        return replace(settings, min_cases=1) if settings.min_cases is None else settings
 
     @classmethod
     def with_model(cls, model: Model) -> KBSF:

@@ -20,10 +20,9 @@ from kbrl.checks import KbrlWarning, NotFittedError, as_rows
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
 from kbrl.model.q_functions import GreedyPolicy, best_actions, check_some_action
-from kbrl.settings import FEW_CASES
+from kbrl.settings import FEW_CASES, cases_needed
 
 L = TypeVar("L", bound="Learner")
-MANY_ROWS = 100  # in fewer, few cases of an action are no surprise
 
 
 class Learner:
@@ -165,25 +164,27 @@ def said_elsewhere() -> Iterator[None]:
 
 
 def say_if_rare(labels: Array, counts: Integers, min_cases: int | None = None) -> None:
-    """Warn where values rest on a few cases of an action, or where ``min_cases`` leaves nothing to decide."""
+    """Warn of actions that are left out though nobody asked for it, or where that leaves nothing to decide."""
     if _is_said_elsewhere.get():
         return
     taken = dict(zip(labels.tolist(), counts.tolist()))
-    message = _rare(taken) if min_cases is None else _left(taken, min_cases)
+    message = _left(taken, cases_needed(min_cases))
+    if min_cases is None and max(taken.values()) >= FEW_CASES:  # else all are kept
+        message = f"{_rare(taken)} {message}".strip()
     if message:
         warnings.warn(message, KbrlWarning, stacklevel=3)
 
 
 def _rare(taken: dict[Any, int]) -> str:
     n_rows, rare = sum(taken.values()), [label for label, n in taken.items() if 0 < n < FEW_CASES]
-    if n_rows < MANY_ROWS or not rare:
+    if not rare:
         return ""
     shown = ", ".join(f"{label!r} ({taken[label]})" for label in rare[:5])
     more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
     return (
         f"Of {n_rows} transitions, {len(rare)} of {len(taken)} actions have fewer than {FEW_CASES} cases, and may look "
-        f"good by luck: {shown}{more}. KBSF(min_cases={FEW_CASES}) leaves such actions out; KBSF(min_cases=1) keeps "
-        f"them without this warning."
+        f"good by luck: {shown}{more}. They are left out, without a value; min_cases=1 keeps them, "
+        f"min_cases={FEW_CASES} leaves them out without this warning."
     )
 
 
@@ -193,14 +194,15 @@ def _left(taken: dict[Any, int], min_cases: int) -> str:
     if not often:
         return (
             f"No action was taken min_cases={min_cases} times, so all {len(taken)} are kept; the most frequent was "
-            f"taken {max(taken.values())} times. Put similar actions into a few classes."
+            f"taken {max(taken.values())} times. Put similar actions into a few classes; min_cases=1 keeps all without "
+            f"this warning."
         )
     if len(often) > 1 or not n_rare:
         return ""
     others = "the other one was" if n_rare == 1 else f"the {n_rare} others were"
     return (
         f"Nothing is left to decide: the advice is {often[0]!r} in every state, as {others} taken fewer than "
-        f"{min_cases} times. Put similar actions into a few classes, or learn from more data."
+        f"{min_cases} times. Put similar actions into a few classes, or learn from more data; min_cases=1 keeps all."
     )
 
 

@@ -52,7 +52,7 @@ class Model:
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(log).model_
+    >>> model = KBSF(n_reps=2, min_cases=1, discount=0.9, random_state=0).fit(log).model_
     >>> isinstance(model, Model)
     True
     >>> model.predict([[0.0], [1.0]]).tolist()
@@ -104,7 +104,7 @@ class Model:
     @property
     def min_cases(self) -> int:
         """How often an action must have been taken to be available."""
-        return self.settings.min_cases or 1
+        return 1 if self.settings.min_cases is None else self.settings.min_cases
 
     @property
     def often_taken(self) -> Booleans:

@@ -97,7 +97,9 @@ def _settings(model: Model) -> Iterator[Setting]:
     for each in about_settings().values():
         value = each.of(model.settings)
         is_plain = value is None or isinstance(value, (str, int, float))
-        yield Setting(each.path, _text(value), is_plain and value == each.default, each.about.help)
+        yield Setting(
+            each.path, _text(value), is_plain and value in (each.default, each.about.none_means), each.about.help
+        )
 
 
 def _text(value: Any) -> str:

@@ -63,7 +63,7 @@ def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Co
 
     >>> from kbrl import KBSF, Transitions, load_model, save_model
     >>> log = Transitions([[0.0], [1.0]], ["up", "down"], [0.0, 1.0], [[1.0], [0.0]])
-    >>> save_model(KBSF(n_reps=2, random_state=0).fit(log), "small.kbrl")
+    >>> save_model(KBSF(n_reps=2, min_cases=1, random_state=0).fit(log), "small.kbrl")
     >>> load_model("small.kbrl").n_samples
     2
     """
@@ -91,7 +91,7 @@ def load_model(path: str | os.PathLike[str]) -> Model:
 
     >>> from kbrl import KBSF, Transitions, load_model, save_model
     >>> log = Transitions([[0.0], [1.0]], ["up", "down"], [0.0, 1.0], [[1.0], [0.0]])
-    >>> model = KBSF(n_reps=2, random_state=0).fit(log).model_
+    >>> model = KBSF(n_reps=2, min_cases=1, random_state=0).fit(log).model_
     >>> save_model(model, "small.kbrl")
     >>> bool((load_model("small.kbrl").q_values([[0.5]]) == model.q_values([[0.5]])).all())
     True
@@ -310,10 +310,7 @@ def _settings_of_the_fit(contents: Contents) -> Settings:
     """Return the settings of the fit; older files have others beside them, which the next fit would have had."""
     flat = _whole_settings(contents, "settings") | _whole_settings(contents, "fit_settings")
     check_settings(Settings(**grouped(flat)))
-    planning = dict(contents.facts["planning"])
-    if planning["min_cases"] == (flat["min_cases"] or 1):  # None is 1
-        planning["min_cases"] = flat["min_cases"]
-    used = flat | planning | {"neighborhoods": contents.facts["basis"]["neighborhoods"]}
+    used = flat | contents.facts["planning"] | {"neighborhoods": contents.facts["basis"]["neighborhoods"]}
     return Settings(**grouped(used))
 
 

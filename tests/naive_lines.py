@@ -82,7 +82,7 @@ def step(state: Any, action: int, world: Any, n_blended: int) -> tuple[Any, floa
     return following, float(found[n_dims]), float(found[n_dims + 1])
 
 
-def plans_from(state: Any, actions: Any, n_decisions: int, n_held: int, discount: float, world: Any, n_blended: int) -> Any:
+def plans_from(state, actions, n_decisions, n_held, discount, world, n_blended):
     """Yield, for each plan by itself, its actions, discounted reward, probability of going on, and end."""
     for plan in product(actions, repeat=n_decisions):
         here, total, alive, factor, known = np.array(state, dtype=float), 0.0, 1.0, 1.0, True

@@ -1,11 +1,9 @@
-"""Lines around representative states: exact for linear dynamics, least squares where there is noise, order 0 at last."""
+"""Lines around representative states: exact for linear dynamics, least squares with noise, order 0 at last."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_lines import line_at
-from samples import random_log
 
 from kbrl import Transitions
 from kbrl.data.scaling import Coordinates
@@ -13,6 +11,8 @@ from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.model.basis import Basis
 from kbrl.model.kernels import Kernel
+from naive_lines import line_at
+from samples import random_log
 
 
 def linear_log(n=400, n_dims=3, n_actions=2, seed=0, offset=0.0):

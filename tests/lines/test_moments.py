@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import logs, random_log
 
 from kbrl.data.scaling import Coordinates
 from kbrl.lines.moments import LineSums, nearest_cells, shifted, unpacked
 from kbrl.model.basis import Basis
 from kbrl.model.kernels import Kernel
+from samples import logs, random_log
 
 
 def basis_of(log, n_reps=4, seed=0):

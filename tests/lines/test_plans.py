@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
-from naive_lines import blend, nearest, plans_from
-from samples import random_log
 
 from kbrl import Transitions, solve
 from kbrl.data.scaling import Coordinates
 from kbrl.lines.circles import find_circles
 from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
-from kbrl.lines.plans import PlanQ, Plans, automatic_length, world_of
+from kbrl.lines.plans import PlanQ, Plans, plan_length, world_of
 from kbrl.lines.rollouts import BLENDED
 from kbrl.mdp.dynamic_programming import backup
 from kbrl.model.basis import Basis
 from kbrl.model.kernels import Kernel
+from naive_lines import blend, nearest, plans_from
+from samples import random_log
 
 
 def smooth_log(n=600, seed=0, ending=0.05):
@@ -135,7 +135,7 @@ def test_a_plan_that_ends_far_from_the_data_is_refused_unless_all_do():
 
 
 def test_unusual_first_decisions_are_refused_where_others_are_offered():
-    world, lines = world_and_lines(smooth_log())
+    lines = world_and_lines(smooth_log())[1]
     usual = np.ones(lines.known.shape, dtype=bool)
     usual[1, :10] = False
     mdp = plans_of(world_of(lines, usual=usual), 2, 1).mdp()
@@ -186,4 +186,4 @@ def test_pairs_of_a_few_values_are_not_taken_for_circles():
 
 @pytest.mark.parametrize(("n_actions", "length"), [(2, (3, 4)), (4, (3, 4)), (5, (2, 4)), (8, (2, 4)), (9, (1, 1))])
 def test_plans_are_shorter_the_more_actions_there_are(n_actions, length):
-    assert automatic_length(n_actions) == length
+    assert plan_length(n_actions) == length

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kbrl.settings import CHOICE, COUNT, FRACTION, NUMBER, About, about_settings
+from kbrl.settings import CHOICE, COUNT, FRACTION, NUMBER, ORDER, About, about_settings
 from kbrl.settings import POSITIVE as POSITIVE_KIND
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -226,6 +226,7 @@ _TYPES: dict[str, Any] = {
     POSITIVE_KIND: POSITIVE,
     FRACTION: FiniteRange(0, 1, max_open=True),
     NUMBER: click.FLOAT,
+    ORDER: click.IntRange(0, 1),
 }
 _CHOSEN = {
     "n_reps": "Number of representative states. Default: chosen from the size of the data.",

@@ -25,6 +25,10 @@ class Circles(NamedTuple):
     places: Integers  # (n_circles, 2): the two variables
     shapes: Floats  # (n_circles, 5): the centre, scaled; the scales of the two variables; the radius, in their units
 
+    def same_as(self, other: Circles) -> bool:
+        """Whether two sets of circles are the same."""
+        return np.array_equal(self.places, other.places) and np.array_equal(self.shapes, other.shapes)
+
 
 NO_CIRCLES = Circles(np.zeros((0, 2), dtype=np.intp), np.zeros((0, 5)))
 

@@ -45,6 +45,11 @@ class LocalLines:
         """Which actions were taken around which representative states, (n_actions, n_reps)."""
         return self.cases > 0
 
+    def usual(self, share: float) -> Booleans:
+        """Return which actions were taken at least this share as often as the most frequent one, around each state."""
+        result: Booleans = self.behaviour >= share * self.behaviour.max(axis=0)
+        return result
+
 
 def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | None = None) -> LocalLines:
     """Fit the lines; each rests on about ``n_cases`` cases, and ``ridge`` replaces the automatic one (inf: order 0)."""
@@ -93,9 +98,9 @@ def _surroundings(sums: LineSums, order: Integers, distances: Floats, wanted: fl
 
 
 def _regress(sums: Floats, n_dims: int, ridge: float | None) -> tuple[Floats, Floats]:
-    """Return the lines, (..., n_targets, 1 + n_dims), of weighted sums of products of (1, x, targets), and what is left.
+    """Return the lines, (..., n_targets, 1 + n_dims), of weighted sums of products of (1, x, targets), and the rest.
 
-    What is left unexplained is a covariance, (..., n_targets, n_targets).
+    The rest is what they leave unexplained, a covariance, (..., n_targets, n_targets).
     """
     mass = sums[..., 0, 0]
     share = np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0)
@@ -134,7 +139,8 @@ def _slopes(of_x: Floats, mixed: Floats, of_z: Floats, mass: Floats, ridge: floa
     mean_size = np.where(used, sizes, 0.0).sum(axis=-1) / np.maximum(rank, 1)
     strength = (plain**2).sum(axis=-2) * np.maximum(free, 1.0)[..., None]
     penalty = np.divide(rank[..., None] * noise, strength, out=np.zeros_like(noise), where=strength > 0)
-    shrunk = along / (sizes[..., None] + np.minimum(penalty, 1e6 * np.maximum(mean_size, 1e-300)[..., None])[..., None, :])
+    most = 1e6 * np.maximum(mean_size, 1e-300)[..., None]  # more is no slope at all, and might overflow
+    shrunk = along / (sizes[..., None] + np.minimum(penalty, most)[..., None, :])
     return directions @ np.where((free > 0)[..., None, None], shrunk, 0.0)
 
 

@@ -19,6 +19,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.threads import for_each_action
 
 _BLOCK_ROWS = 2**16
+_LARGEST_REWARD = 1e100
 _NOT_LEARNT = (
     "Only transitions that were learnt can be forgotten, but some of these were not: in {n} cells more would be taken "
     "away than were added. Forget rows of the log that the model was fitted to, unchanged."
@@ -68,8 +69,28 @@ class LineSums:
         """The number of transitions in each cell, (n_actions, n_reps)."""
         return self.outcomes[:, :, 0]
 
+    def effective_cases(self) -> Floats:
+        """Return the number of cases in each cell, (n_actions, n_reps)."""
+        return self.cases.copy()
+
+    def nearest_distances(self) -> Floats:
+        """Return how far the nearest case of each cell is at most, (n_actions, n_reps), inf where there is none.
+
+        It is no farther than the root mean square of the distances.
+        """
+        n_dims = self.span.shape[1]
+        squares = self.outcomes[:, :, [packed_size(1 + k) + 1 + k for k in range(n_dims)]].sum(axis=2)
+        means = np.divide(squares, self.cases, out=np.full_like(squares, np.inf), where=self.cases > 0)
+        return np.sqrt(np.maximum(means, 0.0))
+
+    def log_mass(self) -> Floats:
+        """Return the log of the number of cases in each cell, (n_actions, n_reps)."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.cases)
+
     def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> LineSums:
         """Add transitions, in memory that does not depend on how many there are, and return self."""
+        _check_rewards(log)
         columns = np.ascontiguousarray(self.basis.reps.T)
         for chunk in log.chunks(_BLOCK_ROWS):
             states = self.basis.coordinates.of(chunk.states)
@@ -147,6 +168,15 @@ class LineSums:
             result.outcomes[:, heir] += shifted(self.outcomes[:, old], shifts[old])
             result.rewards[:, heir] = _joined(result.rewards[:, heir], self.rewards[:, old])
         return result
+
+
+def _check_rewards(log: Transitions) -> None:
+    largest = float(np.abs(log.rewards).max())
+    if largest > _LARGEST_REWARD:
+        raise ValueError(
+            f"With order=1 rewards must be at most {_LARGEST_REWARD:g} in size, because squares are summed, but one is "
+            f"{largest:g}. Divide the rewards by a constant, or use order=0."
+        )
 
 
 def packed_size(n: int) -> int:

@@ -8,7 +8,6 @@ Acting looks ahead in the same way, from the state at hand, and decides again at
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,7 +21,7 @@ from kbrl.lines.local_lines import LocalLines
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.threads import for_each_action
 
-MOST_PLANS = 64  # of automatic plans: with many actions, plans are short
+MOST_PLANS, MOST_ALLOWED = 64, 4096  # of automatic plans, and of those that were asked for
 NEAR = 10  # representative states that share the value of a plan's end
 _ROWS = 64  # representative states that one thread plans for at a time
 
@@ -62,16 +61,19 @@ class Plans:
     def mdp(self) -> FiniteMDP:
         """Return the MDP over the representative states that has plans as actions."""
         n_reps, n_dims = self.world.reps.shape
+        if len(self.actions) == 0:
+            nothing = sparse.csr_array((n_reps, n_reps)), np.zeros((1, n_reps)), self.discount
+            return FiniteMDP.trusted(*nothing, np.zeros((1, n_reps), dtype=bool))
         n_near = min(self.n_near, self.world.graph.shape[1])
         n_entries = n_near * (2 * n_dims if self.is_spread else 1)
-        rewards, offered = np.empty((self.n_plans, n_reps)), np.empty((self.n_plans, n_reps), dtype=bool)
+        rewards, ranks = np.empty((self.n_plans, n_reps)), np.empty((self.n_plans, n_reps), dtype=np.intp)
         shares = np.empty((self.n_plans, n_reps, n_entries))
         columns = np.empty((self.n_plans, n_reps, n_entries), dtype=np.intp)
         starts = range(0, n_reps, _ROWS)
 
         def work(number: int) -> None:
             rows = slice(starts[number], starts[number] + _ROWS)
-            parts = [part[:, rows] for part in (rewards, offered, shares, columns)]
+            parts = [part[:, rows] for part in (rewards, ranks, shares, columns)]
             kept = [np.ascontiguousarray(part) for part in parts]
             length = (self.n_decisions, self.n_held, self.discount)
             rollouts.plan_rows(starts[number], self.actions, *length, n_near, self.world, *kept)
@@ -83,20 +85,16 @@ class Plans:
         shape = (self.n_plans * n_reps, n_reps)
         stacked = sparse.csr_array((shares.ravel(), columns.ravel(), row_starts), shape=shape)
         stacked.sum_duplicates()
-        return FiniteMDP.trusted(stacked, rewards, self.discount**self.n_steps, _some_offered(offered))
+        return FiniteMDP.trusted(stacked, rewards, self.discount**self.n_steps, ranks == ranks.max(axis=0))
 
     def rep_q(self, plan_q: Floats) -> Floats:
         """Return the value of the best plan that begins with each action, (n_reps, n_actions), -inf where none does."""
         result = np.full((len(plan_q), self.n_actions), -np.inf)
+        if len(self.actions) == 0:
+            return result
         by_first = plan_q.reshape(len(plan_q), len(self.actions), -1)
         result[:, self.actions] = by_first.max(axis=2)
         return result
-
-
-def _some_offered(offered: Booleans) -> Booleans:
-    """Return which plans may be chosen where: where none is offered, all may."""
-    result: Booleans = offered | ~offered.any(axis=0)
-    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,35 +110,35 @@ class PlanQ:
 
     def best(self, states: Floats) -> tuple[Floats, Integers]:
         """Return Q and the best plan that begins with each action, (n_states, n_actions) each."""
-        q = np.empty((len(states), self.plans.n_actions))
-        best = np.empty(q.shape, dtype=np.intp)
-        self._fill(np.ascontiguousarray(states), q, best)
+        q = np.full((len(states), self.plans.n_actions), -np.inf)
+        best = np.full(q.shape, -1, dtype=np.intp)
+        if len(self.plans.actions):
+            self._fill(np.ascontiguousarray(states), q, best)
         return q, best
-
-    def decider(self) -> Callable[[Floats], Floats]:
-        """Return Q of one scaled state, (n_actions,), as fast as possible."""
-        return lambda state: self(state[None])[0]
 
     def _fill(self, states: Floats, q: Floats, best: Integers) -> None:
         plans, n_near = self.plans, self._n_near
         length = (plans.n_decisions, plans.n_held, plans.discount)
-        rollouts.look_ahead(
-            states, plans.actions, *length, n_near, plans.is_spread, plans.world, self.values, q, best
-        )
+        rollouts.look_ahead(states, plans.actions, *length, n_near, plans.is_spread, plans.world, self.values, q, best)
 
     @cached_property
     def _n_near(self) -> int:
         return min(self.plans.n_near, self.plans.world.graph.shape[1])
 
 
-def world_of(lines: LocalLines, *, circles: Any = None, is_spread: bool = False, inside: float | None = None,
-             usual: Booleans | None = None) -> rollouts.World:
+def world_of(
+    lines: LocalLines,
+    *,
+    circles: Any = None,
+    is_spread: bool = False,
+    inside: float | None = None,
+    usual: Booleans | None = None,
+) -> rollouts.World:
     """Return the lines as the compiled loops need them.
 
     inside: a plan must end within so many root mean squares of the distance that logged states have; None: anywhere.
     usual: which actions may begin a plan where, (n_actions, n_reps); None: all.
     """
-    n_reps, n_dims = lines.reps.shape
     nothing = np.zeros((0, 2), dtype=np.intp), np.zeros((0, 5))
     places, shapes = nothing if circles is None else circles
     return rollouts.World(
@@ -155,13 +153,20 @@ def world_of(lines: LocalLines, *, circles: Any = None, is_spread: bool = False,
         circles=places,
         circle=shapes,
         usual=np.ones(lines.known.shape, dtype=bool) if usual is None else usual,
-        reach=np.full(n_reps, np.inf) if inside is None else inside * lines.radius,
+        reach=np.full(len(lines.reps), np.inf) if inside is None else inside * lines.radius,
     )
 
 
-def automatic_length(n_actions: int) -> tuple[int, int]:
-    """Return (decisions, steps that each is held) for this many actions: three, two or one decision, 12, 8 or 1 steps."""
-    for n_decisions in (3, 2):
-        if n_actions**n_decisions <= MOST_PLANS:
-            return n_decisions, 4
-    return 1, 1
+def plan_length(n_actions: int, n_decisions: int | None = None, n_held: int | None = None) -> tuple[int, int]:
+    """Return (decisions, steps that each is held): three decisions, or fewer where there would be too many plans.
+
+    Decisions are held four steps, those of plans with one decision one step.
+    """
+    if n_decisions is None:
+        n_decisions = next((n for n in (3, 2) if n_actions**n <= MOST_PLANS), 1)
+    elif n_actions**n_decisions > MOST_ALLOWED:
+        raise ValueError(
+            f"plan.decisions={n_decisions} makes {n_actions}^{n_decisions} plans of {n_actions} actions, and at most "
+            f"{MOST_ALLOWED} are allowed. Use fewer decisions, or leave plan.decisions out."
+        )
+    return n_decisions, n_held or (4 if n_decisions > 1 else 1)

@@ -14,6 +14,7 @@ from numba import njit
 
 from kbrl.arrays import Booleans, Floats, Integers
 
+OFFERED, REFUSED, UNKNOWN = 2, 1, 0  # plans that stay with the data; that do not; of which a step is not known
 BLENDED = 6  # representative states whose lines are mixed at a state
 _FAST = {"contract", "arcp", "nsz"}
 
@@ -43,7 +44,7 @@ class Ends(NamedTuple):
     states: Floats  # (n_plans, n_dims)
     cells: Integers  # (n_plans,)
     spread: Floats  # (n_plans, n_dims, n_dims): covariance; empty where successors are not spread
-    offered: Booleans  # (n_plans,)
+    ranks: Integers  # (n_plans,): OFFERED, REFUSED or UNKNOWN; only plans of the highest rank there is may be chosen
 
 
 @njit(cache=True, nogil=True)
@@ -56,7 +57,7 @@ def room_for(n_plans: int, n_dims: int, is_spread: bool) -> Ends:
         np.empty((n_plans, n_dims)),
         np.empty(n_plans, dtype=np.intp),
         np.empty((n_spread, n_dims, n_dims)),
-        np.empty(n_plans, dtype=np.bool_),
+        np.empty(n_plans, dtype=np.intp),
     )
 
 
@@ -267,7 +268,9 @@ def roll_out(
         ends.states[plan], ends.cells[plan] = states[n_decisions], cells[n_decisions]
         if is_spread:
             ends.spread[plan] = spreads[n_decisions]
-        ends.offered[plan] = known[n_decisions] and _is_near(ends, plan, world)
+        ends.ranks[plan] = UNKNOWN
+        if known[n_decisions]:
+            ends.ranks[plan] = OFFERED if _is_near(ends, plan, world) else REFUSED
         changed = n_decisions - 1
         while changed > 0 and digits[changed] == n_actions - 1:
             digits[changed] = 0
@@ -285,15 +288,12 @@ def _is_near(ends: Ends, plan: int, world: World) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _offer(cell: int, actions: Integers, world: World, ends: Ends) -> None:
-    """Refuse plans that begin as people seldom did here; if none would be left, forget all refusals but ignorance."""
-    n_first = len(ends.offered) // len(actions)
-    some = False
-    for plan in range(len(ends.offered)):
-        some = some or (ends.offered[plan] and world.usual[actions[plan // n_first], cell])
-    for plan in range(len(ends.offered)):
-        if some:
-            ends.offered[plan] = ends.offered[plan] and world.usual[actions[plan // n_first], cell]
+def _refuse_unusual(cell: int, actions: Integers, world: World, ends: Ends) -> None:
+    """Refuse plans that begin as people seldom did here."""
+    n_first = len(ends.ranks) // len(actions)
+    for plan in range(len(ends.ranks)):
+        if not world.usual[actions[plan // n_first], cell]:
+            ends.ranks[plan] = min(ends.ranks[plan], REFUSED)
 
 
 @njit(cache=True, nogil=True)
@@ -356,13 +356,13 @@ def plan_rows(
     n_near: int,
     world: World,
     rewards: Floats,
-    offered: Booleans,
+    ranks: Integers,
     shares: Floats,
     columns: Integers,
 ) -> None:
     """Fill in the plan MDP from representative state ``first`` on: the rows of some representative states.
 
-    rewards and offered are (n_plans, n_rows); shares and columns (n_plans, n_rows, n_entries) are the transitions.
+    rewards and ranks are (n_plans, n_rows); shares and columns (n_plans, n_rows, n_entries) are the transitions.
     """
     n_plans, n_rows, n_entries = shares.shape
     n_dims = world.reps.shape[1]
@@ -372,9 +372,9 @@ def plan_rows(
     points = np.empty((n_points, n_dims))
     for row in range(n_rows):
         roll_out(world.reps[first + row], first + row, actions, n_decisions, n_held, discount, world, ends)
-        _offer(first + row, actions, world, ends)
+        _refuse_unusual(first + row, actions, world, ends)
         for plan in range(n_plans):
-            rewards[plan, row], offered[plan, row] = ends.rewards[plan], ends.offered[plan]
+            rewards[plan, row], ranks[plan, row] = ends.rewards[plan], ends.ranks[plan]
             if n_points == 1:
                 points[0] = ends.states[plan]
             else:
@@ -407,7 +407,7 @@ def look_ahead(
 ) -> None:
     """Fill in the value of the best plan that begins with each action, (n_states, n_actions), and which plan it is.
 
-    Refused plans count only where none is offered; then those count whose steps are all known; then all do.
+    Refused plans count only where none is offered, and those with an unknown step only where there are no others.
     """
     n_plans = len(actions) ** n_decisions
     n_first = n_plans // len(actions)
@@ -416,11 +416,11 @@ def look_ahead(
     for t in range(len(states)):
         cell = nearest_of_all(states[t], world)
         roll_out(states[t], cell, actions, n_decisions, n_held, discount, world, ends)
-        _offer(cell, actions, world, ends)
-        some = ends.offered.any()
+        _refuse_unusual(cell, actions, world, ends)
+        highest = ends.ranks.max()
         q[t], best[t] = -np.inf, -1
         for plan in range(n_plans):
-            if some and not ends.offered[plan]:
+            if ends.ranks[plan] < highest:
                 continue
             value = ends.rewards[plan] + weight * ends.alive[plan] * mean_value(ends, plan, values, n_near, world)
             action = actions[plan // n_first]

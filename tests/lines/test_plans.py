@@ -9,7 +9,7 @@ from kbrl.lines.circles import find_circles
 from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import PlanQ, Plans, plan_length, world_of
-from kbrl.lines.rollouts import BLENDED
+from kbrl.lines.plan_loops import BLENDED
 from kbrl.mdp.dynamic_programming import backup
 from kbrl.model.basis import Basis
 from kbrl.model.kernels import Kernel
@@ -167,7 +167,7 @@ def test_predicted_states_stay_on_the_circle_that_the_data_lie_on():
     circles = find_circles(states, Coordinates.plain(2))
     assert circles.places.tolist() == [[0, 1]]
     world, _ = world_and_lines(log, n_reps=12, circles=circles)
-    from kbrl.lines.rollouts import roll_out, room_for
+    from kbrl.lines.plan_loops import roll_out, room_for
 
     ends = room_for(1, 2, False)
     start = np.array([1.0, 0.0])

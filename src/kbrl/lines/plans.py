@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.lines import rollouts
+from kbrl.lines import plan_loops
 from kbrl.lines.local_lines import LocalLines
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.threads import for_each_action
@@ -33,7 +33,7 @@ class Plans:
     ``values`` of the representative states are what plans end with; see `solve`.
     """
 
-    world: rollouts.World
+    world: plan_loops.World
     actions: Integers  # that may be taken
     n_actions: int  # all there are: columns of Q
     n_decisions: int
@@ -76,7 +76,7 @@ class Plans:
             parts = [part[:, rows] for part in (rewards, ranks, shares, columns)]
             kept = [np.ascontiguousarray(part) for part in parts]
             length = (self.n_decisions, self.n_held, self.discount)
-            rollouts.plan_rows(starts[number], self.actions, *length, n_near, self.world, *kept)
+            plan_loops.plan_rows(starts[number], self.actions, *length, n_near, self.world, *kept)
             for part, result in zip(parts, kept):
                 part[:] = result
 
@@ -119,7 +119,7 @@ class PlanQ:
     def _fill(self, states: Floats, q: Floats, best: Integers) -> None:
         plans, n_near = self.plans, self._n_near
         length = (plans.n_decisions, plans.n_held, plans.discount)
-        rollouts.look_ahead(states, plans.actions, *length, n_near, plans.is_spread, plans.world, self.values, q, best)
+        plan_loops.look_ahead(states, plans.actions, *length, n_near, plans.is_spread, plans.world, self.values, q, best)
 
     @cached_property
     def _n_near(self) -> int:
@@ -133,7 +133,7 @@ def world_of(
     is_spread: bool = False,
     inside: float | None = None,
     usual: Booleans | None = None,
-) -> rollouts.World:
+) -> plan_loops.World:
     """Return the lines as the compiled loops need them.
 
     inside: a plan must end within so many root mean squares of the distance that logged states have; None: anywhere.
@@ -141,7 +141,7 @@ def world_of(
     """
     nothing = np.zeros((0, 2), dtype=np.intp), np.zeros((0, 5))
     places, shapes = nothing if circles is None else circles
-    return rollouts.World(
+    return plan_loops.World(
         reps=np.ascontiguousarray(lines.reps),
         columns=np.ascontiguousarray(lines.reps.T),
         graph=lines.graph,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.lines import rollouts
+from kbrl.lines import plan_loops
 
 _SURVIVAL = 1e-3  # a run that has survived less counts for nothing
 
@@ -22,7 +22,7 @@ _SURVIVAL = 1e-3  # a run that has survived less counts for nothing
 class Stage:
     """Where policies rehearse: the lines of held-out episodes, and how a rehearsal goes."""
 
-    world: rollouts.World
+    world: plan_loops.World
     starts: Floats  # (n_runs, n_dims), scaled
     n_steps: int  # of a run, at most
     discount: float
@@ -36,7 +36,7 @@ class Stage:
         """
         states = self.starts[runs].copy()
         draws = np.random.default_rng(self.seed)
-        cells = np.array([rollouts.nearest_of_all(state, self.world) for state in states], dtype=np.intp)
+        cells = np.array([plan_loops.nearest_of_all(state, self.world) for state in states], dtype=np.intp)
         returns, alive, left = np.zeros(len(states)), np.ones(len(states)), np.zeros(len(states), dtype=bool)
         factor = 1.0
         for _ in range(self.n_steps):
@@ -46,7 +46,7 @@ class Stage:
                 break
             here, at = states[acting], cells[acting]
             rewards, ends, inside = np.empty(len(acting)), np.empty(len(acting)), np.empty(len(acting), dtype=bool)
-            rollouts.advance(here, at, decide(here), noise[acting], self.world, rewards, ends, inside)
+            plan_loops.advance(here, at, decide(here), noise[acting], self.world, rewards, ends, inside)
             returns[acting] += factor * alive[acting] * np.where(inside, rewards, self.value_outside)
             alive[acting] *= np.where(inside, 1.0 - ends, 0.0)
             left[acting[~inside]] = True

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from samples import random_log
 
 from kbrl import KBSF, Growth, Plan, Transitions, Variant, coverage, load_model, save_model
 from kbrl.checks import KbrlWarning
+from samples import random_log
 
 
 def drifting_log(n=2000, seed=0, n_actions=2):
@@ -32,7 +32,7 @@ def test_the_policy_goes_to_where_it_pays():
 def test_values_are_closer_to_the_known_optimum_than_those_of_order_0():
     """From x the best is to walk to 0 in steps of 0.1: -sum of 0.9^t |x - 0.1 t|."""
     log = drifting_log(6000)
-    lines = fitted(log, n_reps=100)
+    lines = fitted(log, n_reps=100, plan=Plan(decisions=3, hold=1))
     averages = KBSF(100, reps="farthest", discount=0.9, random_state=0).fit(log).model_
     places = np.array([-0.75, -0.35, 0.55, 0.85])
     expected = []

@@ -119,7 +119,9 @@ class PlanQ:
     def _fill(self, states: Floats, q: Floats, best: Integers) -> None:
         plans, n_near = self.plans, self._n_near
         length = (plans.n_decisions, plans.n_held, plans.discount)
-        plan_loops.look_ahead(states, plans.actions, *length, n_near, plans.is_spread, plans.world, self.values, q, best)
+        plan_loops.look_ahead(
+            states, plans.actions, *length, n_near, plans.is_spread, plans.world, self.values, q, best
+        )
 
     @cached_property
     def _n_near(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.profiles import PROFILES
 
-WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
+WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture", "spread")
 SCALINGS = ("std", "range")
 TERMINALS = ("absorb", "continue")
 AGGREGATIONS = ("soft", "hard")
@@ -209,7 +209,7 @@ class Settings:
     n_reps: int = _setting(100, COUNT, "Number of representative states, m.", "reps", option_default=None)
     reps: Any = _setting(
         "k-means", OTHER, "How they are chosen among the next states; or an array, one row per representative state.",
-        "choose-reps", choices=WAYS, option_kind=CHOICE,
+        "choose-reps", choices=WAYS, option_kind=CHOICE, option_default=None,
     )  # fmt: skip
     sample_width: float = _setting(
         0.1, POSITIVE, "Width of the kernel around samples, tau, in units of the scaling.", "sample-width",
@@ -239,6 +239,7 @@ class Settings:
     )  # fmt: skip
     order: int = _setting(
         0, ORDER, "0: averages around representative states, the paper's method. 1: lines, and plans.", "order",
+        option_default=None,
     )  # fmt: skip
     plan: Plan = _setting(Plan(), GROUP, "The plans of order 1: Plan({fields}).")
     growth: Growth = _setting(Growth(), GROUP, "How representative states are added: Growth({fields}).")

@@ -99,7 +99,6 @@ def test_any_log_gives_finite_values_for_the_actions_that_were_tried(
         rep_neighbors=neighbors[1],
         scaling=scaling,
         variant=Variant(q_function=q_function),
-        min_cases=1,
         random_state=0,
         min_cases=1,
     ).fit(log)

@@ -181,14 +181,14 @@ def test_settings_that_order_1_cannot_have_are_refused(settings, message):
 
 def test_rewards_whose_squares_would_overflow_are_refused():
     log = drifting_log(50)
-    with pytest.raises(ValueError, match="rewards must be at most 1e.100 in size"):
+    with pytest.raises(ValueError, match=r"rewards must be at most 1e.100 in size"):
         fitted(log.replaced(rewards=log.rewards * 1e200))
 
 
 def test_order_1_has_no_bound_and_no_samples():
     log = drifting_log(300)
     learner = KBSF(20, reps="farthest", order=1).fit(log)
-    with pytest.raises(ValueError, match="lines and plans .order=1. are not averages over samples"):
+    with pytest.raises(ValueError, match=r"lines and plans .order=1. are not averages over samples"):
         learner.bound(log)
     with pytest.raises(ValueError, match="Only a model of order 1 has lines and plans"):
         _ = KBSF(20).fit(log).model_.lines

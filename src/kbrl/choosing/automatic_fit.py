@@ -27,18 +27,19 @@ from kbrl.choosing.hyperparameters import (
     choose_widths,
     measure,
 )
+from kbrl.choosing.rehearsal import REPS_OF_LINES, Choice, EpisodeSample, choose_by_rehearsal, n_reps_for_lines
 from kbrl.data.state_names import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone, say_if_rare
 from kbrl.logs.log import CHUNK_ROWS, Log
-from kbrl.model.check_settings import growth_distance
+from kbrl.model.check_settings import can_have_lines, growth_distance
 from kbrl.model.model import Model, first_model
 from kbrl.settings import Settings, cases_needed, for_fit
 from kbrl.threads import number_of_jobs
 
-CHOSEN = ("n_reps", *WIDTHS)
+CHOSEN = ("n_reps", *WIDTHS, "order", "reps")
 # phase(name, n_rows) returns a progress callback, which takes the number of rows done.
 Phase = Callable[[str, int], Callable[[int], None]]
 # An iterable that can be read many times, such as a list of chunks.
@@ -57,6 +58,7 @@ class Automatic:
     n_episodes: int  # 0 where the log does not tell them apart, or a cluster reads it
     n_reps: NumberOfReps | None
     widths: Widths | None
+    choice: Choice | None  # of the order and the plans, by rehearsal
     seconds: dict[str, float]  # of each part of the work
 
 
@@ -83,6 +85,7 @@ class _LocalLog:
 
     log: Log
     chunk_rows: int
+    episodes: EpisodeSample
 
     @property
     def n_rows(self) -> int:
@@ -93,7 +96,8 @@ class _LocalLog:
 
     def looked_through(self, sample_rows: int, *, step: Callable[[int], None]) -> tuple[Survey, int]:
         counter = _EpisodeCounter()
-        return survey(_told(counter.counted(self), step), sample_rows=sample_rows), counter.n_episodes
+        chunks = self.episodes.kept(counter.counted(self))
+        return survey(_told(chunks, step), sample_rows=sample_rows), counter.n_episodes
 
     def teach(self, learner: KBSF, *, survey: Survey, step: Callable[[int], None]) -> None:
         fit_log(learner, self, survey=survey, step=step)
@@ -116,7 +120,8 @@ def fit_automatically(
     """Choose settings from the data, fit a copy of the learner, and return the model and how it was chosen.
 
     log: an opened log (`open_log`), or one on a Dask cluster.
-    choose: which of n_reps, sample_width and rep_width to choose; the others stay those of the learner.
+    choose: which of n_reps, sample_width, rep_width, order and reps to choose; the others stay those of the learner.
+        The order, and the plans of order 1, are chosen by rehearsal (`kbrl.choosing.rehearsal`), and not on a cluster.
     criterion: what the widths are chosen by, as in `kbrl.choosing.hyperparameters.choose_widths`.
     megabytes, seconds: limits, of memory and of the time for all of the work, to the number of representative states.
     chunk_rows: the number of rows that are read at a time.
@@ -140,22 +145,44 @@ def fit_automatically(
     learner.set_params(min_cases=cases_needed(learner.min_cases))  # what is left out is in the result
     settings = learner.checked_settings()
     chunks = chunk_rows or _rows_at_a_time(settings)
-    source: FittableLog = _LocalLog(log, chunks) if isinstance(log, Log) else log
+    sample = EpisodeSample(log.n_rows)
+    source: FittableLog = _LocalLog(log, chunks, sample) if isinstance(log, Log) else log
     step = phase("looking through the log", log.n_rows)
     seen, n_episodes = source.looked_through(sample_rows_for(settings), step=step)
     clock.lap("looking through the log")
     _refuse_luck(seen.action_labels, seen.counts, settings.min_cases or 1)
+    choice = _rehearse(learner, sample, n_episodes > 0, choose, phase)
+    settings = learner.checked_settings()
     number = None
     if "n_reps" in choose and isinstance(settings.reps, str) and settings.reps != "cover":
         number = _number(learner, seen, clock, megabytes)
         learner.set_params(n_reps=number.n_reps)
     widths = _widths(learner, seen, choose, criterion, phase, source.each)
     if widths is not None:
-        learner.set_params(sample_width=widths.sample_width, rep_width=widths.rep_width)
+        widen = choice.chosen.widen if choice else 1.0
+        learner.set_params(sample_width=widen * widths.sample_width, rep_width=widen * widths.rep_width)
     clock.lap("choosing")
     source.teach(learner, survey=seen, step=phase("learning", seen.n_rows))
     clock.lap("learning")
-    return Automatic(learner, seen, n_episodes, number, widths, clock.laps)
+    return Automatic(learner, seen, n_episodes, number, widths, choice, clock.laps)
+
+
+def _rehearse(
+    learner: KBSF, sample: EpisodeSample, has_episodes: bool, choose: Collection[str], phase: Phase
+) -> Choice | None:
+    """Set the order of the learner, and its plans, to what rehearses best; None where that cannot be tried."""
+    settings = learner.settings()
+    if "order" in choose and can_have_lines(settings) and sample.log is not None:
+        phase("rehearsing", 0)
+        lines = clone(learner).set_params(reps=REPS_OF_LINES) if "reps" in choose else learner
+        choice = choose_by_rehearsal(sample.log, lines, has_episodes=has_episodes)
+        if choice is not None:
+            learner.set_params(**choice.chosen.settings)
+    else:
+        choice = None
+    if learner.order == 1 and "reps" in choose:
+        learner.set_params(reps=REPS_OF_LINES)
+    return choice
 
 
 class RareActionsError(ValueError):
@@ -191,6 +218,9 @@ def _rows_at_a_time(settings: Settings) -> int:
 
 
 def _number(learner: KBSF, seen: Survey, clock: _Clock, megabytes: float | None) -> NumberOfReps:
+    if learner.order == 1:
+        found = NumberOfReps(n_reps_for_lines(seen.n_rows), "one per 15 rows, and at most 2,000: lines need no more")
+        return _no_more_than_there_are(found, seen)
     neighbors = (learner.settings().sample_neighbors, learner.settings().rep_neighbors)
     sizes = Sizes(seen.n_rows, seen.n_dims, len(seen.action_labels), *neighbors)
     if clock.limit is None:
@@ -223,7 +253,7 @@ def _widths(
     learner: KBSF, seen: Survey, choose: Collection[str], criterion: str, phase: Phase, each: Each
 ) -> Widths | None:
     keep = [name for name in WIDTHS if name not in choose]
-    if len(keep) == len(WIDTHS):
+    if len(keep) == len(WIDTHS) or learner.order == 1:
         return None
     phase("choosing the widths", 0)
     scaled = clone(learner).set_params(scaling=seen.scale(learner.settings().scaling))

@@ -229,6 +229,8 @@ _TYPES: dict[str, Any] = {
     ORDER: click.IntRange(0, 1),
 }
 _CHOSEN = {
+    "order": "0: averages, the paper's method. 1: lines, and plans. Default: what rehearses better.",
+    "reps": "How representative states are chosen among the next states. Default: k-means, for order 1 spread.",
     "n_reps": "Number of representative states. Default: chosen from the size of the data.",
     "sample_width": "Width of the kernel around samples. Default: chosen from the data.",
     "rep_width": "Width of the kernel around representative states. Default: chosen from the data.",

@@ -71,3 +71,14 @@ class Rehearsal:
     def error(self) -> float:
         """The standard error of the mean: of the starts and the noise, not of the lines."""
         return float(self.returns.std(ddof=1) / np.sqrt(len(self.returns))) if len(self.returns) > 1 else np.inf
+
+
+def predicted(states: Floats, actions: Integers, world: plan_loops.World) -> Floats:
+    """Return the expected next states, (n, n_dims), of scaled states; NaN where nothing is known of the action."""
+    found = np.ascontiguousarray(states).copy()
+    cells = np.array([plan_loops.nearest_of_all(state, world) for state in found], dtype=np.intp)
+    rewards, ends, inside = np.empty(len(found)), np.empty(len(found)), np.empty(len(found), dtype=bool)
+    quiet = world._replace(noise=np.zeros((0, 0, 0, 0)), reach=np.full(len(world.reps), np.inf))
+    plan_loops.advance(found, cells, actions.astype(np.intp), np.zeros_like(found), quiet, rewards, ends, inside)
+    found[~inside] = np.nan
+    return found

@@ -51,11 +51,21 @@ def _check_order(settings: Settings) -> None:
         raise ValueError(f"order must be 0 (averages) or 1 (lines and plans), but it is {settings.order!r}.")
     if settings.order == 0:
         return
-    variant = settings.variant
-    fixed = {"norm": 2, "aggregation": "soft", "q_function": "reps", "neighborhoods": "exact"}
-    wrong = {name: getattr(variant, name) for name, value in fixed.items() if getattr(variant, name) != value}
+    wrong = _not_of_lines(settings)
     if wrong:
         listing = ", ".join(f"variant.{name}={value!r}" for name, value in wrong.items())
         raise ValueError(f"order=1 has none of the variants of order 0, but it was given {listing}. Use order=0.")
     if settings.growth.below is not None:
         raise ValueError("order=1 has no kernel to grow by: use growth.distance instead of growth.below.")
+
+
+def can_have_lines(settings: Settings) -> bool:
+    """Return whether these settings go with order 1."""
+    return not _not_of_lines(settings) and settings.growth.below is None
+
+
+def _not_of_lines(settings: Settings) -> dict[str, Any]:
+    """Return the variants that models of order 1 do not have."""
+    fixed = {"norm": 2, "aggregation": "soft", "q_function": "reps", "neighborhoods": "exact"}
+    given = {name: getattr(settings.variant, name) for name in fixed}
+    return {name: value for name, value in given.items() if value != fixed[name]}

@@ -318,6 +318,10 @@ class Model:
         sizes = (*self.sizes, (self.n_samples, basis.n_reps))
         return replace(self, basis=basis, sums=sums, start=start, sizes=sizes, has_changed=True, solved=None)
 
+    def with_settings(self, **changes: Any) -> Model:
+        """Return the model of the same sums that is solved, or answers, by other settings of the fit."""
+        return replace(self, settings=replace(self.settings, **changes), solved=None, start=None)
+
     def with_sums(
         self,
         sums: Statistics,

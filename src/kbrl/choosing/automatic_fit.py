@@ -18,6 +18,8 @@ import numpy as np
 from kbrl.arrays import Array, Integers
 from kbrl.checks import KbrlWarning, one_of, positive
 from kbrl.choosing.hyperparameters import (
+    COPIES,
+    MEGABYTES,
     WIDTHS,
     Each,
     NumberOfReps,
@@ -27,14 +29,22 @@ from kbrl.choosing.hyperparameters import (
     choose_widths,
     measure,
 )
-from kbrl.choosing.rehearsal import REPS_OF_LINES, Choice, EpisodeSample, choose_by_rehearsal, n_reps_for_lines
+from kbrl.choosing.rehearsal import (
+    REPS_OF_LINES,
+    Choice,
+    EpisodeSample,
+    can_rehearse,
+    choose_by_rehearsal,
+    n_reps_for_lines,
+)
 from kbrl.data.state_names import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone, say_if_rare
+from kbrl.lines.moments import packed_size
 from kbrl.logs.log import CHUNK_ROWS, Log
-from kbrl.model.check_settings import can_have_lines, growth_distance
+from kbrl.model.check_settings import growth_distance
 from kbrl.model.model import Model, first_model
 from kbrl.settings import Settings, cases_needed, for_fit
 from kbrl.threads import number_of_jobs
@@ -121,7 +131,8 @@ def fit_automatically(
 
     log: an opened log (`open_log`), or one on a Dask cluster.
     choose: which of n_reps, sample_width, rep_width, order and reps to choose; the others stay those of the learner.
-        The order, and the plans of order 1, are chosen by rehearsal (`kbrl.choosing.rehearsal`), and not on a cluster.
+        The order, and the plans of order 1, are chosen by rehearsal (`kbrl.choosing.rehearsal`): not on a cluster, nor
+        with a limit in seconds, the criterion "bellman", or settings that only order 0 has.
     criterion: what the widths are chosen by, as in `kbrl.choosing.hyperparameters.choose_widths`.
     megabytes, seconds: limits, of memory and of the time for all of the work, to the number of representative states.
     chunk_rows: the number of rows that are read at a time.
@@ -151,7 +162,8 @@ def fit_automatically(
     seen, n_episodes = source.looked_through(sample_rows_for(settings), step=step)
     clock.lap("looking through the log")
     _refuse_luck(seen.action_labels, seen.counts, settings.min_cases or 1)
-    choice = _rehearse(learner, sample, n_episodes > 0, choose, phase)
+    is_free = criterion == "error" and seconds is None
+    choice = _rehearse(learner, sample, n_episodes > 0, choose if is_free else (), phase)
     settings = learner.checked_settings()
     number = None
     if "n_reps" in choose and isinstance(settings.reps, str) and settings.reps != "cover":
@@ -171,15 +183,13 @@ def _rehearse(
     learner: KBSF, sample: EpisodeSample, has_episodes: bool, choose: Collection[str], phase: Phase
 ) -> Choice | None:
     """Set the order of the learner, and its plans, to what rehearses best; None where that cannot be tried."""
-    settings = learner.settings()
-    if "order" in choose and can_have_lines(settings) and sample.log is not None:
+    choice = None
+    if can_rehearse(learner.settings(), choose) and sample.log is not None:
         phase("rehearsing", 0)
-        lines = clone(learner).set_params(reps=REPS_OF_LINES) if "reps" in choose else learner
+        lines = clone(learner).set_params(reps=REPS_OF_LINES)
         choice = choose_by_rehearsal(sample.log, lines, has_episodes=has_episodes)
         if choice is not None:
             learner.set_params(**choice.chosen.settings)
-    else:
-        choice = None
     if learner.order == 1 and "reps" in choose:
         learner.set_params(reps=REPS_OF_LINES)
     return choice
@@ -219,8 +229,7 @@ def _rows_at_a_time(settings: Settings) -> int:
 
 def _number(learner: KBSF, seen: Survey, clock: _Clock, megabytes: float | None) -> NumberOfReps:
     if learner.order == 1:
-        found = NumberOfReps(n_reps_for_lines(seen.n_rows), "one per 15 rows, and at most 2,000: lines need no more")
-        return _no_more_than_there_are(found, seen)
+        return _no_more_than_there_are(_number_for_lines(seen, megabytes), seen)
     neighbors = (learner.settings().sample_neighbors, learner.settings().rep_neighbors)
     sizes = Sizes(seen.n_rows, seen.n_dims, len(seen.action_labels), *neighbors)
     if clock.limit is None:
@@ -230,6 +239,17 @@ def _number(learner: KBSF, seen: Survey, clock: _Clock, megabytes: float | None)
     number = _no_more_than_there_are(choose_n_reps(sizes, megabytes=megabytes, seconds=left, rates=rates), seen)
     _say_if_too_little(clock, rates.seconds(seen.n_rows, number.n_reps))
     return number
+
+
+def _number_for_lines(seen: Survey, megabytes: float | None) -> NumberOfReps:
+    """Return the number of representative states of order 1, within memory."""
+    wanted = n_reps_for_lines(seen.n_rows)
+    limit = MEGABYTES if megabytes is None else positive(megabytes, "megabytes")
+    numbers = len(seen.action_labels) * (packed_size(1 + 2 * seen.n_dims) + packed_size(3 + seen.n_dims))
+    most = max(1, int(limit / (8e-6 * COPIES * numbers)))
+    if wanted <= most:
+        return NumberOfReps(wanted, "one per 15 rows, from 50 to 2,000: lines need no more")
+    return NumberOfReps(most, f"more would need over {limit:g} MB of memory")
 
 
 def _no_more_than_there_are(number: NumberOfReps, seen: Survey) -> NumberOfReps:

@@ -9,7 +9,7 @@ What is chosen is then learnt from everything.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
-from kbrl.choosing.hyperparameters import choose_widths
+from kbrl.choosing.hyperparameters import WIDTHS, choose_widths
 from kbrl.data.sketch import row_hashes
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
@@ -26,6 +26,7 @@ from kbrl.lines.plans import MOST_PLANS, plan_length, world_of
 from kbrl.lines.stage import Rehearsal, Stage, predicted
 from kbrl.model.model import Model
 from kbrl.model.q_functions import best_actions
+from kbrl.settings import Growth, Settings, Variant
 
 REPS_OF_LINES = "spread"
 REHEARSAL_ROWS = 20_000  # of whole episodes, to learn from and to rehearse in
@@ -39,6 +40,7 @@ _ROWS_PER_REP, _FEWEST, _MOST = 15, 50, 2000
 _MOST_AVERAGES = 300  # representative states of candidates of order 0
 _WIDER = (1.0, 3.0)  # times the widths that predict best
 _USUAL = 0.3
+_CONTINUED = Variant(terminals="continue")
 _CHECKED, _OTHER_SEED, _LEAST_AGREEMENT = 1000, 12345, 0.8
 
 
@@ -94,7 +96,8 @@ class EpisodeSample:
         """The rows; None if there are too few to rehearse with."""
         if sum(map(len, self._parts)) < _LEAST_ROWS:
             return None
-        return join(self._parts)
+        log = join(self._parts)
+        return log[np.argsort(_numbers(log.episodes), kind="stable")]  # whatever the order of the files
 
 
 def _episodes_of(log: Transitions, n_before: int) -> Any:
@@ -171,8 +174,15 @@ def _prediction_error(model: Model, log: Transitions) -> float:
 
 
 def n_reps_for_lines(n_rows: int) -> int:
-    """Return the number of representative states of order 1 for so many rows."""
+    """Return the number of representative states of order 1 for this many rows."""
     return int(np.clip(n_rows // _ROWS_PER_REP, min(_FEWEST, max(1, n_rows)), _MOST))
+
+
+def can_rehearse(settings: Settings, choose: Collection[str]) -> bool:
+    """Return whether order and plans may be chosen: nothing was asked for that only order 0 has."""
+    is_free = {"order", "reps", *WIDTHS} <= set(choose)
+    no_neighbors = settings.sample_neighbors is None and settings.rep_neighbors is None
+    return is_free and no_neighbors and settings.growth == Growth() and settings.variant in (Variant(), _CONTINUED)
 
 
 def _best(runs: list[Rehearsal]) -> int:

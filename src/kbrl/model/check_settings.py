@@ -59,11 +59,6 @@ def _check_order(settings: Settings) -> None:
         raise ValueError("order=1 has no kernel to grow by: use growth.distance instead of growth.below.")
 
 
-def can_have_lines(settings: Settings) -> bool:
-    """Return whether these settings go with order 1."""
-    return not _not_of_lines(settings) and settings.growth.below is None
-
-
 def _not_of_lines(settings: Settings) -> dict[str, Any]:
     """Return the variants that models of order 1 do not have."""
     fixed = {"norm": 2, "aggregation": "soft", "q_function": "reps", "neighborhoods": "exact"}

@@ -190,6 +190,14 @@ def predict(
     return True
 
 
+def blended(state: Floats, action: int, world: World) -> tuple[Integers, Floats]:
+    """Return the representative states whose lines are mixed for an action at a scaled state, and their weights."""
+    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
+    predict(state, action, nearest_of_all(state, world), world, places, weights, np.empty(len(state) + 2))
+    used = weights > 0
+    return places[used], weights[used]
+
+
 @njit(cache=True, nogil=True)
 def _spread_on(action: int, world: World, places: Integers, weights: Floats, spread: Floats, room: Floats) -> None:
     """Let the covariance of a state pass through a step, in place: J spread J' + noise, with J = 1 + slopes."""

@@ -131,7 +131,7 @@ def compare(policies: Mapping[str, Any], log: Any, level: float = 0.95, **option
 def _evidence(evaluator: PolicyEvaluator) -> Evidence:
     if evaluator.sums is None:
         raise ValueError("There is nothing to judge by: the evaluator has seen no rows.")
-    return Evidence(evaluator.sums, evaluator.discount)
+    return Evidence(evaluator.sums, evaluator.discount, features=evaluator.checked_frame().features)
 
 
 def _judged(evidence: Evidence, level: float, second: Interval | None) -> tuple[Judgement, Rung | None]:
@@ -147,6 +147,7 @@ def _difference(one: Rung | None, other: Rung | None, level: float) -> Interval:
         one,
         estimates=one.estimates - other.estimates,
         smoother=one.smoother - other.smoother,
+        coarse=one.coarse - other.coarse,
         left_out=one.left_out - other.left_out,
     )
     bias = max(one.bias(VALUE), other.bias(VALUE), both.bias(VALUE))

@@ -72,7 +72,17 @@ def judge_evaluated(
 
 
 def judge_sums(evaluator: PolicyEvaluator, level: float = 0.95, *, second: Interval | None = None) -> Judgement:
-    """Judge by sums alone, as of several sites; no episode is named then."""
+    """Judge by sums alone, as of several sites; no episode is named then.
+
+    >>> from kbrl import PolicyEvaluator, judge_sums
+    >>> from kbrl.tasks import PuddleWorld
+    >>> log = PuddleWorld().collect(5000, random_state=0, max_steps=50)
+    >>> north, south = log[log.episodes % 2 == 0], log[log.episodes % 2 == 1]
+    >>> first = PolicyEvaluator(lambda states: [2] * len(states), discount=0.95).fit(north)
+    >>> second = PolicyEvaluator(lambda states: [2] * len(states), like=first).fit(south)
+    >>> judge_sums(first + second).n_rows
+    5000
+    """
     return _judged(_evidence(evaluator.finish()), in_unit_interval(level, "level"), second)[0]
 
 

@@ -80,7 +80,7 @@ def test_the_page_has_the_verdict_and_loads_nothing(folder, capsys, tmp_path):
     page = tmp_path / "judge.html"
     ran(capsys, "judge", folder / "half.kbrl", folder / "log.parquet", "-o", page)
     text = page.read_text()
-    assert "Better: the policy is worth" in text
+    assert "Better: the policy gains" in text
     assert "http" not in text
     assert "<script" not in text
 

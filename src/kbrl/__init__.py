@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.mdp.dynamic_programming import solve as solve
     from kbrl.learners.kbrl import KBRL as KBRL
     from kbrl.learners.kbsf import KBSF as KBSF
+    from kbrl.settings import Growth as Growth
+    from kbrl.settings import Variant as Variant
+    from kbrl.settings import Solver as Solver
     from kbrl.model.model import Model as Model
     from kbrl.learners.lspi import LSPI as LSPI
     from kbrl.learners.fitted_q import FittedQ as FittedQ
@@ -32,7 +35,7 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.learners.exploration import Epsilon as Epsilon
     from kbrl.learners.exploration import Optimism as Optimism
     from kbrl.learners.learner import clone as clone
-    from kbrl.choosing.two_passes import fit_log as fit_log
+    from kbrl.choosing.automatic_fit import fit_log as fit_log
     from kbrl.choosing.automatic_fit import fit_automatically as fit_automatically
     from kbrl.trust.split import split_episodes as split_episodes
     from kbrl.trust.judge import judge as judge

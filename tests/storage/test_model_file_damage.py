@@ -179,7 +179,7 @@ def test_a_sealed_file_that_makes_no_valid_model_is_refused_by_the_name_of_its_f
 def test_a_file_from_before_episodes_were_held_out_is_loaded(tmp_path):
     path, _ = small_file(tmp_path)
     resealed(path, lambda facts: facts["history"].pop("held_out"), None)
-    assert load_model(path).model_.held_out is None
+    assert load_model(path).held_out is None
 
 
 BAD_SPARSE = {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.data.episodes import episode_hashes
-from kbrl.data.row_hashes import Hashes
+from kbrl.data.sketch import Hashes
 from kbrl.data.survey import SAMPLE_ROWS
 from kbrl.logs.log import Mapped
 from kbrl.on_dask.fitting_on_dask import ClusterLog, open_on_dask

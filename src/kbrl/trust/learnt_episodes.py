@@ -13,8 +13,7 @@ import numpy as np
 
 from kbrl.data.episodes import episode_hashes
 from kbrl.data.overlap import overlap
-from kbrl.data.row_hashes import Hashes
-from kbrl.data.sketch import LISTED_EPISODES, Sketch
+from kbrl.data.sketch import LISTED_EPISODES, Hashes, Sketch
 from kbrl.model.model import Model
 from kbrl.trust.evaluator import chunks_of
 

@@ -25,7 +25,7 @@ RIDGE = 0.01  # rows; less than any row that counts
 LADDER = ((0.03, 0.1), (0.1, 0.3))  # (lambda of the estimate, the next one, to which it is compared)
 CORRECTIONS = 4  # of a solution without one block, by the factors of all blocks
 SETTLED = 0.02  # the last correction, relative to all of them
-SMALL_WEIGHT = 3.0  # pairs with fewer rows around them carry no change
+SMALL_WEIGHT = 5.0  # pairs with fewer rows around them carry no change
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +263,7 @@ class Evidence:
 
     @cached_property
     def thin_share(self) -> float:
-        """The share of the policy's decisions at pairs of state and action with fewer than three rows."""
+        """The share of the policy's decisions at pairs of state and action with fewer than five rows."""
         weight = self.sums.weight.sum(axis=(0, 1)).ravel()
         return float(self.visits[weight < SMALL_WEIGHT].sum())
 

@@ -73,7 +73,7 @@ class Judgement:
     discount: float
     n_episodes: int
     n_rows: int
-    thin_share: float  # of the policy's decisions: at states where fewer than three rows show the action
+    thin_share: float  # of the policy's decisions: at states where fewer than five rows show the action
     memory: float  # the correlation of an error of the logged policy's values with the next one
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -316,6 +316,9 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     episodes = f" in {_count(found.n_episodes, 'episode')}" if found.n_episodes else ""
     transitions = _count(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
+    part = getattr(log, "part", None)
+    if part is not None:
+        lines["held out"] = f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {path} LOG"
     lines["state"] = ", ".join(log.columns.state)
     lines |= _model_lines(found.model.model_, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"

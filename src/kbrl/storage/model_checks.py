@@ -82,12 +82,8 @@ def check_contents(contents: Contents) -> None:
     _check_state_names(facts["names"], len(arrays["scale"]))
     _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
     whole(facts["planning"]["min_cases"], "min_cases")
-<<<<<<< HEAD
     held_out = facts["history"]["held_out"]
     _require(held_out is None or 0 < held_out < 1, f"history: held_out must be a share, but it is {held_out!r}")
-    spoken_of = _check_statistics(arrays, sum(facts["counts"]))
-=======
->>>>>>> main
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
     if facts["basis"]["order"] == 1:
         _check_lines(arrays, facts["counts"])

@@ -30,13 +30,9 @@ _PLANNING_SINCE = {"sweeps": None, "min_cases": 1}
 def upgraded(contents: Contents) -> Contents:
     """Return contents in the current format, upgraded if they have an older one."""
     facts, arrays, version = contents
-<<<<<<< HEAD
     if isinstance(facts.get("history"), dict):  # files from before the first release lack it
         facts["history"].setdefault("held_out", None)
-    if version != 1 or not isinstance(facts.get("settings"), dict):
-=======
     if not isinstance(facts.get("settings"), dict):
->>>>>>> main
         return contents
     if version != 1:
         return Contents(facts | _without_lines(facts), arrays, version)

@@ -27,7 +27,8 @@ LAYERS = [
     "settings",
     "model",
 ]
-LAYERS += ["trials", "tasks", "learners", "logs", "choosing", "insight", "storage", "on_dask", "testing", "report"]
+LAYERS += ["trials", "tasks", "learners", "logs", "choosing", "trust", "insight", "storage", "on_dask", "testing"]
+LAYERS += ["report"]
 LAYERS += ["demo", "cli", "__main__"]
 MOST_MODULES = 15  # in a room
 

@@ -72,7 +72,7 @@ def facts_of_model(model: Model, rep_cases: Integers) -> ModelFacts:
         rep_widths=(float(np.min(widths)), float(np.max(widths))),
         reps=model.reps,
         rep_values=solution.values,
-        rep_policy=solution.policy,
+        rep_policy=model.rep_policy,
         rep_cases=rep_cases,
         knows_support=not np.isnan(sums.effective_cases()).any(),
         solver=_solver(model),
@@ -88,7 +88,7 @@ def _solver(model: Model) -> HowSolved:
         converged=bool(solution.converged),
         iterations=int(solution.iterations),
         residual=float(solution.residual),
-        largest_error=float(solution.residual) / (1 - model.discount),
+        largest_error=float(solution.residual) / (1 - model.mdp.discount),
         tolerance=float(solver.tolerance),
     )
 

@@ -68,7 +68,7 @@ class Choice:
 
     @property
     def is_better_than_now(self) -> bool | None:
-        """Whether what was chosen stayed with the data in rehearsal and earned more than people did; None: not known."""
+        """Whether the chosen one stayed with the data in rehearsal and earned more than people did; None: not known."""
         if self.now is None:
             return None
         return self.chosen.left <= _MOST_LEFT and self.chosen.mean - 2 * self.chosen.error > self.now

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from kbrl.limits import bytes_on_disk, memory_limit, shown, too_empty, too_large
 from kbrl.logs.cell_values import (
     Batch,
     Column,
@@ -31,8 +32,9 @@ from kbrl.logs.cell_values import (
     refuse_struct,
     stripped,
 )
-from kbrl.logs.faults import LogError, Place
+from kbrl.logs.faults import LogError, Place, refuse_size
 
+_LONGEST_HEADER = 1 << 24  # characters of the first line of a text
 _BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
 
 
@@ -50,9 +52,11 @@ class ParquetTable:
         import pyarrow.parquet as parquet
 
         # without a buffer, the whole column of a row group would be fetched at once
-        return parquet.ParquetFile(
+        file = parquet.ParquetFile(
             self.path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True, memory_map=False
         )
+        check_parquet(self.path, file.metadata)
+        return file
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
@@ -70,6 +74,19 @@ class ParquetTable:
         """Return the number of rows of each row group."""
         with refusing(self.path), self._open() as file:
             return [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+
+
+def check_parquet(path: Path, metadata: Any) -> None:
+    """Refuse a file that states far more rows than it can hold, or lists in one row group that do not fit."""
+    refuse_size(too_empty(path, "the file", 8 * metadata.num_rows, bytes_on_disk(path)), path)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            n_bytes = column.total_uncompressed_size  # of pages, each of which is unpacked whole
+            if column.num_values > group.num_rows:  # lists
+                n_bytes = max(n_bytes, 8 * column.num_values)
+            refuse_size(too_large(path, repr(column.path_in_schema), n_bytes), path)
 
 
 class ArrowFileTable:
@@ -300,13 +317,17 @@ def _header(path: Path) -> tuple[str, tuple[str, ...]]:
     """Return the delimiter, the most frequent candidate in the first line, and the names of the columns."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            line = file.readline()
+            longest = max(_LONGEST_HEADER, memory_limit() // 64)
+            line = file.readline(longest)
+            if len(line) == longest:
+                refuse_size(f"its first line, the header, has more than {shown(longest)}", path)
             if "\0" in line:  # every other byte of UTF-16, if the text is English
                 raise _not_utf8(path, "the header has bytes of 0")
             delimiter = max(",;\t", key=line.count)
             file.seek(0)
-            names = tuple(next(csv.reader(file, delimiter=delimiter), ()))
-            has_rows = bool(file.readline())
+            lines = iter(lambda: file.readline(longest), "")  # a cell in quotes may go on in the next line
+            names = tuple(next(csv.reader(lines, delimiter=delimiter), ()))
+            has_rows = bool(file.read(1))
     except UnicodeDecodeError as error:
         raise _not_utf8(path, str(error)) from None
     except csv.Error as error:

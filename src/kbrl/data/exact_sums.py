@@ -11,10 +11,10 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kbrl.arrays import Floats
+from kbrl.numba_cache import njit
 
 Pieces = NDArray[np.int64]  # (n_dims, n_pieces), the lowest first: each in [0, 2^32), but the highest has the sign
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kbrl.arrays import Array, Floats, Integers
+from kbrl.numba_cache import njit
 
 Hashes = NDArray[np.uint64]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
@@ -21,6 +20,7 @@ from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_floats, check_finite, one_of, positive, refuse_rows, whole
 from kbrl.mdp.finite_mdp import FiniteMDP, as_mdp
 from kbrl.mdp.residuals import EPSILON, proved_residual, row_sums
+from kbrl.numba_cache import njit
 from kbrl.threads import one_blas_thread
 
 TIE = 8 * EPSILON  # an action is better only if it gains more than this, relative to the largest value

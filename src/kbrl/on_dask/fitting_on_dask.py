@@ -16,14 +16,14 @@ from os import PathLike
 from typing import Any
 
 from kbrl.arrays import Array
-from kbrl.choosing.two_passes import check_n_rows, model_from, sample_rows_for
+from kbrl.choosing.automatic_fit import check_n_rows, model_from, sample_rows_for
 from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import say_if_rare
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.faults import LogError
-from kbrl.logs.label_types import label_array
 from kbrl.logs.log import Mapped
+from kbrl.logs.rows import label_array
 from kbrl.model.check_settings import growth_distance
 from kbrl.model.model import Model
 from kbrl.on_dask.clients import find_client

@@ -19,8 +19,9 @@ from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, one_of, positive, 
 from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
 from kbrl.learners.kbsf import KBSF
 from kbrl.mdp.dynamic_programming import TIE
+from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.model import often_taken
-from kbrl.settings import NEIGHBORHOODS, SOLVERS
+from kbrl.settings import NEIGHBORHOODS
 from kbrl.storage.sealed_file import Contents
 
 _NUMBER = (int, float)
@@ -74,7 +75,7 @@ def check_contents(contents: Contents) -> None:
     _check_fit_settings(facts["fit_settings"], arrays)
     in_unit_interval(facts["planning"]["discount"], "discount")
     positive(facts["planning"]["tolerance"], "tolerance")
-    one_of(facts["planning"]["solver"], SOLVERS, "solver")
+    one_of(facts["planning"]["solver"], ("auto", *SOLVERS), "solver")
     if facts["planning"]["sweeps"] is not None:
         whole(facts["planning"]["sweeps"], "sweeps")
     _check_arrays(facts, arrays)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.console import print_table, row_progress
+from kbrl.cli.console import data_output, print_table, row_progress
 from kbrl.cli.opening import columns_in, open_for, parse_state, variables
 from kbrl.cli.options import (
     FILE,
@@ -38,21 +38,31 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=FILE,
-    help=".csv, .parquet, .arrow or .npz; else CSV here.",
+    help="File to write: .csv, .parquet, .arrow or .npz. Default: CSV to standard output.",
 )
-@click.option("--state", help="Columns of the state, where they are not those that the model was fitted to.")
+@click.option("--state", help="Columns of the state, if they differ from those that the model was fitted to.")
+@click.option("--for-spreadsheet", is_flag=True, help="CSV in which no label is run as a formula: '=... for =...")
 @json_option
 @quiet_option
 def predict(
-    model: str, log: tuple[str, ...], output: Path | None, state: str | None, as_json: bool, quiet: bool
+    model: str,
+    log: tuple[str, ...],
+    output: Path | None,
+    state: str | None,
+    for_spreadsheet: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Answer for each row of a LOG: the best action, the values, and how well the data of the MODEL cover the state.
+    """Print the best action for each row of a LOG, with values and how well the data of the MODEL cover the state.
 
-    The LOG needs no columns but those of the state.  Columns of the answer: row, action, value, q_LABEL for each
-    action (-inf where it is not available), distance to the nearest representative state in units of the model's
-    scale, support, about how many logged cases of the chosen action there are around the state (0 outside of the data;
-    nan in CSV where the model's file does not tell), and log_mass, the log of its kernel sums, which is no number of
-    cases.  Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
+    The LOG needs only the columns of the state.  Columns of the answer: row; action; value; q_LABEL for each action
+    (-inf if it is not available); distance to the nearest representative state, in units of the model's scale; support,
+    about how many logged cases of the chosen action there are around the state (0 outside of the data; nan in CSV if
+    the model file does not tell); log_mass, the log of the kernel sums, which is not a number of cases.  Rows are
+    counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
+
+    CSV holds the labels as they are.  A spreadsheet program runs a label that starts with =, +, - or @ as a formula: if
+    you do not know who wrote the labels, use --for-spreadsheet.
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
@@ -63,7 +73,7 @@ def predict(
     refuse_input_as_output(output, model, *log)
     saved, table = read_model(model), open_table(source_of(log))
     columns = state or columns_in(table.names, saved)
-    with _answers_to(output, as_json) as write, row_progress(quiet) as phase:
+    with _answers_to(output, as_json, for_spreadsheet) as write, row_progress(quiet) as phase:
         n_rows, count = 0, phase("answering", 0)
         for states in read_states(table, state=columns):
             write(_answers(saved.model, states, n_rows))
@@ -75,21 +85,23 @@ def predict(
 
 @click.command()
 @model_argument
-@click.option("--state", "state_text", required=True, metavar="VALUES", help="As in 0.2,0.4 or x=0.2,y=0.4.")
-@click.option("--log", multiple=True, type=click.Path(), help="What the model was fitted to; may be repeated.")
-@click.option("--cases", default=10, show_default=True, type=click.IntRange(1), help="Number of cases an action.")
+@click.option(
+    "--state", "state_text", required=True, metavar="VALUES", help="The state, for example 0.2,0.4 or x=0.2,y=0.4."
+)
+@click.option("--log", multiple=True, type=click.Path(), help="The log that the model was fitted to; may be repeated.")
+@click.option("--cases", default=10, show_default=True, type=click.IntRange(1), help="Number of cases per action.")
 @log_column_options
 @json_option
 @quiet_option
 def explain(
     model: str, state_text: str, log: tuple[str, ...], cases: int, as_json: bool, quiet: bool, **columns: str | None
 ) -> None:
-    """Show the logged cases that weigh most in the value of each action, in one state.
+    """Show which logged cases have the largest weight in the value of each action, in one state.
 
-    Every value is a weighted mean over logged cases of what they were worth: their reward, and the discounted value
-    of their next state.  A MODEL with sample_neighbors has kept the outcomes of the cases that matter; for the rows
-    of the cases, and for other models, give the log that the model was fitted to.  Its columns are those that the
-    MODEL was learnt from, unless others are named.  Rows are counted from 0 over the whole log, without headers.
+    Every value is a weighted mean over logged cases of what each was worth: its reward plus the discounted value of its
+    next state.  A MODEL with sample_neighbors has kept the outcomes of the cases that matter.  To see the rows of the
+    cases, or for other models, give the log that the model was fitted to.  Its columns are those that the MODEL was
+    fitted to, unless others are named.  Rows are counted from 0 over the whole log, without headers.
 
     Example: kbrl explain model.kbrl --state x=0.2,y=0.4 --log log.csv
     """
@@ -99,7 +111,7 @@ def explain(
     saved = read_model(model)
     state = parse_state(state_text, saved)
     if given(columns) and not log:
-        raise click.UsageError("Columns are those of --log LOG, which was not given.")
+        raise click.UsageError("Options that name columns need --log LOG, which was not given.")
     opened = open_for(saved, log, given(columns) or {}) if log else None
     with row_progress(quiet) as phase:
         count = phase("weighing cases", opened.n_rows if opened else 0)
@@ -111,25 +123,51 @@ def explain(
 
 
 @contextmanager
-def _answers_to(output: Path | None, as_json: bool) -> Iterator[Callable[[Piece], None]]:
-    """Give a function that writes answers to a file, or to standard output."""
+def _answers_to(output: Path | None, as_json: bool, for_spreadsheet: bool) -> Iterator[Callable[[Piece], None]]:
+    """Yield a function that writes answers to a file, or to standard output."""
     from kbrl.logs.writing import check_suffix, csv_writer, table_writer
 
+    is_csv = not as_json if output is None else output.suffix.lower() == ".csv"
+    if for_spreadsheet and not is_csv:
+        raise click.UsageError("--for-spreadsheet is about CSV. Other formats hold no formulas.")
     if output is None:
-        yield _write_json if as_json else csv_writer(sys.stdout)
+        yield _write_json if as_json else _as_cells(csv_writer(data_output()), for_spreadsheet)
         return
     if as_json:
-        raise click.UsageError("--json prints to standard output; it does not go with --output.")
+        raise click.UsageError("--json prints to standard output, so it cannot be used with --output.")
     try:
         check_suffix(output, "A table of answers")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with table_writer(output, "A table of answers") as write:
-        yield write
+        yield _as_cells(write, for_spreadsheet) if is_csv else write
+
+
+def _as_cells(write: Callable[[Piece], None], for_spreadsheet: bool) -> Callable[[Piece], None]:
+    """Return a function that writes cells without formulas, or warns about the first label that looks like one."""
+    from kbrl.checks import KbrlWarning
+    from kbrl.logs.writing import looks_like_a_formula, without_formulas
+
+    if for_spreadsheet:
+        return lambda piece: write(without_formulas(piece))
+    has_warned = False
+
+    def write_as_is(piece: Piece) -> None:
+        nonlocal has_warned
+        formula = next((label for label in piece["action"].tolist() if looks_like_a_formula(label)), None)
+        if formula is not None and not has_warned:
+            has_warned = True
+            message = (
+                f"A spreadsheet program runs the label {formula!r} as a formula. Use --for-spreadsheet if you open"
+            )
+            warnings.warn(f"{message} open the file in one.", KbrlWarning, stacklevel=2)
+        write(piece)
+
+    return write_as_is
 
 
 def _answers(model: KBSF, states: Any, first: int) -> Piece:
-    """Return a table of answers, one row a state."""
+    """Return a table of answers, one row per state."""
     import numpy as np
 
     from kbrl.insight.coverage import coverage
@@ -151,7 +189,7 @@ def _answers(model: KBSF, states: Any, first: int) -> Piece:
 
 
 def _write_json(piece: Piece) -> None:
-    """Print one JSON object a row; what is not available is null."""
+    """Print one JSON object per row; what is not available is null."""
     from math import isfinite
 
     for cells in zip(*(column.tolist() for column in piece.values())):
@@ -163,7 +201,9 @@ def _print_explanation(found: Explanation, names: list[str]) -> None:
     state = ", ".join(f"{name} = {value:g}" for name, value in zip(names, found.state))
     click.echo(f"State {state}; {found.distance:.3g} from the nearest representative state, in units of the scale.")
     if found.source == "outcomes":
-        click.echo("Cases are known by their outcomes; --log LOG shows their rows, episodes and states.")
+        click.echo(
+            "The model has kept only the outcomes of cases; --log LOG also shows their rows, episodes and states."
+        )
     for rank, action in enumerate(found.actions, start=1):
         click.echo(f"\n{rank}. {_heading(action)}")
         if action.cases:
@@ -186,7 +226,7 @@ def _heading(action: ActionExplanation) -> str:
 
 
 def _support(support: float) -> str:
-    """Say how many logged cases a value rests on."""
+    """Return how many logged cases a value rests on, in words."""
     if support != support:
         return "support not known: this model's file does not say how many cases there were"
     if support < 0.05:
@@ -214,4 +254,4 @@ def _sum_up(action: ActionExplanation) -> str:
     shown = f"Weight of the cases shown: {action.shown_weight:.4f}"
     rest = f"of the other {n_rest}: {action.rest_weight:.4f}, worth {action.rest_worth:.6g} on average"
     parts = f"{shown}; {rest}" if n_rest else shown
-    return f"{parts}; of all: {action.total_weight:.6g}, which makes {action.explained:.6g}."
+    return f"{parts}; of all: {action.total_weight:.6g}, which gives {action.explained:.6g}."

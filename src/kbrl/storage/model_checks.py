@@ -6,6 +6,7 @@ Every fault raises a ValueError that names the field.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from itertools import pairwise
@@ -70,6 +71,7 @@ def check_contents(contents: Contents) -> None:
     """Refuse contents that do not make a valid model."""
     facts, arrays, _ = contents
     _check_fields(facts, _FACTS, "facts")
+    _check_text(facts)
     _check_labels(facts["action_labels"], facts["counts"])
     _check_settings(facts["settings"], arrays)
     _check_fit_settings(facts["fit_settings"], arrays)
@@ -111,6 +113,16 @@ def _check_fields(found: Any, wanted: dict[str, Any], what: str) -> None:
             _check_fields(found[name], types, name)
         else:
             _require(type(found[name]) in types, f"{what}: {name} is of the wrong kind, {type(found[name]).__name__}")
+
+
+def _check_text(facts: dict[str, Any]) -> None:
+    """Refuse text that UTF-8 cannot hold."""
+    try:
+        json.dumps(facts, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = error.object[error.start : error.end]
+        message = f"labels and names must be text, but one holds half of a character, {half!r}. Rename it"
+        raise ValueError(message) from None
 
 
 def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:

@@ -27,7 +27,7 @@ def test_actions_that_an_hdf5_file_holds_as_bytes_are_texts_from_the_log_to_the_
             for column, values in table(actions).items():
                 file.create_dataset(column, data=np.array(values, kind) if column == "action" else values)
         main(["fit", name, "-o", "model.kbrl", *FIT])
-        assert load_model("model.kbrl").action_labels_.tolist() == ["go", "wait", "zurück"]
+        assert load_model("model.kbrl").action_labels.tolist() == ["go", "wait", "zurück"]
 
 
 def test_binary_actions_of_parquet_are_texts(tmp_path):

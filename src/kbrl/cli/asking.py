@@ -27,8 +27,8 @@ from kbrl.cli.options import (
 
 if TYPE_CHECKING:
     from kbrl.insight.explanation import ActionExplanation, Case, Explanation
-    from kbrl.learners.kbsf import KBSF
     from kbrl.logs.writing import Piece
+    from kbrl.model.model import Model
 
 
 @click.command()
@@ -166,7 +166,7 @@ def _as_cells(write: Callable[[Piece], None], for_spreadsheet: bool) -> Callable
     return write_as_is
 
 
-def _answers(model: KBSF, states: Any, first: int) -> Piece:
+def _answers(model: Model, states: Any, first: int) -> Piece:
     """Return a table of answers, one row per state."""
     import numpy as np
 
@@ -176,10 +176,10 @@ def _answers(model: KBSF, states: Any, first: int) -> Piece:
     q, covered = model.q_values(states), coverage(model, states)
     check_some_action(q)
     rows, best = np.arange(len(q)), best_actions(q)
-    values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels_.tolist())}
+    values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels.tolist())}
     return {
         "row": first + rows,
-        "action": model.action_labels_[best],
+        "action": model.action_labels[best],
         "value": q[rows, best],
         **values,
         "distance": covered.distances,

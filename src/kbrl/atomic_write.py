@@ -88,14 +88,26 @@ def _create_beside(target: Path) -> tuple[Path, int]:
     while True:
         beside = target.with_name(f".{_stem(target)}.{os.getpid()}-{secrets.token_hex(4)}.part{_suffix(target)}")
         descriptor = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        if fcntl is not None:
-            with suppress(OSError):  # a file system without locks: then nobody else gets one either
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if beside.exists():
-            with suppress(OSError):  # what only its owner may read stays so
-                os.chmod(beside, stat.S_IMODE(target.stat().st_mode))
-            return beside, descriptor
+        try:
+            if _is_locked(beside, descriptor, target):
+                return beside, descriptor
+        except BaseException:  # Ctrl-C: the lock would keep the file from being swept
+            os.close(descriptor)
+            beside.unlink(missing_ok=True)
+            raise
         os.close(descriptor)  # swept by another process before it was locked
+
+
+def _is_locked(beside: Path, descriptor: int, target: Path) -> bool:
+    """Lock a new file and give it the mode of its target; return False if another process has swept it before."""
+    if fcntl is not None:
+        with suppress(OSError):  # a file system without locks: then nobody else gets one either
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if not beside.exists():
+        return False
+    with suppress(OSError):  # what only its owner may read stays so
+        os.chmod(beside, stat.S_IMODE(target.stat().st_mode))
+    return True
 
 
 def _stem(target: Path) -> str:

@@ -30,6 +30,13 @@ def test_actions_that_an_hdf5_file_holds_as_bytes_are_texts_from_the_log_to_the_
         assert load_model("model.kbrl").action_labels.tolist() == ["go", "wait", "zurück"]
 
 
+def test_a_flat_hdf5_file_may_have_a_column_of_episode_ids(tmp_path):
+    with h5py.File(tmp_path / "log.h5", "w") as file:
+        for column, values in table([0, 1, 0, 1], episode_id=[7, 7, 8, 8], done=[0, 1, 0, 1]).items():
+            file[column] = values
+    assert load_log(tmp_path / "log.h5").episodes.tolist() == [7, 7, 8, 8]
+
+
 def test_binary_actions_of_parquet_are_texts(tmp_path):
     parquet.write_table(pa.table(table(pa.array([b"go", b"wait", b"go"], pa.binary()))), tmp_path / "log.parquet")
     assert load_log(tmp_path / "log.parquet").action_labels.tolist() == ["go", "wait"]

@@ -93,8 +93,13 @@ class FlatHdf5Table:
 def open_hdf5(path: Path) -> EpisodesTable | FlatHdf5Table:
     """Return the table of an HDF5 file, of Minari or of D4RL."""
     with _opened(path) as file:
-        is_minari = any(name.startswith(_GROUP) for name in file)
+        is_minari = any(_is_episode(name) for name in file)
     return open_minari(path) if is_minari else FlatHdf5Table(path)
+
+
+def _is_episode(name: str) -> bool:
+    """Return whether a group holds an episode; episode_id is a column of a flat table."""
+    return name.startswith(_GROUP) and name.removeprefix(_GROUP).isdigit()
 
 
 def open_minari(path: Path) -> EpisodesTable:
@@ -145,7 +150,7 @@ def flattened(array: Array) -> Array:
 
 def _hdf5_episodes(path: Path) -> Iterator[Episode]:
     with _opened(path) as file:
-        numbers = sorted(int(name.removeprefix(_GROUP)) for name in file if name.startswith(_GROUP))
+        numbers = sorted(int(name.removeprefix(_GROUP)) for name in file if _is_episode(name))
         for number in numbers:
             group = _own_item(file, f"{_GROUP}{number}")
             fields: dict[str, Array] = {}

@@ -7,11 +7,17 @@ its time.  What breaks is kept in fuzz/corpus/found, and the tests read it from 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from pathlib import Path
+
+from fuzz.attacks import FOUND, attacks, run
 
 MEMORY = 8 * 10**9  # bytes of address space
 SECONDS = 300  # for one run of an attack
@@ -25,8 +31,6 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=150)
     parser.add_argument("--only", help="the name of one attack, which is run in this process")
     given = parser.parse_args()
-    from fuzz.attacks import attacks, run
-
     if given.only:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         for outcome, count in run(given.only, given.examples, given.seed).items():
@@ -49,15 +53,28 @@ def main() -> int:
 
 def _run_apart(name: str, n_examples: int, number: int) -> Counter[str]:
     command = [sys.executable, "-m", "fuzz", "--only", name, "--examples", str(n_examples), "--seed", str(number)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        print(f"{name}, seed {number}: no answer within {SECONDS} s", file=sys.stderr)
-        return Counter({"FAILED": 1})
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            environment = os.environ | {"TMPDIR": folder}
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment)
+        except subprocess.TimeoutExpired:
+            _keep(Path(folder), number)
+            print(f"{name}, seed {number}: no answer within {SECONDS} s", file=sys.stderr)
+            return Counter({"FAILED": 1})
+        if done.returncode:
+            _keep(Path(folder), number)
     if done.returncode:
         print(f"{name}, seed {number}: status {done.returncode}\n{done.stderr[-3000:]}", file=sys.stderr)
         return Counter({"FAILED": 1})
     return Counter({outcome: int(count) for outcome, count in (line.split() for line in done.stdout.splitlines())})
+
+
+def _keep(folder: Path, number: int) -> None:
+    """Keep the file at which a process died."""
+    FOUND.mkdir(exist_ok=True)
+    for path in folder.glob("*/*"):
+        if path.is_file():
+            shutil.copyfile(path, FOUND / f"{number}-{path.name}")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ def test_without_a_folder_for_compiled_code_all_is_compiled_anew_and_one_line_sa
     source = tmp_path / "kbrl"
     shutil.copytree(Path(kbrl.__file__).parent, source, ignore=shutil.ignore_patterns("__pycache__"))
     for folder in [source, *(path for path in source.rglob("*") if path.is_dir())]:
+        folder.chmod(0o755)  # where the source is read-only, its copy is too
         (folder / "__pycache__").touch()  # a file, so that no folder can be made there, not even by root
     nowhere = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "PYTHONPATH": str(tmp_path)}
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}

@@ -265,11 +265,11 @@ def test_a_struct_is_called_what_it_is(tmp_path, form):
     rest = {name: pa.array(column) for name, column in COLUMNS.items() if "observation" not in name}
     make = pa.table(rest | {"obs": pairs}).to_pandas() if form == "pandas" else rest | {"obs": pairs}
     source = make if form == "pandas" else store(make, tmp_path, form)
-    words = "'obs' must hold numbers or lists of numbers, but each cell is a struct of the fields x, v. Make each field"
+    words = "'obs' must hold numbers or lists of numbers, but each cell is a struct of the fields (x, v|v, x)"
     with pytest.raises(LogError, match=words):
         load_log(source)
     with pytest.raises(
-        LogError, match="'obs' must hold one label per row, but each cell is a struct of the fields x, v"
+        LogError, match=r"'obs' must hold one label per row, but each cell is a struct of the fields (x, v|v, x)"
     ):
         load_log(source, columns={"state": "reward", "reward": "step", "action": "obs"})
 

@@ -10,6 +10,8 @@ dropped, and then those around its labels as well: "a, b" means "a,b".
 from __future__ import annotations
 
 import csv
+import os
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +49,7 @@ class ParquetTable:
 
     def __init__(self, path: Path, row_groups: Sequence[int] | None = None) -> None:
         self.path, self._row_groups = path, row_groups
+        check_parquet(path)
         with refusing(path), self._open() as file:
             self.names = tuple(file.schema_arrow.names)
 
@@ -54,11 +57,9 @@ class ParquetTable:
         import pyarrow.parquet as parquet
 
         # without a buffer, the whole column of a row group would be fetched at once
-        file = parquet.ParquetFile(
+        return parquet.ParquetFile(
             self.path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True, memory_map=False
         )
-        check_parquet(self.path, file.metadata)
-        return file
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
@@ -78,17 +79,100 @@ class ParquetTable:
             return [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
 
-def check_parquet(path: Path, metadata: Any) -> None:
-    """Refuse a file that states far more rows than it can hold, or lists in one row group that do not fit."""
-    refuse_size(too_empty(path, "the file", 8 * metadata.num_rows, bytes_on_disk(path)), path)
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
-            n_bytes = column.total_uncompressed_size  # of pages, each of which is unpacked whole
-            if column.num_values > group.num_rows:  # lists
-                n_bytes = max(n_bytes, 8 * column.num_values)
-            refuse_size(too_large(path, repr(column.path_in_schema), n_bytes), path)
+def check_parquet(path: Path) -> None:
+    """Refuse a file that states far more rows than it can hold, or lists in one row group that do not fit.
+
+    We read the sizes ourselves: pyarrow ends the process when it is asked for the columns of a damaged footer.
+    """
+    try:
+        footer = _footer(path)
+        refuse_size(too_empty(path, "the file", 8 * footer[3], bytes_on_disk(path)), path)
+        for group in footer.get(4, ()):
+            for chunk in group[1]:
+                name, n_values, n_bytes = (chunk[3][field] for field in (3, 5, 6))
+                n_bytes = max(n_bytes, 8 * n_values if n_values > group[3] else 0)  # pages are unpacked whole; lists
+                refuse_size(too_large(path, repr(b".".join(name).decode("utf-8", "replace")), n_bytes), path)
+    except (IndexError, KeyError, TypeError, AttributeError, RecursionError, OSError, struct.error):
+        return  # damaged, or not Parquet at all: pyarrow says so
+
+
+def _footer(path: Path) -> dict[int, Any]:
+    """Return the metadata of a Parquet file, by the numbers of the fields in its specification."""
+    with open(path, "rb") as file:
+        file.seek(-8, os.SEEK_END)
+        length, end = struct.unpack("<I4s", file.read(8))
+        if end != b"PAR1":
+            raise IndexError("not Parquet")
+        file.seek(-8 - length, os.SEEK_END)
+        return _Thrift(file.read(length)).read(_STRUCT, 0)
+
+
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
+
+
+class _Thrift:
+    """Reads Thrift's compact protocol, in which Parquet writes its metadata."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw, self._place = raw, 0
+
+    def _take(self, length: int) -> bytes:
+        taken = self._raw[self._place : self._place + length]
+        if len(taken) < length:
+            raise IndexError("cut short")
+        self._place += length
+        return taken
+
+    def _number(self) -> int:
+        """Read a whole number of seven bits per byte."""
+        number = shift = 0
+        while shift < 70:
+            (byte,) = self._take(1)
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        return number
+
+    def _signed(self) -> int:
+        number = self._number()
+        return (number >> 1) ^ -(number & 1)
+
+    def read(self, kind: int, depth: int) -> Any:
+        """Read a value of a kind."""
+        if depth > 20:
+            raise RecursionError
+        if kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        if kind == _BYTE:
+            return self._take(1)[0]
+        if kind == _DOUBLE:
+            return self._take(8)
+        if kind == _BINARY:
+            return self._take(self._number())
+        if kind in (_LIST, _SET):
+            return self._list(depth)
+        if kind == _STRUCT:
+            return self._fields(depth)
+        if kind == _MAP:
+            raise TypeError("Parquet's metadata has no maps")
+        return self._signed()
+
+    def _list(self, depth: int) -> list[Any]:
+        (head,) = self._take(1)
+        size = head >> 4 if head >> 4 < 15 else self._number()
+        kind = _BYTE if head & 15 in (_TRUE, _FALSE) else head & 15
+        return [self.read(kind, depth + 1) for _ in range(size)]
+
+    def _fields(self, depth: int) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        number = 0
+        while True:
+            (head,) = self._take(1)
+            if head == 0:
+                return found
+            number = number + (head >> 4) if head >> 4 else self._signed()
+            found[number] = self.read(head & 15, depth + 1)
 
 
 class ArrowFileTable:

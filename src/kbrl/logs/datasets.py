@@ -231,9 +231,8 @@ def _arrow_table(folder: Path) -> Any:
     tables = []
     for path in parts:
         if path.suffix == ".parquet":
-            with parquet.ParquetFile(path, page_checksum_verification=True) as file:
-                check_parquet(path, file.metadata)
-                tables.append(file.read())
+            check_parquet(path)
+            tables.append(parquet.ParquetFile(path, page_checksum_verification=True).read())
         else:
             tables.append(pa.ipc.open_file(pa.memory_map(str(path))).read_all())
     return pa.concat_tables(tables)

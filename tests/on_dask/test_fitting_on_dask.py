@@ -230,7 +230,7 @@ def test_the_command_names_the_partition_at_fault(address, paths, tmp_path, caps
     arguments = ["fit", str(paths[0]), str(tmp_path / "bad.csv"), "-o", str(tmp_path / "model.kbrl")]
     for options, status, words in (
         (["--dask", address], 1, "Part 2"),
-        (["--dask", address, "--workers", "2"], 2, "give one of them"),
+        (["--dask", address, "--workers", "2"], 2, "give only one of them"),
     ):
         with pytest.raises(SystemExit) as stop:
             main([*arguments, *options])

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.lines.moments import LineSums, packed_size, unpacked
+from kbrl.numba_cache import njit
 
 GRAPH = 32  # neighbours of each representative state among which the nearest of a state nearby are looked for
 _POOLED = 128  # representative states around one whose cells may be pooled

@@ -10,6 +10,8 @@ dropped, and then those around its labels as well: "a, b" means "a,b".
 from __future__ import annotations
 
 import csv
+import os
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from kbrl.limits import bytes_on_disk, memory_limit, shown, too_empty, too_large
 from kbrl.logs.cell_values import (
     Batch,
     Column,
@@ -25,14 +28,17 @@ from kbrl.logs.cell_values import (
     Numbers,
     RaggedError,
     as_flags,
+    decoded,
     from_objects,
     from_texts,
     from_times,
+    is_no_label,
     refuse_struct,
     stripped,
 )
-from kbrl.logs.faults import LogError, Place
+from kbrl.logs.faults import LogError, Place, refuse_size
 
+_LONGEST_HEADER = 1 << 24  # characters of the first line of a text
 _BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
 
 
@@ -43,6 +49,7 @@ class ParquetTable:
 
     def __init__(self, path: Path, row_groups: Sequence[int] | None = None) -> None:
         self.path, self._row_groups = path, row_groups
+        check_parquet(path)
         with refusing(path), self._open() as file:
             self.names = tuple(file.schema_arrow.names)
 
@@ -70,6 +77,102 @@ class ParquetTable:
         """Return the number of rows of each row group."""
         with refusing(self.path), self._open() as file:
             return [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+
+
+def check_parquet(path: Path) -> None:
+    """Refuse a file that states far more rows than it can hold, or lists in one row group that do not fit.
+
+    We read the sizes ourselves: pyarrow ends the process when it is asked for the columns of a damaged footer.
+    """
+    try:
+        footer = _footer(path)
+        refuse_size(too_empty(path, "the file", 8 * footer[3], bytes_on_disk(path)), path)
+        for group in footer.get(4, ()):
+            for chunk in group[1]:
+                name, n_values, n_bytes = (chunk[3][field] for field in (3, 5, 6))
+                n_bytes = max(n_bytes, 8 * n_values if n_values > group[3] else 0)  # pages are unpacked whole; lists
+                refuse_size(too_large(path, repr(b".".join(name).decode("utf-8", "replace")), n_bytes), path)
+    except (IndexError, KeyError, TypeError, AttributeError, RecursionError, OSError, struct.error):
+        return  # damaged, or not Parquet at all: pyarrow says so
+
+
+def _footer(path: Path) -> dict[int, Any]:
+    """Return the metadata of a Parquet file, by the numbers of the fields in its specification."""
+    with open(path, "rb") as file:
+        file.seek(-8, os.SEEK_END)
+        length, end = struct.unpack("<I4s", file.read(8))
+        if end != b"PAR1":
+            raise IndexError("not Parquet")
+        file.seek(-8 - length, os.SEEK_END)
+        return _Thrift(file.read(length)).read(_STRUCT, 0)
+
+
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
+
+
+class _Thrift:
+    """Reads Thrift's compact protocol, in which Parquet writes its metadata."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw, self._place = raw, 0
+
+    def _take(self, length: int) -> bytes:
+        taken = self._raw[self._place : self._place + length]
+        if len(taken) < length:
+            raise IndexError("cut short")
+        self._place += length
+        return taken
+
+    def _number(self) -> int:
+        """Read a whole number of seven bits per byte."""
+        number = shift = 0
+        while shift < 70:
+            (byte,) = self._take(1)
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        return number
+
+    def _signed(self) -> int:
+        number = self._number()
+        return (number >> 1) ^ -(number & 1)
+
+    def read(self, kind: int, depth: int) -> Any:
+        """Read a value of a kind."""
+        if depth > 20:
+            raise RecursionError
+        if kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        if kind == _BYTE:
+            return self._take(1)[0]
+        if kind == _DOUBLE:
+            return self._take(8)
+        if kind == _BINARY:
+            return self._take(self._number())
+        if kind in (_LIST, _SET):
+            return self._list(depth)
+        if kind == _STRUCT:
+            return self._fields(depth)
+        if kind == _MAP:
+            raise TypeError("Parquet's metadata has no maps")
+        return self._signed()
+
+    def _list(self, depth: int) -> list[Any]:
+        (head,) = self._take(1)
+        size = head >> 4 if head >> 4 < 15 else self._number()
+        kind = _BYTE if head & 15 in (_TRUE, _FALSE) else head & 15
+        return [self.read(kind, depth + 1) for _ in range(size)]
+
+    def _fields(self, depth: int) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        number = 0
+        while True:
+            (head,) = self._take(1)
+            if head == 0:
+                return found
+            number = number + (head >> 4) if head >> 4 else self._signed()
+            found[number] = self.read(head & 15, depth + 1)
 
 
 class ArrowFileTable:
@@ -206,7 +309,7 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
     if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         return _lists(column, name)
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
-        values = _as_numpy(column.cast(pa.float64()))  # empty cells become NaN
+        values = _as_numpy(column.cast(pa.float64(), safe=False))  # empty cells become NaN, large numbers are rounded
         is_checked = kind != "flags" or types.is_boolean(column.type)
         return Numbers(values) if is_checked else as_flags(values, name)
     if types.is_temporal(column.type) and kind == "steps":
@@ -240,7 +343,7 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
 
     if kind == "labels":
         encoded = _labels(column, "")
-        empty = np.array([value == "" for value in encoded.values] + [True])
+        empty = np.array([is_no_label(str(value)) for value in encoded.values] + [True])
         return Labels(np.where(empty[encoded.codes], -1, encoded.codes), encoded.values)
     if kind != "flags":
         try:
@@ -273,7 +376,7 @@ def _labels(column: Any, name: str) -> Labels:
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     indices = encoded.indices.fill_null(-1) if encoded.indices.null_count else encoded.indices
     codes = _as_numpy(indices).astype(np.intp)
-    values = encoded.dictionary.to_pylist()
+    values = [decoded(value) for value in encoded.dictionary.to_pylist()]
     missing = [value is None or value != value for value in values]
     if any(missing):
         codes = np.where(np.array([*missing, True])[codes], -1, codes)  # the last entry serves -1
@@ -292,7 +395,7 @@ def _lists(column: Any, name: str) -> Numbers:
     flat = column.flatten()
     if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type) or pa.types.is_boolean(flat.type)):
         raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {flat.type}.")
-    values = _as_numpy(flat.cast(pa.float64()))
+    values = _as_numpy(flat.cast(pa.float64(), safe=False))
     return Numbers(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))
 
 
@@ -300,13 +403,17 @@ def _header(path: Path) -> tuple[str, tuple[str, ...]]:
     """Return the delimiter, the most frequent candidate in the first line, and the names of the columns."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            line = file.readline()
+            longest = max(_LONGEST_HEADER, memory_limit() // 64)
+            line = file.readline(longest)
+            if len(line) == longest:
+                refuse_size(f"its first line, the header, has more than {shown(longest)}", path)
             if "\0" in line:  # every other byte of UTF-16, if the text is English
                 raise _not_utf8(path, "the header has bytes of 0")
             delimiter = max(",;\t", key=line.count)
             file.seek(0)
-            names = tuple(next(csv.reader(file, delimiter=delimiter), ()))
-            has_rows = bool(file.readline())
+            lines = iter(lambda: file.readline(longest), "")  # a cell in quotes may go on in the next line
+            names = tuple(next(csv.reader(lines, delimiter=delimiter), ()))
+            has_rows = bool(file.read(1))
     except UnicodeDecodeError as error:
         raise _not_utf8(path, str(error)) from None
     except csv.Error as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from kbrl.data.column_names import listing
+from kbrl.limits import check_ordinary
 from kbrl.logs.arrow_files import ArrowFileTable, CsvTable, MemoryTable, ParquetTable
 from kbrl.logs.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
 from kbrl.logs.datasets import FORMS, HDF5_ENDINGS, find_dataset, open_hdf5, open_minari, open_rollouts
@@ -201,6 +202,7 @@ def _open_paths(path: Path) -> list[tuple[Path, Table]]:
 
 def find_files(path: Path) -> list[Path]:
     """Return the files of a log in natural order: part-2 comes before part-10."""
+    check_ordinary(path)
     if path.is_file():
         return [path]
     if path.is_dir():

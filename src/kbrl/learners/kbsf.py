@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Array, Floats, Integers
+from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, in_unit_interval
 from kbrl.data.overlap import is_learnt_batch
 from kbrl.data.scaling import Coordinates
@@ -23,12 +23,14 @@ from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.mdp.bounds import Bound
+from kbrl.mdp.deferral import AS_NOW
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.check_settings import check_settings
 from kbrl.model.first_model import first_model
 from kbrl.model.model import Model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
+from kbrl.model.q_functions import GreedyPolicy
 from kbrl.model.sums import Statistics
 from kbrl.settings import Settings, described
 from kbrl.threads import number_of_jobs
@@ -208,9 +210,25 @@ class KBSF(Settings, Learner):
         """Return Q from the samples, (n_states, n_actions); the learner must have kept them: q_function="samples"."""
         return self._fitted.sample_q_function(self.model_.scaled(states))
 
+    def predict(self, states: Any) -> Array:
+        """Return the label of the best action for each state, (n_states,); that of "as now" where it defers."""
+        return self._fitted.predict(states)
+
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as possible."""
         return self._fitted.act(state)
+
+    def policy(self) -> GreedyPolicy:
+        """Return the current greedy policy, which later learning does not change."""
+        return self._fitted.policy
+
+    def deferring(self, cases: float = 3, caution: float = 1.0, *, label: str = AS_NOW) -> KBSF:
+        """Return a learner whose model answers "as now" where the data do not carry a change: see `Model.deferring`."""
+        return self.with_model(self._fitted.deferring(cases, caution, label=label))
+
+    def deferred(self, states: Any) -> Booleans:
+        """Return in which states, (n_states, n_dims), the answer is "as now", (n_states,)."""
+        return self._fitted.deferred(states)
 
     def bound(self, log: Transitions) -> Bound:
         """Return how far this model's ``q_values`` can be from KBRL's: see `kbrl.model.model_bounds.bound_answers`."""

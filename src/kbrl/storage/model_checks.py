@@ -212,7 +212,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         shapes["neighbors.multiplicities"] = ("f", kept)
     else:
         shapes |= dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
-        shapes |= {name: ("f", pairs) for name in ("noise", "reward_noise", "squared_weight") if name in arrays}
+        optional = ("noise", "reward_noise", "squared_weight", "reward_squares")
+        shapes |= {name: ("f", pairs) for name in optional if name in arrays}
         if basis["sample_neighbors"] is not None and (basis["hard"] or basis["rep_neighbors"] is not None):
             shapes |= {"transition_sum.data": ("f", (None,)), "transition_sum.columns": ("i", (None,))}
             shapes["transition_sum.row_starts"] = ("i", (n_actions, n_reps + 1))
@@ -278,10 +279,9 @@ def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
     _require((arrays["reward_sum"][weight == 0] == 0).all(), "reward_sum speaks of pairs without weight")
     for name in ("noise", "reward_noise"):
         _require((arrays.get(name, weight) >= 0).all(), f"{name} must not be below 0")
-    squared = arrays.get("squared_weight", weight)
-    _require(
-        (squared >= 0).all() and (squared[weight == 0] == 0).all(), "squared_weight speaks of pairs without weight"
-    )
+    for name in ("squared_weight", "reward_squares"):
+        squared = arrays.get(name, weight)
+        _require((squared >= 0).all() and (squared[weight == 0] == 0).all(), f"{name} speaks of pairs without weight")
     entries, row_sums = _transition_sums(arrays)
     _require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
     _require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")

@@ -41,6 +41,7 @@ FORMAT, VERSION, OLDEST = "kbrl model", 2, 1
 Columns = Sequence[str] | Mapping[str, Any]
 
 _SUMS = ("nearest", "weight", "reward_sum")
+_LATER_SUMS = ("squared_weight", "reward_squares")  # that older files lack
 _NEIGHBORS = ("distances", "rewards", "next_states", "terminals", "multiplicities")
 _SAMPLES = ("states", "action_indices", "rewards", "next_states", "terminals")
 
@@ -271,8 +272,9 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
     for name in ("noise", "reward_noise"):
         if getattr(statistics, name).any():  # only of a model that has forgotten
             arrays[name] = getattr(statistics, name)
-    if not np.isnan(statistics.squared_weight).any():  # else it is not known, as by a file of format 1
-        arrays["squared_weight"] = statistics.squared_weight
+    for name in _LATER_SUMS:
+        if np.isfinite(getattr(statistics, name)).all():  # else it is not known, as by an older file
+            arrays[name] = getattr(statistics, name)
     blocks = statistics.transition_sum
     if not sparse.issparse(blocks[0]):
         return arrays | {"transition_sum": np.stack(blocks)}
@@ -380,7 +382,8 @@ def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
     for name in ("noise", "reward_noise"):
         setattr(statistics, name, arrays.get(name, getattr(statistics, name)))
     not_known = np.full_like(statistics.weight, np.nan)
-    statistics.squared_weight = arrays.get("squared_weight", not_known)
+    for name in _LATER_SUMS:
+        setattr(statistics, name, arrays.get(name, not_known.copy()))
     dense = arrays.get("transition_sum")
     statistics.transition_sum = (
         _sparse_blocks(statistics, arrays) if dense is None else [block.copy() for block in dense]

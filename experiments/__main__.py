@@ -19,7 +19,7 @@ from experiments.store import Store
 from experiments.study import SCALES, Verdict
 from kbrl.cli.console import progress
 
-FIGURES = ("theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter")
+FIGURES = ("theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter", "deferral")
 
 
 @click.command()

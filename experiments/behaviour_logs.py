@@ -109,7 +109,7 @@ class People:
         )  # fmt: skip
 
     def value(self, policy: Callable[[Floats], Array] | None, n_episodes: int, seed: Any) -> float:
-        """Return the mean discounted return of a policy; its answer "as now" leaves it to these people; None: theirs."""
+        """Return the mean discounted return of a policy, whose "as now" leaves it to these people; None: theirs."""
         rng = np.random.default_rng(seed)
         acting = self.following(policy, rng)
         return float(rollout(self.task, acting, n_episodes, rng).returns.mean())

@@ -26,6 +26,7 @@ _HOMES = {
     "fit": "kbrl.cli.fitting",
     "update": "kbrl.cli.fitting",
     "merge": "kbrl.cli.fitting",
+    "defer": "kbrl.cli.deferring",
     "predict": "kbrl.cli.asking",
     "explain": "kbrl.cli.asking",
     "evaluate": "kbrl.cli.simulators",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class ActionExplanation:
     n_cases: int  # that weigh anything, shown or not
     rest_weight: float  # of all cases that are not shown, together
     rest_worth: float  # their mean worth; 0 where they weigh nothing
+    cautious_value: float | None = None  # of a model that defers: what is compared with "as now"; None: not offered
 
     @property
     def shown_weight(self) -> float:
@@ -80,6 +81,8 @@ class Explanation:
     distance: float  # to the nearest representative state, in units of the model's scale
     source: str  # of the cases: the "log" that was given, the "samples" of the model, or the "outcomes" it kept
     actions: tuple[ActionExplanation, ...]
+    answer: Any = None  # what the model recommends
+    as_now: float | None = None  # of a model that defers: the value of current practice
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dict that JSON can hold; values that are not available are None."""
@@ -107,7 +110,8 @@ def explain(
     step: called with the number of transitions after each chunk of the log.
 
     The value is the sum of weight * worth over the cases shown and the rest.  A warning says if it is not, as with
-    another log than the model's.
+    another log than the model's.  A model that defers is explained by the values that it would have if it did not; with
+    each action comes the cautious value that is compared with current practice.
 
     In state 0, "left" pays 1 and stays there; in state 1, "right" does.  The value of "left" in state 0, 10, comes
     from row 0 alone.
@@ -129,6 +133,7 @@ def explain(
     """
     whole(n_cases, "n_cases")
     model = as_model(model)
+    given, model = model, replace(model, deferral=None)
     state = model.as_row(state)
     row = model.scaled([state])[0]
     source = "log"
@@ -143,7 +148,7 @@ def explain(
             tally.add_outcomes(_kept_outcomes(model, row, action))
     result = _explanation(model, state, source, tallies)
     _say_if_unexplained(model, result)
-    return result
+    return _with_answer(given, result)
 
 
 def _kept_outcomes(model: Model, state: Floats, action: int) -> Outcomes:
@@ -257,6 +262,16 @@ def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -
         )
     given = _numbers(np.asarray(state, dtype=np.float64))
     return Explanation(given, float(covered.distances[0]), source, tuple(found))
+
+
+def _with_answer(model: Model, found: Explanation) -> Explanation:
+    """Add what the model recommends; one that defers compares cautious values with that of current practice."""
+    answer, q = model.predict([found.state]).tolist()[0], model.q_values([found.state])[0]
+    if model.deferral is None:
+        return replace(found, answer=answer)
+    cautious = {label: float(value) for label, value in zip(model.action_labels.tolist(), q) if np.isfinite(value)}
+    actions = tuple(replace(each, cautious_value=cautious.get(each.action)) for each in found.actions)
+    return replace(found, actions=actions, answer=answer, as_now=float(q[-1]))
 
 
 def _say_if_unexplained(model: Model, result: Explanation) -> None:

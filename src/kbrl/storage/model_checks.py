@@ -18,6 +18,7 @@ from kbrl.arrays import Array, Booleans
 from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
 from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
 from kbrl.learners.kbsf import KBSF
+from kbrl.mdp.deferral import Deferral
 from kbrl.model.model import often_taken
 from kbrl.settings import NEIGHBORHOODS
 from kbrl.storage.sealed_file import Contents
@@ -55,6 +56,7 @@ _FACTS: dict[str, Any] = {
     "counts": (list,),
     "solution": {"iterations": (int,), "residual": _NUMBER, "converged": (bool,)},
 }
+_DEFERRAL = {"cases": _NUMBER, "caution": _NUMBER, "label": (str,)}
 _SKETCH = {"n_rows": (int,), "total": (str,), "largest": (str,), "batches": (list,)}
 _SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
 _LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
@@ -66,7 +68,9 @@ _MAY_BE_INFINITE = {"q": -np.inf, "nearest": np.inf, "neighbors.distances": np.i
 def check_contents(contents: Contents) -> None:
     """Refuse contents that do not make a valid model."""
     facts, arrays, _ = contents
-    _check_fields(facts, _FACTS, "facts")
+    _check_fields({name: fact for name, fact in facts.items() if name != "deferral"}, _FACTS, "facts")
+    if "deferral" in facts:
+        _check_deferral(facts["deferral"], facts["action_labels"]["values"])
     _check_labels(facts["action_labels"], facts["counts"])
     _check_settings(facts["settings"], arrays)
     _check_fit_settings(facts["fit_settings"], arrays)
@@ -120,6 +124,13 @@ def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
     _require(len(counts) == len(values), f"there are {len(values)} action_labels but counts of {len(counts)} actions")
     _require(all(type(n) is int and 0 <= n < 2**62 for n in counts), "counts must be whole numbers not below 0")
     _require(sum(counts) < 2**62, "counts are too large")
+
+
+def _check_deferral(facts: Any, labels: list[Any]) -> None:
+    """Check what only the file of a model that defers has."""
+    _check_fields(facts, _DEFERRAL, "deferral")
+    Deferral(**facts)
+    _require(facts["label"] not in map(str, labels), "deferral: its label is that of an action")
 
 
 def _check_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> None:

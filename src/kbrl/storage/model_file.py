@@ -11,7 +11,7 @@ import errno
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from kbrl.data.sketch import Sketch
 from kbrl.data.state_names import Source, rows_by_name
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
+from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.model.basis import Basis
 from kbrl.model.kernels import Kernel
@@ -137,6 +138,8 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
             "converged": bool(solution.converged),
         },
     }
+    if reduced.deferral is not None:
+        facts["deferral"] = asdict(reduced.deferral)
     arrays: dict[str, Array] = {"scale": reduced.basis.coordinates.scale, "reps": reduced.basis.reps}
     arrays["centre"] = reduced.basis.coordinates.centre
     arrays |= {"growth": reduced.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
@@ -319,6 +322,7 @@ def _model(contents: Contents, settings: Settings) -> Model:
         sizes=tuple((n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()),
         samples=_samples(arrays, action_labels),
         solved=Solution(arrays["values"], arrays["q"], arrays["policy"].astype(np.intp), **facts["solution"]),
+        deferral=Deferral(**facts["deferral"]) if "deferral" in facts else None,
     )
 
 

@@ -34,6 +34,10 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.learners.learner import clone as clone
     from kbrl.choosing.two_passes import fit_log as fit_log
     from kbrl.choosing.automatic_fit import fit_automatically as fit_automatically
+    from kbrl.trust.split import split_episodes as split_episodes
+    from kbrl.trust.judge import judge as judge
+    from kbrl.trust.judge import compare as compare
+    from kbrl.trust.evaluator import PolicyEvaluator as PolicyEvaluator
     from kbrl.insight.coverage import coverage as coverage
     from kbrl.insight.explanation import explain as explain
     from kbrl.on_dask.fitting_on_dask import fit_on_dask as fit_on_dask

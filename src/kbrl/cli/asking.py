@@ -53,8 +53,9 @@ def predict(
     action (-inf where it is not available), distance to the nearest representative state in units of the model's
     scale, support, about how many logged cases of the chosen action there are around the state (0 outside of the data;
     nan in CSV where the model's file does not tell), and log_mass, the log of its kernel sums, which is no number of
-    cases.  For the answer "as now" of a model that defers, support and log_mass are those of all actions together.
-    Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
+    cases; and agreement, the share of resampled logs with the same answer, where the MODEL knows it (kbrl fit
+    --agreement).  For the answer "as now" of a model that defers, support and log_mass are those of all actions
+    together.  Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
@@ -134,6 +135,7 @@ def _answers(model: KBSF, states: Any, first: int) -> Piece:
     """Return a table of answers, one row a state."""
     import numpy as np
 
+    from kbrl.insight.agreement import agreement
     from kbrl.insight.coverage import coverage
     from kbrl.model.q_functions import best_actions, check_some_action
 
@@ -154,6 +156,7 @@ def _answers(model: KBSF, states: Any, first: int) -> Piece:
         "distance": covered.distances,
         "support": support[rows, best],
         "log_mass": log_mass[rows, best],
+        **({} if model.model_.resamples is None else {"agreement": agreement(model, states)}),
     }
 
 
@@ -171,6 +174,8 @@ def _print_explanation(found: Explanation, names: list[str]) -> None:
     click.echo(f"State {state}; {found.distance:.3g} from the nearest representative state, in units of the scale.")
     if found.as_now is not None:
         click.echo(f"Answer: {found.answer}. Current practice is worth {found.as_now:.6g} here.")
+    if found.agreement is not None:
+        click.echo(f"{100 * found.agreement:.0f} % of resampled logs give the same answer, {found.answer}.")
     if found.source == "outcomes":
         click.echo("Cases are known by their outcomes; --log LOG shows their rows, episodes and states.")
     for rank, action in enumerate(found.actions, start=1):

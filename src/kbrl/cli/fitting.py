@@ -55,6 +55,7 @@ _again_option = click.option("--again", is_flag=True, help="Count rows once more
 )
 @click.option("--megabytes", type=POSITIVE, help="Memory for the model's sums, to limit --reps; 256 if not given.")
 @click.option("--seconds", type=POSITIVE, help="Time for all of it, to limit --reps by a measurement.")
+@click.option("--agreement", is_flag=True, help="Also learn how stable the answers are: one more pass over the log.")
 @_jobs_option
 @_chunk_option
 @click.option("--workers", type=click.IntRange(1), help="Start that many worker processes here (needs Dask).")
@@ -66,6 +67,7 @@ def fit(
     log: tuple[str, ...],
     output: Path,
     actions: str | None,
+    agreement: bool,
     jobs: int | None,
     workers: int | None,
     dask: str | None,
@@ -94,6 +96,8 @@ def fit(
     with settings_as_options():
         learner.checked_settings()
     _check_pairs(parameters)
+    if agreement and (workers or dask):
+        raise click.UsageError("--agreement needs one process: it does not go with --workers and --dask.")
     choose = [name for name in CHOSEN if name not in parameters]
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
         phase("opening the log", 0)
@@ -102,8 +106,17 @@ def fit(
             found = fit_automatically(learner, opened, choose=choose, phase=phase, **limits)
         except RareActionsError as error:
             raise ValueError(named_as_options(str(error))) from None
-    save_model(found.model, output, columns=opened.columns.to_dict())
+        learnt = found.model
+        if agreement:
+            learnt = learnt.with_model(_with_agreement(learnt.model_, opened, phase))
+    save_model(learnt, output, columns=opened.columns.to_dict())
     print_fit(found, opened, output, perf_counter() - start, asked=parameters, as_json=as_json)
+
+
+def _with_agreement(model: Model, log: Any, phase: Any) -> Model:
+    from kbrl.insight.agreement import with_agreement
+
+    return with_agreement(model, log.chunks(), step=phase("resampling episodes", log.n_rows))
 
 
 @click.command()

@@ -17,6 +17,7 @@ import numpy as np
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, whole
 from kbrl.data.transitions import Transitions, as_log, join
+from kbrl.insight.agreement import agreement
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
 from kbrl.logs.log import Log
@@ -83,6 +84,7 @@ class Explanation:
     actions: tuple[ActionExplanation, ...]
     answer: Any = None  # what the model recommends
     as_now: float | None = None  # of a model that defers: the value of current practice
+    agreement: float | None = None  # the share of resampled logs with the same answer; None: not known
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dict that JSON can hold; values that are not available are None."""
@@ -133,7 +135,7 @@ def explain(
     """
     whole(n_cases, "n_cases")
     model = as_model(model)
-    given, model = model, replace(model, deferral=None)
+    given, model = model, replace(model, deferral=None, resamples=None)
     state = model.as_row(state)
     row = model.scaled([state])[0]
     source = "log"
@@ -267,6 +269,8 @@ def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -
 def _with_answer(model: Model, found: Explanation) -> Explanation:
     """Add what the model recommends; one that defers compares cautious values with that of current practice."""
     answer, q = model.predict([found.state]).tolist()[0], model.q_values([found.state])[0]
+    if model.resamples is not None:
+        found = replace(found, agreement=float(agreement(model, [found.state])[0]))
     if model.deferral is None:
         return replace(found, answer=answer)
     cautious = {label: float(value) for label, value in zip(model.action_labels.tolist(), q) if np.isfinite(value)}

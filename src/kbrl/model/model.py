@@ -78,6 +78,7 @@ class Model:
     start: Floats | None = None  # values that solving starts from, (n_reps,)
     solved: Solution | None = None  # the solution, where it is known already
     deferral: Deferral | None = None  # when it answers "as now"; None: never
+    resamples: Floats | None = None  # (n_resamples, n_reps, n_answers): Q of resampled logs, see insight.agreement
 
     @property
     def coordinates(self) -> Coordinates:
@@ -223,7 +224,7 @@ class Model:
         if label in map(str, self.action_labels.tolist()):
             raise ValueError(f"An action is called {label!r}, too. Give leaving decisions to people another label.")
         self._check_can_defer(caution)
-        return replace(self, deferral=deferral)
+        return replace(self, deferral=deferral, resamples=None)
 
     @property
     def answer_labels(self) -> Array:
@@ -350,7 +351,7 @@ class Model:
             start = np.concatenate([start, start[self.basis.rep_weights.nearest(reps[self.basis.n_reps :])]])
         has_changed = True if self.n_samples else self.has_changed
         sums = self.sums.on(basis)
-        return replace(self, basis=basis, sums=sums, start=start, has_changed=has_changed, solved=None)
+        return replace(self, basis=basis, sums=sums, start=start, has_changed=has_changed, solved=None, resamples=None)
 
     def rarely_reached(self, largest_inflow: float) -> Booleans:
         """Return which representative states no state-action pair reaches with a higher probability, (n_reps,)."""
@@ -366,7 +367,9 @@ class Model:
         basis = replace(self.basis, reps=self.basis.reps[kept], rep_kernel=kernel)
         sums, start = self.sums.without(basis, kept), self.solution.values[kept]
         sizes = (*self.sizes, (self.n_samples, basis.n_reps))
-        return replace(self, basis=basis, sums=sums, start=start, sizes=sizes, has_changed=True, solved=None)
+        return replace(
+            self, basis=basis, sums=sums, start=start, sizes=sizes, has_changed=True, solved=None, resamples=None
+        )
 
     def with_sums(
         self,
@@ -379,7 +382,13 @@ class Model:
         """Return the same model for other data, of which these are the sums."""
         sizes = (*sizes, (int(sums.counts.sum()), self.basis.n_reps))
         start = self._latest_values()
-        return replace(self, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None)
+        return replace(
+            self, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None, resamples=None
+        )
+
+    def with_resamples(self, resamples: Floats) -> Model:
+        """Return the same model with the action values of resampled logs, (n_resamples, n_reps, n_answers)."""
+        return replace(self, resamples=resamples)
 
     def without_data(self) -> Model:
         """Return a model without data, with the same basis and settings: the two can be added."""

@@ -62,7 +62,7 @@ _SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
 _LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
 # Rounding that is allowed in sums: where nearly all data were taken away again (forget), it is as large as this.
 _ROUNDING = 1e-6
-_MAY_BE_INFINITE = {"q": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
+_MAY_BE_INFINITE = {"q": -np.inf, "resamples": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
 
 
 def check_contents(contents: Contents) -> None:
@@ -232,6 +232,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
             shapes["transition_sum"] = ("f", (*pairs, n_reps))
     if facts["sketch"] is not None:
         shapes |= {f"sketch.{name}": ("i", (None,)) for name in ("hashes", "counts", "contents", "episodes")}
+    if "resamples" in arrays:
+        shapes["resamples"] = ("f", (None, n_reps, n_actions + ("deferral" in facts)))
     if "samples.states" in arrays:
         n = len(arrays["samples.states"])
         shapes |= {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}

@@ -147,6 +147,8 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
         arrays["rep_widths"] = np.asarray(reduced.basis.rep_kernel.width)
     arrays |= given_arrays | fit_arrays | _statistics_arrays(reduced.sums) | _samples_arrays(reduced.samples)
     arrays |= _sketch_arrays(reduced.sketch)
+    if reduced.resamples is not None:
+        arrays["resamples"] = reduced.resamples
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
     return Contents(facts, arrays | integers, VERSION)
 
@@ -323,6 +325,7 @@ def _model(contents: Contents, settings: Settings) -> Model:
         samples=_samples(arrays, action_labels),
         solved=Solution(arrays["values"], arrays["q"], arrays["policy"].astype(np.intp), **facts["solution"]),
         deferral=Deferral(**facts["deferral"]) if "deferral" in facts else None,
+        resamples=arrays.get("resamples"),
     )
 
 

@@ -23,7 +23,7 @@ from kbrl.model.sample_weights import SampleWeights
 from kbrl.model.sums import Statistics
 
 BLOCK_ENTRIES = 2**21  # of weights, so that memory does not grow with the number of states
-_NEAR_REPS = 16  # representative states by which the distance to the nearest case is judged
+NEAR_REPS = 16  # representative states by which the distance to the nearest case is judged
 _ROUNDING = 1e-12  # of distances, and of scaling a state and back, relative to them
 
 
@@ -66,8 +66,12 @@ def _inside_by_reps(sums: Statistics, rows: Floats) -> Floats:
     basis, near = sums.basis, sums.nearest_distances()
     distances = np.stack([_distances_by_reps(basis, of_action, rows) for of_action in near], axis=1)
     rounding = _ROUNDING * np.abs(rows).max(axis=1, keepdims=True)
-    slack = _usual(near.min(axis=0), reach(basis)) + rounding
-    return inside(basis, distances, slack)
+    return inside(basis, distances, usual_slack(sums) + rounding)
+
+
+def usual_slack(sums: Statistics) -> float:
+    """Return by how much distances to cases are usually overstated where only the sums are known."""
+    return _usual(sums.nearest_distances().min(axis=0), reach(sums.basis))
 
 
 def _distances_by_reps(basis: Basis, near: Floats, rows: Floats) -> Floats:
@@ -79,7 +83,7 @@ def _distances_by_reps(basis: Basis, near: Floats, rows: Floats) -> Floats:
     if not len(known):
         return np.full(len(rows), np.inf)
     tree = basis.rep_weights.tree if len(known) == len(near) else cKDTree(basis.reps[known])
-    ranks = [*range(1, min(_NEAR_REPS, len(known)) + 1)]
+    ranks = [*range(1, min(NEAR_REPS, len(known)) + 1)]
     distances, places = nearest_points(tree, rows, ranks, basis.sample_kernel.norm)
     return np.asarray((distances + near[known[places]]).min(axis=1))
 
@@ -99,8 +103,12 @@ def inside(basis: Basis, distances: Floats, slack: Any = 0.0) -> Floats:
     """
     to_any = distances.min(axis=1, keepdims=True, initial=np.inf)
     farther = np.subtract(distances, to_any, out=np.full_like(distances, np.inf), where=np.isfinite(distances))
-    own = max(float(basis.sample_kernel.width), 0.5 * _gap(basis)) * (1 - _ROUNDING)
-    return np.minimum(fade(to_any, reach(basis) + slack), fade(farther, own))
+    return np.minimum(fade(to_any, reach(basis) + slack), fade(farther, own_reach(basis)))
+
+
+def own_reach(basis: Basis) -> float:
+    """Return how much farther the nearest case of an action may be than that of any, in scaled units."""
+    return max(float(basis.sample_kernel.width), 0.5 * _gap(basis)) * (1 - _ROUNDING)
 
 
 def reach(basis: Basis) -> float:

@@ -2,7 +2,7 @@
 
 Results go to standard output, progress and errors to standard error; progress only where that is a terminal.
 Exit status: 0 all went well, 1 the data or the files are at fault, or nobody reads the results to their end, 2 the
-command line is at fault, 130 after Ctrl-C.
+command line is at fault, 3 the verdict of kbrl judge is not the one required, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _HOMES = {
     "update": "kbrl.cli.fitting",
     "merge": "kbrl.cli.fitting",
     "defer": "kbrl.cli.deferring",
+    "judge": "kbrl.cli.judging",
     "predict": "kbrl.cli.asking",
     "explain": "kbrl.cli.asking",
     "evaluate": "kbrl.cli.simulators",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -19,6 +20,7 @@ from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, 
 from kbrl.cli.options import (
     FILE,
     POSITIVE,
+    SHARE,
     column_options,
     given,
     json_option,
@@ -56,6 +58,7 @@ _again_option = click.option("--again", is_flag=True, help="Count rows once more
 @click.option("--megabytes", type=POSITIVE, help="Memory for the model's sums, to limit --reps; 256 if not given.")
 @click.option("--seconds", type=POSITIVE, help="Time for all of it, to limit --reps by a measurement.")
 @click.option("--agreement", is_flag=True, help="Also learn how stable the answers are: one more pass over the log.")
+@click.option("--hold-out", type=SHARE, help="Share of the episodes to keep for kbrl judge, as in 0.5.")
 @_jobs_option
 @_chunk_option
 @click.option("--workers", type=click.IntRange(1), help="Start that many worker processes here (needs Dask).")
@@ -68,6 +71,7 @@ def fit(
     output: Path,
     actions: str | None,
     agreement: bool,
+    hold_out: float | None,
     jobs: int | None,
     workers: int | None,
     dask: str | None,
@@ -86,10 +90,13 @@ def fit(
     from kbrl.choosing.automatic_fit import CHOSEN, RareActionsError, fit_automatically
     from kbrl.learners.kbsf import KBSF
     from kbrl.storage.model_file import save_model
+    from kbrl.trust.split import split_episodes
 
     start = perf_counter()
     refuse_input_as_output(output, *log)
     _check_output(output)
+    if hold_out is not None and (workers or dask):
+        raise click.UsageError("--hold-out needs one process: it does not go with --workers and --dask.")
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
     learner = KBSF(n_jobs=jobs, **parameters)
@@ -102,13 +109,16 @@ def fit(
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
         phase("opening the log", 0)
         opened = with_actions(open_source(log, given(options), client), actions)
+        if hold_out is not None:
+            opened, _ = split_episodes(opened, 1.0 - hold_out)
         try:
             found = fit_automatically(learner, opened, choose=choose, phase=phase, **limits)
         except RareActionsError as error:
             raise ValueError(named_as_options(str(error))) from None
-        learnt = found.model
+        model = replace(found.model.model_, held_out=hold_out)
         if agreement:
-            learnt = learnt.with_model(_with_agreement(learnt.model_, opened, phase))
+            model = _with_agreement(model, opened, phase)
+    learnt = found.model.with_model(model)
     save_model(learnt, output, columns=opened.columns.to_dict())
     print_fit(found, opened, output, perf_counter() - start, asked=parameters, as_json=as_json)
 

@@ -6,6 +6,8 @@ files or the machines.  Identifiers 7, 7.0 and "7" have the same hash, because f
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from kbrl.arrays import Booleans, Integers
@@ -25,10 +27,21 @@ def episode_hashes(log: Transitions) -> Hashes:
     return np.repeat(hashes, lengths)
 
 
-def is_below(hashes: Hashes, share: float, random_state: int) -> Booleans:
-    """Return which episodes are among a share of all, (n,), by their hashes; another seed draws other ones."""
-    mixed = row_hashes([(hashes >> np.uint64(11)).astype(np.float64), np.full(len(hashes), float(random_state))])
-    return np.asarray(mixed < np.uint64(min(int(share * 2.0**64), 2**64 - 1)))
+@dataclass(frozen=True)
+class EpisodePart:
+    """About a share of the episodes, by their hashes, or with ``is_rest`` the others; another seed draws other ones."""
+
+    share: float
+    random_state: int = 0
+    is_rest: bool = False
+
+    def rows(self, log: Transitions) -> Booleans:
+        """Return which rows belong to it, (n,)."""
+        hashes = episode_hashes(log)
+        numbers = (hashes >> np.uint64(11)).astype(np.float64)  # all of their bits
+        mixed = row_hashes([numbers, np.full(len(hashes), float(self.random_state))])
+        is_in = mixed < np.uint64(min(int(self.share * 2.0**64), 2**64 - 1))
+        return np.asarray(is_in != self.is_rest)
 
 
 def block_of(hashes: Hashes, n_blocks: int) -> Integers:

@@ -18,6 +18,7 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, whole
 from kbrl.data.action_labels import find_label
+from kbrl.data.episodes import EpisodePart
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
 from kbrl.logs.cell_values import Batch, Column, Kind, Labels, Numbers
@@ -56,6 +57,7 @@ class Log:
     episode_type: type | None
     left_out: LeftOut  # rows that become no transition
     state_names: tuple[str, ...] | None = None  # of the state variables, if they differ from those of the columns
+    part: EpisodePart | None = None  # the episodes that are read; None: all
 
     def source(self, n_dims: int) -> Source:
         """Return what is known about the transitions beside their numbers, given the number of state variables."""
@@ -69,6 +71,13 @@ class Log:
     def numbered_chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[tuple[Integers, Transitions]]:
         """Yield each chunk with the numbers of its rows in the log, (n,), counted from 0."""
         whole(chunk_rows, "chunk_rows")
+        for numbers, chunk in self._all_chunks(chunk_rows):
+            if self.part is None:
+                yield numbers, chunk
+            elif (kept := self.part.rows(chunk)).any():
+                yield numbers[kept], chunk[kept]
+
+    def _all_chunks(self, chunk_rows: int) -> Iterator[tuple[Integers, Transitions]]:
         stitcher = _Stitcher(self)
         n_given = 0
         for rows in read_rows(self.table, self.columns, chunk_rows, self.episode_type):

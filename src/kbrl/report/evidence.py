@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from kbrl.data.episodes import EpisodePart
 from kbrl.data.transitions import Transitions
 from kbrl.insight.agreement import BlockSums, check_resamples
+from kbrl.logs.log import Log
 from kbrl.model.model import Model
 from kbrl.report.inputs import Inputs
+from kbrl.trust.judge import judge
 from kbrl.trust.judgement import Judgement
+from kbrl.trust.learnt_episodes import LearntError
+from kbrl.trust.split import split_episodes
 
 
 class Stability:
@@ -29,7 +34,11 @@ class Stability:
 
     def add(self, chunk: Transitions) -> None:
         """Add rows of the log."""
-        if self._blocks is not None:
+        if self._blocks is None:
+            return
+        if self._model.held_out is not None and chunk.episodes is not None:
+            chunk = chunk[EpisodePart(1.0 - self._model.held_out).rows(chunk)]
+        if len(chunk):
             self._blocks.add(chunk)
 
     def finished(self) -> Model:
@@ -49,5 +58,20 @@ class Stability:
 
 
 def judged(inputs: Inputs) -> tuple[Judgement | None, str]:
-    """Return the judgement on held-out episodes, or why there is none."""
-    return None, "No episodes were held out."
+    """Return the judgement on episodes that the model did not learn from, or why there is none."""
+    model, log = inputs.model, inputs.log
+    try:
+        try:
+            return judge(model, log), ""
+        except LearntError:
+            if model.held_out is None:
+                return None, "The model has learnt from the episodes of this log, and none were held out."
+            return judge(model, _held_out(log, model.held_out)), ""
+    except ValueError as error:
+        return None, f"Judging is not possible here: {error}"
+
+
+def _held_out(log: Log | Transitions, share: float) -> Log | Transitions:
+    if isinstance(log, Log):
+        return split_episodes(log, 1.0 - share)[1]
+    return split_episodes(log, 1.0 - share)[1]

@@ -66,8 +66,8 @@ def draw_verdict(facts: Facts) -> Picture:
         axes.set_axisbelow(True)
     below.axvline(0.0, color=drawing.INK, linewidth=1)
     below.set_xlabel(f"discounted reward per episode{facts.value_unit and f', in{facts.value_unit}'}")
-    handles, names = above.get_legend_handles_labels()
-    figure.legend(handles[:4], names[:4], loc="outside upper left", ncols=4, frameon=False, handlelength=1.2)
+    named = dict(zip(*reversed(above.get_legend_handles_labels())))  # one of each kind
+    figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=4, frameon=False, handlelength=1.2)
     alt = (
         f"Bars with intervals: done now {found.now}, this policy {found.value}, gain {found.gain}, each estimate with "
         f"its {100 * found.level:g} % interval."

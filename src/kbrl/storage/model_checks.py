@@ -34,7 +34,7 @@ _FACTS: dict[str, Any] = {
     "names": {"state": (list, type(None)), "others": (list,)},
     "settings": (dict,),
     "fit_settings": (dict,),
-    "history": {"has_changed": (bool, type(None))},
+    "history": {"has_changed": (bool, type(None)), "held_out": (float, type(None))},
     "sketch": (dict, type(None)),
     "basis": {
         "sample_width": _NUMBER,
@@ -83,6 +83,8 @@ def check_contents(contents: Contents) -> None:
     _check_state_names(facts["names"], len(arrays["scale"]))
     _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
     whole(facts["planning"]["min_cases"], "min_cases")
+    held_out = facts["history"]["held_out"]
+    _require(held_out is None or 0 < held_out < 1, f"history: held_out must be a share, but it is {held_out!r}")
     spoken_of = _check_statistics(arrays, sum(facts["counts"]))
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
     _check_solution(facts["solution"], arrays, spoken_of & often[:, None])

@@ -21,6 +21,9 @@ from kbrl.trust.features import Features
 from kbrl.trust.policy_answers import DEFERS, Answers, PolicyAnswers
 from kbrl.trust.trajectories import Stretch
 
+_PER_BLOCK = {"weight": 1, "reward": 1, "square": 1, "next_now": 0, "start_now": 0, "next_policy": 1}
+_PER_BLOCK |= {"start_policy": 1, "n_episodes": 0, "returns": 0, "squared_returns": 0, "cut": 0, "n_rows": 0}
+
 
 @dataclass(eq=False)
 class BlockSums:
@@ -79,6 +82,13 @@ class BlockSums:
         parts["smallest_reward"] = np.minimum(self.smallest_reward, other.smallest_reward)
         parts["largest_reward"] = np.maximum(self.largest_reward, other.largest_reward)
         return BlockSums(**parts)
+
+    def without_block(self, block: int) -> BlockSums:
+        """Return the sums without the episodes of one block."""
+        result = replace(self, **{name: getattr(self, name).copy() for name in _PER_BLOCK})
+        for name, axis in _PER_BLOCK.items():
+            np.moveaxis(getattr(result, name), axis, 0)[block] = 0.0
+        return result
 
     def with_policies(self, places: Sequence[int]) -> BlockSums:
         """Return the sums with some of the policies only."""

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, lu_factor, lu_solve
 
-from kbrl.arrays import Booleans, Floats
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.threads import one_blas_thread
 from kbrl.trust.block_sums import BlockSums
+from kbrl.trust.features import Features
 
 RIDGE = 0.01  # rows; less than any row that counts
 LADDER = ((0.03, 0.1), (0.1, 0.3))  # (lambda of the estimate, the next one, to which it is compared)
+CORRECTIONS = 4  # of a solution without one block, by the factors of all blocks
+SETTLED = 0.02  # the last correction, relative to all of them
 SMALL_WEIGHT = 3.0  # pairs with fewer rows around them carry no change
 
 
@@ -31,18 +36,35 @@ class System:
     reward: Floats  # (A m,)
     following: Floats  # (A m, A m)
     start: Floats  # (A m,)
-    returns: float  # the sum of those observed
+    returns: Any  # the sum of those observed
     cut: Floats  # (m,)
-    n_episodes: float
-
-    def __sub__(self, other: System) -> System:
-        """Return the equations without those of a part of the blocks."""
-        return System(*(mine - theirs for mine, theirs in zip(vars(self).values(), vars(other).values())))
+    n_episodes: Any
 
     @property
     def mean(self) -> float:
         """The mean return that was observed: c."""
         return float(self.returns / self.n_episodes)
+
+    def coarser(self, groups: Integers) -> System:
+        """Return the equations with the features of a group, (m,), summed up to one."""
+        n_actions, m, _ = self.square.shape
+        to_groups = (groups == np.arange(groups.max() + 1)[:, None]).astype(float)  # (g, m)
+        size = n_actions * len(to_groups)
+        rows = to_groups @ self.following.reshape(n_actions, m, -1)  # (A, g, A m)
+        following = rows.reshape(size, n_actions, m) @ to_groups.T
+
+        def summed(values: Floats) -> Floats:
+            return np.asarray(values.reshape(n_actions, m) @ to_groups.T).ravel()
+
+        return replace(
+            self,
+            square=to_groups @ self.square @ to_groups.T,
+            weight=summed(self.weight),
+            reward=summed(self.reward),
+            following=following.reshape(size, size),
+            start=summed(self.start),
+            cut=to_groups @ self.cut,
+        )
 
     def matrix(self, smoothing: float, discount: float) -> Floats:
         """Return M."""
@@ -69,16 +91,55 @@ class Solved:
     leftover: float  # what the ridge adds to the value, over all episodes
 
 
+def factorized(matrix: Floats) -> Any:
+    """Return the LU factors of a matrix; raises LinAlgError where it is singular."""
+    factors = lu_factor(matrix, check_finite=False)
+    if not np.all(np.diag(factors[0])) or not np.isfinite(factors[0]).all():
+        raise LinAlgError("singular")
+    return factors
+
+
 def solve_system(system: System, smoothing: float, discount: float) -> Solved:
     """Return theta, u and the value; raises LinAlgError where the equations have no solution."""
-    factors = lu_factor(system.matrix(smoothing, discount), check_finite=False)
-    if not np.all(np.diag(factors[0])):
-        raise LinAlgError("singular")
+    factors = factorized(system.matrix(smoothing, discount))
     away = lu_solve(factors, system.target(discount), check_finite=False)
     ratios = lu_solve(factors, system.start, trans=1, check_finite=False)
     theta = system.mean + away
-    value = float(system.start @ theta) / system.n_episodes
+    value = float(system.start @ theta) / float(system.n_episodes)
     return Solved(theta, ratios, value, RIDGE * float(ratios @ away))
+
+
+def leave_one_out(
+    whole: System, blocks: System, factors: Any, theta: Floats, smoothing: float, discount: float
+) -> Floats:
+    """Return theta without each of the blocks, (n_blocks, A m), given the factors and the solution with all.
+
+    The factors of all blocks solve the equations without one by a few corrections; where these do not settle, the
+    equations are solved afresh.
+    """
+    means = (whole.returns - blocks.returns) / (whole.n_episodes - blocks.n_episodes)
+    ones = discount * (whole.following.sum(axis=1) - blocks.following.sum(axis=2)) - (whole.weight - blocks.weight)
+    targets = whole.reward - blocks.reward + means[:, None] * ones
+    matrix, away = whole.matrix(smoothing, discount), theta - means[:, None]
+    steps = np.zeros(len(means))
+    for _ in range(CORRECTIONS):
+        applied = away @ matrix.T - _applied(blocks, away, smoothing, discount)
+        change = lu_solve(factors, (targets - applied).T, check_finite=False).T
+        away, steps = away + change, np.abs((whole.start - blocks.start) * change).sum(axis=1)
+    found = away + means[:, None]
+    moved = np.abs((whole.start - blocks.start) * (found - theta)).sum(axis=1)
+    for block in np.flatnonzero(~(steps <= SETTLED * moved)):
+        without = System(*(x - y[block] for x, y in zip(vars(whole).values(), vars(blocks).values())))
+        found[block] = solve_system(without, smoothing, discount).theta
+    return np.asarray(found)
+
+
+def _applied(blocks: System, away: Floats, smoothing: float, discount: float) -> Floats:
+    """Return M_b x_b of each block without the ridge, (n_blocks, A m)."""
+    n_blocks, n_actions, m, _ = blocks.square.shape
+    parts = away.reshape(n_blocks, n_actions, m, 1)
+    own = (1.0 - smoothing) * (blocks.square @ parts).reshape(away.shape) + smoothing * blocks.weight * away
+    return np.asarray(own - discount * (blocks.following @ away[:, :, None])[:, :, 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +149,8 @@ class Evidence:
     sums: BlockSums
     discount: float
     policy: int = 0
-    known_now: dict[tuple[float, int | None], tuple[float, float]] = field(default_factory=dict, repr=False)
+    features: Features | None = None  # for the error of coarse ones; None: not looked at
+    known_now: dict[float, tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def kept(self) -> Booleans:
@@ -104,50 +166,91 @@ class Evidence:
         """Return what the same sums say about another policy; the solutions for the logged one are shared."""
         return replace(self, policy=policy)
 
+    def system(self, *, now: bool) -> System:
+        """Return the equations of the policy, or of the logged one, over all blocks."""
+        return self._systems[now][0]
+
+    def blocks(self, *, now: bool) -> System:
+        """Return the equations of each block with episodes, one more axis in front of each array.
+
+        Those of the logged policy leave out the rows without a next action.
+        """
+        return self._systems[now][1]
+
     @cached_property
-    def _whole(self) -> tuple[System, System]:
-        return self._system(slice(None), now=False), self._system(slice(None), now=True)
+    def _systems(self) -> tuple[tuple[System, System], tuple[System, System]]:
+        policy, now = self._blocks(now=False), self._blocks(now=True)
+        totals = [System(*(np.sum(values, axis=0) for values in vars(each).values())) for each in (policy, now)]
+        return (totals[0], policy), (totals[1], now)
 
-    def system(self, *, now: bool, without: int | None = None) -> System:
-        """Return the equations of the policy, or of the logged one, over all blocks or all but one."""
-        whole = self._whole[now]
-        return whole if without is None else whole - self._system(slice(without, without + 1), now=now)
-
-    def _system(self, blocks: slice, *, now: bool) -> System:
-        """Return the equations of some blocks; those of the logged policy leave out rows without a next action."""
+    def _blocks(self, *, now: bool) -> System:
         sums, kinds = self.sums, slice(0, 1) if now else slice(0, 2)
-        following = sums.next_now if now else sums.next_policy[self.policy]
-        start = sums.start_now if now else sums.start_policy[self.policy]
+        kept: Any = slice(None) if self.kept.all() else self.kept  # a slice copies nothing
+        n_kept, size = int(self.kept.sum()), sums.start_now.shape[1]
         return System(
-            square=sums.square[kinds, blocks].sum(axis=(0, 1)),
-            weight=sums.weight[kinds, blocks].sum(axis=(0, 1)).ravel(),
-            reward=sums.reward[kinds, blocks].sum(axis=(0, 1)).ravel(),
-            following=following[blocks].sum(axis=0),
-            start=start[blocks].sum(axis=0),
-            returns=float(sums.returns[blocks].sum()),
-            cut=sums.cut[blocks].sum(axis=0),
-            n_episodes=float(sums.n_episodes[blocks].sum()),
+            square=sums.square[kinds, kept].sum(axis=0),
+            weight=sums.weight[kinds, kept].sum(axis=0).reshape(n_kept, size),
+            reward=sums.reward[kinds, kept].sum(axis=0).reshape(n_kept, size),
+            following=(sums.next_now if now else sums.next_policy[self.policy])[kept],
+            start=(sums.start_now if now else sums.start_policy[self.policy])[kept],
+            returns=sums.returns[kept],
+            cut=sums.cut[kept],
+            n_episodes=sums.n_episodes[kept],
         )
 
-    def at(self, smoothing: float, without: int | None = None) -> tuple[float, float, float]:
-        """Return the value of the policy, that of the logged one, and the observed mean.
+    def at(self, smoothing: float, *, without: int | None = None) -> tuple[float, float, float]:
+        """Return the value of the policy, that of the logged one, and the observed mean, maybe without one block.
 
         Where episodes are cut, the values of the logged policy say what was still to come.
         """
-        key = (smoothing, without)
-        if key not in self.known_now:
-            system = self.system(now=True, without=without)
-            now = solve_system(system, smoothing, self.discount)
-            to_come = float(system.cut @ self.state_values(now.theta))
-            self.known_now[key] = (now.value, (system.returns + to_come) / system.n_episodes)
-        policy = solve_system(self.system(now=False, without=without), smoothing, self.discount)
-        return policy.value, *self.known_now[key]
+        evidence = self if without is None else replace(self, sums=self.sums.without_block(without))
+        policy, now = (solve_system(evidence.system(now=now), smoothing, self.discount) for now in (False, True))
+        system = evidence.system(now=True)
+        to_come = float(system.cut @ evidence.state_values(now.theta))
+        return policy.value, now.value, float((system.returns + to_come) / system.n_episodes)
+
+    def with_left_out(self, smoothing: float) -> tuple[Floats, Floats]:
+        """Return the three numbers, (3,), and the same without each of the blocks, (n_blocks, 3)."""
+        if smoothing not in self.known_now:
+            values, thetas = self._solved_without(smoothing, now=True)
+            blocks = self.blocks(now=True)
+            returns, cut, n = (
+                np.append(x.sum(axis=0) - x, [x.sum(axis=0)], axis=0)
+                for x in (blocks.returns, blocks.cut, blocks.n_episodes)
+            )
+            observed = (returns + (cut * self.state_values(thetas)).sum(axis=1)) / n
+            self.known_now[smoothing] = (values, observed)
+        values, _ = self._solved_without(smoothing, now=False)
+        found = np.column_stack([values, *self.known_now[smoothing]])
+        return found[-1], found[:-1]
+
+    def _solved_without(self, smoothing: float, *, now: bool) -> tuple[Floats, Floats]:
+        """Return values, (n_blocks + 1,), and theta, (n_blocks + 1, A m): without each block, and last with all."""
+        whole, blocks = self.system(now=now), self.blocks(now=now)
+        factors = factorized(whole.matrix(smoothing, self.discount))
+        away = lu_solve(factors, whole.target(self.discount), check_finite=False)
+        theta = whole.mean + away
+        found = leave_one_out(whole, blocks, factors, theta, smoothing, self.discount)
+        values = ((whole.start - blocks.start) * found).sum(axis=1) / (whole.n_episodes - blocks.n_episodes)
+        return np.append(values, whole.start @ theta / whole.n_episodes), np.vstack([found, theta])
+
+    def coarse_change(self, smoothing: float) -> Floats:
+        """Return about how much finer features would change value, now and mean observed return, (3,)."""
+        if self.features is None or self.features.is_exact or self.features.n_reps < 2:
+            return np.zeros(3)
+        values = []
+        for now in (False, True):
+            system = self.system(now=now)
+            coarse = system.coarser(self.features.groups)
+            fine, rough = (solve_system(each, smoothing, self.discount).value for each in (system, coarse))
+            values.append(self.features.extrapolation * (fine - rough))
+        return np.array([*values, 0.0])
 
     def state_values(self, theta: Floats) -> Floats:
-        """Return the value of each representative state under the logged actions, (m,)."""
+        """Return the value of each representative state under the logged actions: (..., A m) to (..., m)."""
         weight = self.sums.weight.sum(axis=(0, 1))  # (A, m)
-        total = np.maximum(weight.sum(axis=0), np.finfo(float).tiny)
-        return np.asarray((weight * theta.reshape(weight.shape)).sum(axis=0) / total)
+        shares = weight / np.maximum(weight.sum(axis=0), np.finfo(float).tiny)
+        return np.asarray((shares * theta.reshape(*theta.shape[:-1], *weight.shape)).sum(axis=-2))
 
     @cached_property
     def visits(self) -> Floats:
@@ -184,6 +287,7 @@ class Rung:
     smoother: Floats  # (3,): at the next lambda
     left_out: Floats  # (n_blocks, 3): without one block each
     sizes: Floats  # (n_blocks,): their numbers of episodes
+    coarse: Floats  # (3,): about how much finer features would change them
 
     def of(self, contrast: Floats) -> float:
         """Return VALUE, NOW, GAIN or SELF_CHECK: a combination of the three."""
@@ -194,8 +298,8 @@ class Rung:
         return jackknife_error(self.of(contrast), self.left_out @ contrast, self.sizes)
 
     def bias(self, contrast: Floats) -> float:
-        """Return by how much it changes with more smoothing."""
-        return abs(float(contrast @ (self.estimates - self.smoother)))
+        """Return by how much it changes with more smoothing, and about how much it would with finer features."""
+        return abs(float(contrast @ (self.estimates - self.smoother))) + abs(float(contrast @ self.coarse))
 
     @property
     def is_finite(self) -> bool:
@@ -205,14 +309,17 @@ class Rung:
 
 def rungs(evidence: Evidence) -> list[Rung]:
     """Return the estimates at each lambda of the ladder for which the equations can be solved."""
-    found, blocks = [], np.flatnonzero(evidence.kept).tolist()
+    found = []
     for smoothing, compared in LADDER:
         try:
-            full, smoother = (np.array(evidence.at(point)) for point in (smoothing, compared))
-            left_out = np.array([evidence.at(smoothing, block) for block in blocks])
+            with one_blas_thread():  # threads gain nothing on matrices of this size, and lose much on a busy machine
+                full, left_out = evidence.with_left_out(smoothing)
+                smoother = np.array(evidence.at(compared))
+                coarse = evidence.coarse_change(smoothing)
         except LinAlgError:
             continue
-        found.append(Rung(smoothing, full, smoother, left_out, evidence.sums.n_episodes[evidence.kept]))
+        sizes = evidence.sums.n_episodes[evidence.kept]
+        found.append(Rung(smoothing, full, smoother, left_out, sizes, coarse))
     return [rung for rung in found if rung.is_finite]
 
 

@@ -17,6 +17,7 @@ from kbrl.checks import in_unit_interval, whole
 from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.survey import Survey, survey
 from kbrl.data.transitions import Transitions, as_log
+from kbrl.threads import one_blas_thread
 from kbrl.trust.block_sums import BlockSums, Seen, accumulate, add_residuals
 from kbrl.trust.estimates import Evidence, solve_system
 from kbrl.trust.features import Features, choose_features
@@ -166,11 +167,14 @@ class PolicyEvaluator:
             self.sums = BlockSums.empty(*shape)
             self.decisions = np.stack([_decisions(policy, frame) for policy in policies])
         for stretch in stretches:
-            seen = Seen.of(stretch, frame.features, frame.n_blocks)
-            accumulate(self.sums, seen, policies, frame.discount)
-            theta = self._values_so_far()
-            if theta is not None and stretch.n_counted > 1:
-                add_residuals(self.sums, seen, theta, frame.discount)
+            with one_blas_thread():
+                self._add_stretch(self.sums, Seen.of(stretch, frame.features, frame.n_blocks), policies)
+
+    def _add_stretch(self, sums: BlockSums, seen: Seen, policies: list[PolicyAnswers]) -> None:
+        accumulate(sums, seen, policies, self.discount)
+        theta = self._values_so_far()
+        if theta is not None and seen.stretch.n_counted > 1:
+            add_residuals(sums, seen, theta, self.discount)
 
     def _values_so_far(self) -> Floats | None:
         assert self.sums is not None

@@ -12,19 +12,21 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial import cKDTree
 
-from kbrl.arrays import Floats
+from kbrl.arrays import Floats, Integers
 from kbrl.checks import whole
 from kbrl.data.scaling import Coordinates, around_centre
 from kbrl.data.survey import Survey
 from kbrl.model.kernels import Kernel, KernelAt
 from kbrl.model.representatives import k_means
 
-MOST_REPS = 100
+MOST_REPS = 200
 FEWEST_REPS = 10
-MOST_PAIRS = 800  # of action and representative state: the matrices have the square of this
-ROWS_PER_PAIR = 10  # fewer rows than that on average, and most values would be guesses
+COARSER = 4  # features per group
+MOST_PAIRS = 400  # of action and representative state: the matrices have the square of this
+ROWS_PER_PAIR = 20  # fewer rows than that on average, and most values would be guesses
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,23 @@ class Features:
         indicators = np.zeros((len(states), self.n_reps))
         indicators[np.arange(len(states)), self._kernel.nearest(scaled)] = 1.0
         return indicators
+
+    @cached_property
+    def groups(self) -> Integers:
+        """Which of a fourth as many groups of neighbours each feature belongs to, (m,)."""
+        if self.n_reps < 2 * COARSER:
+            return np.zeros(self.n_reps, dtype=np.intp)
+        tree = linkage(self.reps, "ward")
+        return np.asarray(fcluster(tree, self.n_reps // COARSER, "maxclust") - 1, dtype=np.intp)
+
+    @property
+    def extrapolation(self) -> float:
+        """By what to multiply the change of a value from features to groups, to guess what finer features change.
+
+        An error that falls with the square of the gap between features, which falls with their number to the power of
+        one by the number of variables (Richardson).  Exact features have no such error.
+        """
+        return 0.0 if self.is_exact else 1.0 / (COARSER ** (2.0 / self.reps.shape[1]) - 1.0)
 
     def same_as(self, other: Features) -> bool:
         """Whether two are the same functions."""

@@ -57,12 +57,18 @@ def judge(
     if not allow_learnt:
         refuse_learnt(policy, log)
     evaluator = PolicyEvaluator(policy, discount=discount, n_reps=n_reps, n_blocks=n_blocks).fit(log)
-    found, rung = _judged(_evidence(evaluator), level, second)
-    if propensities is not None:
-        found = replace(found, importance=importance_estimate(policy, log, propensities, discount=evaluator.discount))
-    if rung is None:
+    found = judge_evaluated(evaluator, log, level, second=second)
+    if propensities is None:
         return found
-    return replace(found, influences=influences(evaluator, log, rung.smoothing))
+    return replace(found, importance=importance_estimate(policy, log, propensities, discount=evaluator.discount))
+
+
+def judge_evaluated(
+    evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *, second: Interval | None = None
+) -> Judgement:
+    """Judge by an evaluator that was fitted to a log, which is read once more to name influential episodes."""
+    found, rung = _judged(_evidence(evaluator), level, second)
+    return found if rung is None else replace(found, influences=influences(evaluator, log, rung.smoothing))
 
 
 def judge_sums(evaluator: PolicyEvaluator, level: float = 0.95, *, second: Interval | None = None) -> Judgement:
@@ -125,7 +131,7 @@ def compare(policies: Mapping[str, Any], log: Any, level: float = 0.95, **option
 def _evidence(evaluator: PolicyEvaluator) -> Evidence:
     if evaluator.sums is None:
         raise ValueError("There is nothing to judge by: the evaluator has seen no rows.")
-    return Evidence(evaluator.sums, evaluator.discount)
+    return Evidence(evaluator.sums, evaluator.discount, features=evaluator.checked_frame().features)
 
 
 def _judged(evidence: Evidence, level: float, second: Interval | None) -> tuple[Judgement, Rung | None]:
@@ -141,6 +147,7 @@ def _difference(one: Rung | None, other: Rung | None, level: float) -> Interval:
         one,
         estimates=one.estimates - other.estimates,
         smoother=one.smoother - other.smoother,
+        coarse=one.coarse - other.coarse,
         left_out=one.left_out - other.left_out,
     )
     bias = max(one.bias(VALUE), other.bias(VALUE), both.bias(VALUE))

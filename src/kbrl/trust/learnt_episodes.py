@@ -24,6 +24,10 @@ _WAY_OUT = (
 )
 
 
+class LearntError(ValueError):
+    """A log holds episodes that the policy has learnt from."""
+
+
 def refuse_learnt(policy: Any, log: Any) -> None:
     """Refuse a log of which a model, or a member of a committee, has learnt episodes, as far as its sketch tells."""
     for sketch in _sketches(policy):
@@ -50,7 +54,7 @@ def _refuse_episodes(sketch: Sketch, log: Any) -> None:
         n_looked_up = int((hashes <= sketch.episodes[-1]).sum())
         share = float(is_listed.sum()) / n_looked_up
         said = f"about {round(share * len(hashes))} of the {len(hashes)} episodes were learnt from"
-    raise ValueError(f"A policy must be judged on episodes that it did not learn from, but {said}. {_WAY_OUT}")
+    raise LearntError(f"A policy must be judged on episodes that it did not learn from, but {said}. {_WAY_OUT}")
 
 
 def _refuse_rows(sketch: Sketch, log: Any) -> None:
@@ -58,6 +62,6 @@ def _refuse_rows(sketch: Sketch, log: Any) -> None:
     parts = [Sketch.of(chunk) for chunk in chunks_of(log)]
     found = overlap(sketch, sum(parts[1:], parts[0]))
     if found.is_counted_twice:
-        raise ValueError(
+        raise LearntError(
             f"A policy must be judged on episodes that it did not learn from, but of its rows {found}. {_WAY_OUT}"
         )

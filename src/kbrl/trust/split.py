@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kbrl.checks import whole
-from kbrl.data.episodes import episode_hashes, is_below
+from kbrl.data.episodes import EpisodePart, episode_hashes
 from kbrl.data.transitions import Transitions, as_log
+from kbrl.logs.log import Log
+
+AnyLog = TypeVar("AnyLog", Transitions, Log)
 
 
-def split_episodes(log: Transitions, share: float = 0.5, random_state: int = 0) -> tuple[Transitions, Transitions]:
+def split_episodes(log: AnyLog, share: float = 0.5, random_state: int = 0) -> tuple[AnyLog, AnyLog]:
     """Return two logs: about this share of the episodes to learn from, and the others to judge by.
 
     A hash of the identifier decides, so an episode is in the same part whatever the order of the rows and the files;
-    another ``random_state`` splits in another way.
+    another ``random_state`` splits in another way.  The log is Transitions, or an opened log (`open_log`).
 
     >>> from kbrl import split_episodes
     >>> from kbrl.tasks import PuddleWorld
@@ -24,8 +28,10 @@ def split_episodes(log: Transitions, share: float = 0.5, random_state: int = 0) 
     >>> len(learn) + len(rest), set(learn.episodes.tolist()) & set(rest.episodes.tolist())
     (5000, set())
     """
-    log = as_log(log)
-    learns = is_below(episode_hashes(log), check_share(share), whole(random_state, "random_state", at_least=0))
+    part = EpisodePart(check_share(share), whole(random_state, "random_state", at_least=0))
+    if isinstance(log, Log):
+        return replace(log, part=part), replace(log, part=replace(part, is_rest=True))
+    learns = part.rows(as_log(log))
     if learns.all() or not learns.any():
         n = len(np.unique(episode_hashes(log)))
         raise ValueError(

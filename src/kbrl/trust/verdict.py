@@ -40,8 +40,9 @@ class Limits:
 
 
 def quantile(level: float, rung: Rung) -> float:
-    """Return Student's quantile for as many blocks as there are."""
-    return float(student.ppf(0.5 + 0.5 * level, max(1, len(rung.sizes) - 1)))
+    """Return Student's quantile for as many blocks as there are, or fewer if their sizes differ (Kish)."""
+    effective = rung.sizes.sum() ** 2 / (rung.sizes**2).sum()
+    return float(student.ppf(0.5 + 0.5 * level, max(1.0, effective - 1.0)))
 
 
 def excess_of_self_check(rung: Rung, t: float) -> float:

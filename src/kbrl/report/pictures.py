@@ -59,6 +59,8 @@ def draw_verdict(facts: Facts) -> Picture:
     for axes, part in ((above, rows), (below, {"gain": found.gain})):
         for row, interval in enumerate(part.values()):
             _bars(axes, row, interval)
+        axes.use_sticky_edges = False
+        axes.margins(x=0.06)
         axes.set_yticks(range(len(part)), list(part))
         axes.set_ylim(len(part) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0, labelcolor=drawing.INK, labelsize=10)

@@ -33,12 +33,19 @@ class World:
     limit: int  # decisions after which a logged episode is cut
     noise: float  # the probability of a random action in current practice
     observe: Callable[[Floats], Floats] = lambda states: states
+    state_of: Callable[[Floats], Floats] = lambda seen: seen  # the full states behind recorded ones
     n_truth: int = 2000  # episodes behind a truth
 
     def practice(self, states: Floats, rng: np.random.Generator) -> Integers:
         """Return what is done now."""
         explores = rng.random(len(states)) < self.noise
         return np.where(explores, rng.integers(self.n_actions, size=len(states)), self.rule(states))
+
+    def practice_probabilities(self, seen: Floats) -> Floats:
+        """Return the probability of each action in recorded states, (n, n_actions), if nothing is hidden."""
+        chances = np.full((len(seen), self.n_actions), self.noise / self.n_actions)
+        chances[np.arange(len(seen)), self.rule(self.state_of(seen))] += 1.0 - self.noise
+        return chances
 
     def collect(self, n_episodes: int, rng: np.random.Generator) -> Transitions:
         """Return a log of so many whole episodes under current practice."""
@@ -177,6 +184,7 @@ def _hiv() -> World:
         limit=50,
         noise=0.6,
         observe=task.observe,
+        state_of=lambda seen: np.asarray(10.0**seen),
         n_truth=300,
     )
 

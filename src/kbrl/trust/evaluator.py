@@ -26,7 +26,7 @@ from kbrl.trust.trajectories import Stretch, Trajectories
 
 N_BLOCKS = 20
 CHUNK_ROWS = 32768
-_MEMORY_SMOOTHING = 0.1  # lambda of the values behind the TD errors
+_MEMORY_SMOOTHING = 0.01  # lambda of the values behind the TD errors: smoothing itself leaves errors with a memory
 
 
 @dataclass(frozen=True, eq=False)

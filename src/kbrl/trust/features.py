@@ -24,6 +24,7 @@ from kbrl.model.representatives import k_means
 
 MOST_REPS = 200
 FEWEST_REPS = 10
+WIDTH = 0.25  # of the kernel, in median gaps between neighbouring representative states
 COARSER = 4  # features per group
 MOST_PAIRS = 400  # of action and representative state: the matrices have the square of this
 ROWS_PER_PAIR = 20  # fewer rows than that on average, and most values would be guesses
@@ -93,7 +94,7 @@ def choose_features(seen: Survey, n_reps: Any = None) -> Features:
     if len(different) <= most:
         return Features(different, units, 1.0, is_exact=True)
     reps = k_means(points, min(limit, len(different)), np.random.default_rng(0))
-    return Features(reps, units, 0.5 * _median_gap(reps), is_exact=False)
+    return Features(reps, units, WIDTH * _median_gap(reps), is_exact=False)
 
 
 def number_of_reps(n_rows: int, n_actions: int) -> int:

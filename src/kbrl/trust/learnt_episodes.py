@@ -62,6 +62,4 @@ def _refuse_rows(sketch: Sketch, log: Any) -> None:
     parts = [Sketch.of(chunk) for chunk in chunks_of(log)]
     found = overlap(sketch, sum(parts[1:], parts[0]))
     if found.is_counted_twice:
-        raise LearntError(
-            f"A policy must be judged on episodes that it did not learn from, but of its rows {found}. {_WAY_OUT}"
-        )
+        raise LearntError(f"A policy must be judged on rows that it did not learn from, but {found}. {_WAY_OUT}")

@@ -1,4 +1,4 @@
-"""Commands that make models of logs: fit, update, merge."""
+"""Commands that make models: fit, update, merge, defer."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from kbrl.cli.options import (
     FILE,
     POSITIVE,
     SHARE,
+    FiniteRange,
     column_options,
     given,
     json_option,
     log_argument,
+    model_argument,
     quiet_option,
     refuse_input_as_output,
 )
@@ -223,6 +225,39 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
     learner = first.model.with_model(total)
     save_model(learner, output, columns=first.columns)
     print_model(learner, output, first.model.n_samples_, perf_counter() - start, as_json=as_json)
+
+
+@click.command()
+@model_argument
+@click.option("-o", "--output", required=True, type=FILE, help="File to write the deferring model to.")
+@click.option("--cases", default=3.0, show_default=True, type=POSITIVE, help="Least support of an action offered.")
+@click.option(
+    "--caution", default=1.0, show_default=True, type=FiniteRange(0), help="Standard errors that it must be better by."
+)
+@click.option(
+    "--log", multiple=True, type=click.Path(), help="What MODEL was fitted to, to learn how stable the new answers are."
+)
+@click.option("--label", default="as now", show_default=True, help="The answer that leaves a decision to people.")
+def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str, ...], label: str) -> None:
+    """Make of MODEL one that answers "as now" where the data do not carry a change of current practice.
+
+    An action is offered only where enough logged cases support it, and only where it is better than current practice,
+    with caution.  The new model predicts, explains, reports and learns further like any other.
+
+    Example: kbrl defer model.kbrl -o safe.kbrl --cases 3 --caution 1
+    """
+    from kbrl.insight.agreement import with_agreement
+    from kbrl.storage.model_file import read_model, save_model
+
+    refuse_input_as_output(output, model, *log)
+    saved = read_model(model)
+    safe = saved.model.deferring(cases, caution, label=label)
+    if log:
+        safe = safe.with_model(with_agreement(safe, open_for(saved, log, {}).chunks()))
+    deferred = safe.deferred(safe.reps_)
+    save_model(safe, output, columns=saved.columns)
+    share = 100 * float(deferred.mean())
+    click.echo(f"{output}: answers {label!r} at {share:.0f} % of its {len(deferred)} representative states.")
 
 
 def _check_pairs(parameters: dict[str, Any]) -> None:

@@ -98,6 +98,13 @@ def agreement(model: Any, states: Any) -> Floats:
     """Return the share of resampled logs that lead to the model's own answer in each state, (n,); NaN: not known.
 
     Get a model that knows by `with_agreement`, or by ``kbrl fit --agreement``.
+
+    >>> from kbrl import KBSF, Transitions, agreement, with_agreement
+    >>> states, actions = [[0.0]] * 40, ["a", "b"] * 20
+    >>> log = Transitions(states, actions, [0.0, 1.0] * 20, states, episodes=[k // 4 for k in range(40)])
+    >>> model = KBSF(reps=[[0.0]], scaling=None).fit(log)
+    >>> agreement(model, [[0.0]]).tolist(), agreement(with_agreement(model, log), [[0.0]]).tolist()
+    ([nan], [1.0])
     """
     model = as_model(model)
     rows = model.scaled(states)

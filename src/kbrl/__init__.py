@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.mdp.dynamic_programming import solve as solve
     from kbrl.learners.kbrl import KBRL as KBRL
     from kbrl.learners.kbsf import KBSF as KBSF
+    from kbrl.settings import Growth as Growth
+    from kbrl.settings import Variant as Variant
+    from kbrl.settings import Solver as Solver
     from kbrl.model.model import Model as Model
     from kbrl.learners.lspi import LSPI as LSPI
     from kbrl.learners.fitted_q import FittedQ as FittedQ
@@ -32,10 +35,11 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.learners.exploration import Epsilon as Epsilon
     from kbrl.learners.exploration import Optimism as Optimism
     from kbrl.learners.learner import clone as clone
-    from kbrl.choosing.two_passes import fit_log as fit_log
+    from kbrl.choosing.automatic_fit import fit_log as fit_log
     from kbrl.choosing.automatic_fit import fit_automatically as fit_automatically
     from kbrl.trust.split import split_episodes as split_episodes
     from kbrl.trust.judge import judge as judge
+    from kbrl.trust.judge import judge_sums as judge_sums
     from kbrl.trust.judge import compare as compare
     from kbrl.trust.evaluator import PolicyEvaluator as PolicyEvaluator
     from kbrl.insight.coverage import coverage as coverage
@@ -43,6 +47,7 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.insight.agreement import with_agreement as with_agreement
     from kbrl.insight.agreement import agreement as agreement
     from kbrl.on_dask.fitting_on_dask import fit_on_dask as fit_on_dask
+    from kbrl.on_dask.judging_on_dask import evaluate_on_dask as evaluate_on_dask
     from kbrl.report import write_report as write_report
     from kbrl.testing import check_learner as check_learner
     from kbrl.storage.model_file import save_model as save_model

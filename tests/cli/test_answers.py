@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import kbrl.cli.asking as answers
-from kbrl import KBSF, Transitions, load_model, save_model
+from kbrl import KBSF, Solver, Transitions, load_model, save_model
 from kbrl.cli import main
 from kbrl.insight.coverage import coverage
 from kbrl.logs.log import open_log
@@ -32,7 +32,9 @@ def folder(tmp_path_factory):
     write_log(log, folder / "log.csv", names=NAMES)
     opened = open_log(folder / "log.csv", actions=labels)
     for name, options in {"dense": {}, "sparse": {"sample_neighbors": 3, "rep_neighbors": 2}}.items():
-        model = KBSF(n_reps=8, random_state=0, sample_width=0.5, tolerance=1e-12, **options).fit(opened.chunks())
+        model = KBSF(n_reps=8, random_state=0, sample_width=0.5, solver=Solver(tolerance=1e-12), **options).fit(
+            opened.chunks()
+        )
         save_model(model, folder / f"{name}.kbrl", columns=opened.columns.to_dict())
     return SimpleNamespace(path=folder, model=load_model(folder / "dense.kbrl"), log=log)
 
@@ -56,8 +58,8 @@ def expected(model, states):
     q, covered = model.q_values(states), coverage(model, states)
     best = q.argmax(axis=1)
     for row in range(len(states)):
-        facts = {"row": row, "action": model.action_labels_[best[row]], "value": q[row].max()}
-        facts |= {f"q_{label}": q[row, k] for k, label in enumerate(model.action_labels_)}
+        facts = {"row": row, "action": model.action_labels[best[row]], "value": q[row].max()}
+        facts |= {f"q_{label}": q[row, k] for k, label in enumerate(model.action_labels)}
         facts |= {"distance": covered.distances[row], "support": covered.support[row, best[row]]}
         yield facts | {"log_mass": covered.log_mass[row, best[row]]}
 
@@ -122,7 +124,7 @@ def test_what_is_wrong_with_states_is_said_with_its_row(in_folder, capsys):
         (["predict", "dense.kbrl", "no.csv"], 1, "There is no file no.csv"),
         (["predict", "dense.kbrl", "log.csv", "-o", "x.txt"], 2, "written as .csv, .parquet, .arrow or .npz"),
         (["predict", "dense.kbrl", "log.csv", "-o", "no/x.csv"], 1, "There is no folder no."),
-        (["predict", "dense.kbrl", "log.csv", "-o", "x.csv", "--json"], 2, "does not go with --output"),
+        (["predict", "dense.kbrl", "log.csv", "-o", "x.csv", "--json"], 2, "cannot be used with --output"),
         (["predict", "dense.kbrl", "log.csv", "--state", "reward"], 1, "states must have 2 columns"),
         (["explain", "dense.kbrl"], 2, "Missing option '--state'"),
         (["explain", "dense.kbrl", "--state", "1"], 2, "1 values for 2 state variables: age, dose"),
@@ -174,7 +176,7 @@ def test_an_explanation_for_a_program_makes_up_the_value(in_folder, state, capsy
     facts = json.loads(capsys.readouterr().out)
     assert facts["variables"] == ["age", "dose"]
     assert facts["state"] == [0.3, 0.7]
-    q = dict(zip(in_folder.model.action_labels_.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
+    q = dict(zip(in_folder.model.action_labels.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
     assert [action["action"] for action in facts["actions"]] == sorted(q, key=q.get, reverse=True)
     for action in facts["actions"][:2]:
         made = sum(case["weight"] * case["worth"] for case in action["cases"])
@@ -189,12 +191,12 @@ def test_an_explanation_for_a_person_shows_rows_weights_and_what_they_make(in_fo
     main(["explain", "dense.kbrl", "--state", "0.3,0.7", "--log", "log.csv", "--cases", "3"])
     out, err = capsys.readouterr()
     assert err == ""
-    q = dict(zip(in_folder.model.action_labels_.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
+    q = dict(zip(in_folder.model.action_labels.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
     best, second = sorted(("no", "yes"), key=q.get, reverse=True)
     assert "State age = 0.3, dose = 0.7" in out
     assert f"1. {best}: value {q[best]:.6g}" in out
     assert f"2. {second}: value {q[second]:.6g}" in out
-    assert f"of all: 1, which makes {q[best]:.6g}." in out
+    assert f"of all: 1, which gives {q[best]:.6g}." in out
     assert "3. never: not available" in out
     _, head, first, *_ = out.split(f"1. {best}")[1].splitlines()
     assert head.startswith("row (from 0)")
@@ -220,7 +222,7 @@ def test_support_is_told_as_a_number_of_logged_cases(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     states = [[0.0]] * 12 + [[1.0]] * 4
     log = Transitions(states, ["a"] * 11 + ["b"] + ["a"] * 4, [1.0] * 16, states, action_labels=["a", "b"])
-    save_model(KBSF(reps=[[0.0], [1.0]], rep_width=1e-3).fit(log), "model.kbrl")
+    save_model(KBSF(reps=[[0.0], [1.0]], rep_width=1e-3, min_cases=1).fit(log), "model.kbrl")
     write_log(log, "log.csv", names=["x"])
     told = {}
     for x in ("0", "1", "90"):

@@ -1,16 +1,15 @@
 """Options from a TOML file, and options of the command that mirror the library's."""
 
-import inspect
-
 import click
 import pytest
 
 from kbrl import KBSF
 from kbrl.cli import main
-from kbrl.cli.learner_options import LEARNER_OPTIONS
+from kbrl.cli.options import LEARNER_OPTIONS
 from kbrl.logs.writing import write_log
-from kbrl.mdp.dynamic_programming import METHODS
-from kbrl.settings import AGGREGATIONS, NEIGHBORHOODS, PROFILES, TERMINALS, WAYS
+from kbrl.mdp.solvers import SOLVERS
+from kbrl.profiles import PROFILES
+from kbrl.settings import AGGREGATIONS, NEIGHBORHOODS, TERMINALS, WAYS, about_settings
 from kbrl.storage.model_file import load_model
 from kbrl.tasks import PuddleWorld
 
@@ -37,8 +36,9 @@ def test_a_file_gives_options_and_the_command_line_counts_more(folder, capsys):
     (folder / "fit.toml").write_text(CONFIG)
     main(["fit", "log.csv", "--config", "fit.toml", "--discount", "0.5"])
     model = load_model("by-config.kbrl")
-    assert (model.n_reps, model.reps, model.sample_width, model.discount) == (15, "random", 0.2, 0.5)
-    assert model.action_labels_.tolist() == [0, 1, 2, 3, 4]
+    used = model.settings
+    assert (used.n_reps, used.reps, used.sample_width, used.discount) == (15, "random", 0.2, 0.5)
+    assert model.action_labels.tolist() == [0, 1, 2, 3, 4]
     main(["fit", "log.csv", "-o", "plain.kbrl", "-m", "15", "--choose-reps", "random", "--sample-width", "0.2",
           "--discount", "0.5", "--actions", "0,1,2,3,4", "--state", "observation_x,observation_y"])  # fmt: skip
     assert (folder / "plain.kbrl").read_bytes() == (folder / "by-config.kbrl").read_bytes()
@@ -47,8 +47,8 @@ def test_a_file_gives_options_and_the_command_line_counts_more(folder, capsys):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("rep = 3", "'rep', but no option is called so. Did you mean 'reps'?"),
-        ("colour = 'red'", "'colour', but no option is called so."),
+        ("rep = 3", "'rep', but there is no such option. Did you mean 'reps'?"),
+        ("colour = 'red'", "'colour', but there is no such option."),
         ("sample-width = 1\nsample_width = 2", "sets 'sample-width' twice"),
         ("discount = nan", "nan is not a finite number"),
         ("tolerance = inf", "inf is not a finite number"),
@@ -66,7 +66,7 @@ def test_a_file_gives_options_and_the_command_line_counts_more(folder, capsys):
         ("state = ['a,b']", "without commas"),
         ("state = 3", "a list, or a string with commas"),
         ("action = ['a']", "action must be a string"),
-        ("reps = ", "is no valid TOML"),
+        ("reps = ", "is not valid TOML"),
         ("[reps]\nx = 1", "reps must be a whole number"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_wrong_setting_is_a_usage_error_that_names_it(folder, capsys, text, wo
 
 def test_a_file_that_is_not_there_or_no_text_is_a_usage_error(folder, capsys):
     (folder / "bytes.toml").write_bytes(b"\xff\xfe\x00")
-    for name, words in (("none.toml", "does not exist"), ("bytes.toml", "no valid TOML")):
+    for name, words in (("none.toml", "does not exist"), ("bytes.toml", "not valid TOML")):
         with pytest.raises(SystemExit) as stop:
             main(["fit", "log.csv", "-o", "m.kbrl", "--config", name])
         assert stop.value.code == 2
@@ -90,13 +90,15 @@ def test_a_file_that_is_not_there_or_no_text_is_a_usage_error(folder, capsys):
 
 def test_options_offer_what_the_library_has():
     choices = {name: kind.choices for name, (_, kind, *_) in LEARNER_OPTIONS.items() if isinstance(kind, click.Choice)}
-    wanted = {"choose-reps": WAYS, "solver": ("auto", *METHODS), "profile": PROFILES, "terminals": TERMINALS}
+    wanted = {"choose-reps": WAYS, "solver": ("auto", *SOLVERS), "profile": tuple(PROFILES), "terminals": TERMINALS}
     wanted |= {"aggregation": AGGREGATIONS, "neighborhoods": NEIGHBORHOODS, "scaling": ("std", "range", "none")}
     assert {name: tuple(found) for name, found in choices.items()} == wanted
 
 
 def test_every_setting_of_kbsf_is_an_option_with_the_same_default_unless_it_is_chosen_or_needs_all_data():
-    defaults = {name: p.default for name, p in inspect.signature(KBSF).parameters.items()}
+    params = KBSF().get_params()
+    defaults = {name: params[each.path.replace(".", "__")] for name, each in about_settings().items()}
+    assert len(defaults) == len(params) - 3  # but for the groups themselves
     offered = {parameter: default for parameter, _, default, _ in LEARNER_OPTIONS.values()}
     assert set(defaults) - set(offered) == {"n_jobs", "q_function"}  # --jobs; all transitions would have to be kept
     different = {name for name, default in offered.items() if default != defaults[name]}

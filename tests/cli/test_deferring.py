@@ -33,7 +33,7 @@ def test_defer_writes_a_model_that_predict_explain_and_update_take(folder, capsy
     run("defer", folder / "m.kbrl", "-o", folder / "safe.kbrl", "--cases", "4", "--caution", "0.5")
     assert "answers 'as now' at " in capsys.readouterr().out
     safe = load_model(folder / "safe.kbrl")
-    assert (safe.model_.deferral.cases, safe.model_.deferral.caution) == (4.0, 0.5)
+    assert (safe.deferral.cases, safe.deferral.caution) == (4.0, 0.5)
     run("predict", folder / "safe.kbrl", folder / "log.csv", "-o", folder / "answers.csv", "-q")
     run("predict", folder / "safe.kbrl", folder / "log.csv", "-o", folder / "answers.parquet", "-q")
     with open(folder / "answers.csv", newline="") as file:
@@ -46,7 +46,7 @@ def test_defer_writes_a_model_that_predict_explain_and_update_take(folder, capsy
     assert "Current practice is worth" in capsys.readouterr().out
     write_log(PuddleWorld().collect(200, random_state=1), folder / "more.csv")
     run("update", folder / "safe.kbrl", folder / "more.csv", "-o", folder / "later.kbrl", "-q", "--again")
-    assert load_model(folder / "later.kbrl").model_.deferral == safe.model_.deferral
+    assert load_model(folder / "later.kbrl").deferral == safe.deferral
 
 
 def test_predict_shows_agreement_where_the_model_knows_it(folder):
@@ -56,7 +56,7 @@ def test_predict_shows_agreement_where_the_model_knows_it(folder):
     assert all(0 <= share <= 1 for share in shares)
     assert len(set(shares)) > 3
     run("defer", folder / "m.kbrl", "-o", folder / "safe.kbrl", "--log", folder / "log.csv")
-    assert load_model(folder / "safe.kbrl").model_.resamples.shape == (20, 40, 5)
+    assert load_model(folder / "safe.kbrl").resamples.shape == (20, 40, 5)
 
 
 def test_what_is_wrong_is_said(folder, capsys):

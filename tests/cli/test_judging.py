@@ -37,7 +37,7 @@ def ran(capsys, *arguments):
 def test_the_episodes_held_out_are_found_again_and_judged_by(folder, capsys):
     status, out, _ = ran(capsys, "judge", folder / "half.kbrl", folder / "log.parquet", "--json")
     found = json.loads(out)
-    model = load_model(folder / "half.kbrl").model_
+    model = load_model(folder / "half.kbrl")
     assert status == 0
     assert model.held_out == 0.5
     assert model.n_samples + found["n_rows"] == 12000
@@ -80,7 +80,7 @@ def test_the_page_has_the_verdict_and_loads_nothing(folder, capsys, tmp_path):
     page = tmp_path / "judge.html"
     ran(capsys, "judge", folder / "half.kbrl", folder / "log.parquet", "-o", page)
     text = page.read_text()
-    assert "Better: the policy is worth" in text
+    assert "Better: the policy gains" in text
     assert "http" not in text
     assert "<script" not in text
 

@@ -184,11 +184,11 @@ def test_a_model_of_a_task_acts_by_the_same_names_in_its_gymnasium_environment(m
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--max-reps", "3"], "--max-reps is where growth or a cover stops"),
-        (["--neighborhoods", "per_chunk"], "goes with --sample-neighbors"),
-        (["--cover-distance", "1"], "go together"),
-        (["./log.csv"], "./log.csv is log.csv again"),
-        (["--state", " "], "The column of the state was named, but by no name"),
+        (["--max-reps", "3"], "--max-reps limits growth or a cover"),
+        (["--neighborhoods", "per_chunk"], "needs --sample-neighbors"),
+        (["--cover-distance", "1"], "must be given together"),
+        (["./log.csv"], "./log.csv is the same file as log.csv"),
+        (["--state", " "], "--state must name a column, but it is empty"),
         (["-o", "."], "is a directory"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_file_name_that_the_system_refuses_is_an_error_without_a_number(folder
 def test_ctrl_c_that_a_library_swallows_stops_the_command_before_the_old_model_is_replaced(folder, model, capsys):
     before = model.read_bytes()
     code = (
-        "import os, signal, ctypes, kbrl.choosing.two_passes as streamed\n"
+        "import os, signal, ctypes, kbrl.choosing.automatic_fit as streamed\n"
         "real = streamed.model_from\n"
         "def interrupted(*given):\n"
         "    call = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT))\n"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Transitions, agreement, explain, load_model, save_model, with_agreement
+from kbrl import KBSF, Transitions, Variant, agreement, explain, load_model, save_model, with_agreement
 from kbrl.data.episodes import block_of, episode_hashes
 from kbrl.insight.agreement import BlockSums
 
@@ -27,7 +27,7 @@ def fitted(log, **more):
     return KBSF(**settings).fit(log)
 
 
-@pytest.mark.parametrize("more", [{}, {"sample_neighbors": 30}, {"aggregation": "hard"}])
+@pytest.mark.parametrize("more", [{}, {"sample_neighbors": 30}, {"variant": Variant(aggregation="hard")}])
 def test_agreement_is_that_of_models_refitted_to_the_drawn_blocks(more):
     log = ward()
     model = with_agreement(fitted(log, **more), log, n_blocks=8, n_resamples=6, random_state=3)
@@ -95,7 +95,7 @@ def test_memory_limits_the_number_of_blocks_and_too_few_are_refused():
     with pytest.raises(ValueError, match="at least 5 blocks of episodes"):
         with_agreement(model, log, megabytes=4 * megabytes)
     with pytest.raises(ValueError, match="answers come from sums"):
-        with_agreement(fitted(log, q_function="samples"), log)
+        with_agreement(fitted(log, variant=Variant(q_function="samples")), log)
 
 
 def test_without_episodes_rows_are_resampled():

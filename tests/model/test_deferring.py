@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Transitions, coverage, explain, load_model, save_model
+from kbrl import KBSF, Transitions, Variant, coverage, explain, load_model, save_model
 from kbrl.mdp.deferral import Deferral
 from samples import random_log
 
@@ -19,7 +19,10 @@ def ward(n=400, seed=0, gain=0.0):
 
 def fitted(log, **more):
     return KBSF(
-        **({"n_reps": 12, "sample_width": 0.1, "rep_width": 0.1, "discount": 0.5, "random_state": 0} | more)
+        **(
+            {"n_reps": 12, "sample_width": 0.1, "rep_width": 0.1, "discount": 0.5, "random_state": 0, "min_cases": 1}
+            | more
+        )
     ).fit(log)
 
 
@@ -72,7 +75,7 @@ def test_predict_act_policy_deferred_and_values_agree():
 
 def test_in_doubt_between_equals_the_decision_is_left_to_people():
     log = Transitions([[0.0]] * 8, ["a", "b"] * 4, [1.0] * 8, [[0.0]] * 8)
-    safe = KBSF(reps=[[0.0]], discount=0.5, scaling=None).fit(log).deferring(caution=0.0)
+    safe = KBSF(reps=[[0.0]], discount=0.5, scaling=None, min_cases=1).fit(log).deferring(caution=0.0)
     assert safe.predict([[0.0]]).tolist() == ["as now"]
 
 
@@ -95,7 +98,7 @@ def test_a_saved_model_defers_as_before(tmp_path):
     safe = fitted(ward(gain=1.0)).deferring(cases=4, caution=0.5, label="keep")
     save_model(safe, tmp_path / "safe.kbrl")
     loaded = load_model(tmp_path / "safe.kbrl")
-    assert loaded.model_.deferral == Deferral(4, 0.5, "keep")
+    assert loaded.deferral == Deferral(4, 0.5, "keep")
     np.testing.assert_array_equal(loaded.q_values(GRID), safe.q_values(GRID))
 
 
@@ -123,7 +126,7 @@ def test_forgetting_leaves_the_spread_of_the_rest():
 @pytest.mark.parametrize("profile", ["exponential", "gaussian", "uniform"])
 def test_the_spread_of_rewards_is_that_of_the_weighted_cases(profile):
     log = random_log(60, n_actions=2, seed=3)
-    model = fitted(log, n_reps=5, profile=profile, sample_width=1.0).model_
+    model = fitted(log, n_reps=5, variant=Variant(profile=profile), sample_width=1.0).model_
     z = np.linalg.norm(model.basis.reps[:, None] - model.coordinates.of(log.states)[None], axis=2)
     kernel = {"exponential": np.exp(-z), "gaussian": np.exp(-0.5 * z**2), "uniform": (z <= 1.0) * 1.0}[profile]
     for action, rows in enumerate(log.by_action()):
@@ -136,11 +139,11 @@ def test_the_spread_of_rewards_is_that_of_the_weighted_cases(profile):
 
 def test_behaviour_is_the_share_of_each_action_among_the_cases():
     log = Transitions([[0.0]] * 4 + [[9.0]], ["a", "a", "a", "b", "b"], [0.0] * 5, [[0.0]] * 5)
-    model = KBSF(reps=[[0.0], [9.0]], sample_width=0.1, scaling=None).fit(log).model_
+    model = KBSF(reps=[[0.0], [9.0]], sample_width=0.1, scaling=None, min_cases=1).fit(log).model_
     np.testing.assert_allclose(model.sums.behaviour(), [[0.75, 0.0], [0.25, 1.0]], atol=1e-12)
 
 
-@pytest.mark.parametrize("settings", [{"sample_neighbors": 4}, {"q_function": "samples"}])
+@pytest.mark.parametrize("settings", [{"sample_neighbors": 4}, {"variant": Variant(q_function="samples")}])
 def test_models_that_do_not_know_current_practice_do_not_defer(settings):
     with pytest.raises(ValueError, match="Only a model with sums over all cases knows"):
         fitted(ward(), **settings).deferring()

@@ -11,14 +11,14 @@ import numpy as np
 import psutil
 import pytest
 
-from kbrl import KBSF, Committee, Transitions
-from kbrl.choosing.two_passes import fit_log
+from kbrl import KBSF, Committee, Growth, Transitions, Variant
+from kbrl.choosing.automatic_fit import fit_log
 from kbrl.cli import main
 from kbrl.data.sketch import LISTED
 from kbrl.data.survey import survey
 from kbrl.logs.log import load_log, open_log
 from kbrl.logs.writing import as_columns
-from kbrl.model.first_model import first_model
+from kbrl.model.model import first_model
 from kbrl.on_dask import log_parts as parts_module
 from kbrl.on_dask.clients import local_cluster, running_cluster
 from kbrl.on_dask.fitting_on_dask import _learn, fit_all_on_dask, fit_on_dask, open_on_dask
@@ -174,8 +174,8 @@ def test_a_profile_that_is_a_function_and_data_that_workers_hold_will_do(client,
     dataframe = pytest.importorskip("dask.dataframe")
     held = dataframe.read_parquet([str(path) for path in paths]).persist()
     profile = lambda z: 1 / (1 + z) ** 3  # noqa: E731
-    model = fit_on_dask(learner(profile=profile), held, client=client)
-    assert_close(model, fit_log(learner(profile=profile), log))
+    model = fit_on_dask(learner(variant=Variant(profile=profile)), held, client=client)
+    assert_close(model, fit_log(learner(variant=Variant(profile=profile)), log))
 
 
 def test_progress_is_told_once_for_every_row(client, paths):
@@ -218,7 +218,7 @@ def test_the_command_names_the_partition_at_fault(client, paths, tmp_path, capsy
     arguments = ["fit", str(paths[0]), str(tmp_path / "bad.csv"), "-o", str(tmp_path / "model.kbrl")]
     for options, status, words in (
         (["--dask", client.scheduler.address], 1, "Part 2"),
-        (["--dask", client.scheduler.address, "--workers", "2"], 2, "give one of them"),
+        (["--dask", client.scheduler.address, "--workers", "2"], 2, "give only one of them"),
     ):
         with pytest.raises(SystemExit) as stop:
             main([*arguments, *options])
@@ -374,9 +374,9 @@ def test_transitions_on_a_cluster_are_read_by_name(client, log):
 @pytest.mark.parametrize(
     "changes, rule",
     [
-        ({"grow_distance": 0.1}, "A model that grows"),
-        ({"q_function": "samples"}, "keeps all transitions"),
-        ({"neighborhoods": "per_chunk", **SPARSE}, "depends on the chunks"),
+        ({"growth": Growth(distance=0.1)}, "A model that grows"),
+        ({"variant": Variant(q_function="samples")}, "keeps all transitions"),
+        ({"variant": Variant(neighborhoods="per_chunk"), **SPARSE}, "depends on the chunks"),
         ({"sample_width": -1}, "sample_width must be"),
     ],
 )

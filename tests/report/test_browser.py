@@ -13,7 +13,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from kbrl import KBSF, agreement, coverage, load_log, with_agreement
+from kbrl import KBSF, Variant, agreement, coverage, load_log, with_agreement
 from kbrl.report import write_report
 from tests.report.conftest import COLUMNS
 
@@ -198,9 +198,9 @@ def test_the_look_up_answers_as_the_model_does(looked, ward):
 @pytest.mark.parametrize(
     "options",
     [
-        {"profile": "gaussian", "rep_neighbors": 4},
-        {"norm": 1.0, "profile": "uniform", "rep_width": 1.0},
-        {"aggregation": "hard", "norm": np.inf},
+        {"variant": Variant(profile="gaussian"), "rep_neighbors": 4},
+        {"variant": Variant(norm=1.0, profile="uniform"), "rep_width": 1.0},
+        {"variant": Variant(aggregation="hard", norm=np.inf)},
         {"defers": True},
     ],
     ids=["gaussian with neighbours", "uniform by sums of differences", "hard, largest difference", "deferring"],

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from kbrl import KBSF, coverage, load_log
+from kbrl import KBSF, Variant, coverage, load_log
 from kbrl.report import write_report
 from kbrl.report.lookup import MOST_LETTERS, look_up, what_it_keeps
 from samples import random_log
@@ -60,7 +60,7 @@ def test_the_page_counts_representative_states_that_stand_for_few_rows(tmp_path)
         ({}, []),
         ({"reps": "random"}, ["logged states"]),
         ({"sample_neighbors": 5}, ["next states and rewards"]),
-        ({"q_function": "samples"}, ["all transitions"]),
+        ({"variant": Variant(q_function="samples")}, ["all transitions"]),
     ],
 )
 def test_what_a_model_keeps_of_the_log_is_said(ward, tmp_path, options, kept):

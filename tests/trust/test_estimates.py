@@ -64,27 +64,32 @@ def test_the_jackknife_of_a_mean_is_its_standard_error():
     assert jackknife_error(everything.mean(), left_out, sizes.astype(float)) == pytest.approx(by_hand, rel=0.15)
 
 
+def second_action(states):
+    return np.ones(len(states), dtype=int)
+
+
 def test_with_exact_features_intervals_cover_the_truth_as_often_as_they_say():
-    # 500 logs: the standard error of a coverage is sqrt(0.95 * 0.05 / 500) = 1.0 points at 95 %, and 1.3 at 90 %.
-    world = random_world(1)
-    policy = np.eye(2)[np.zeros(5, dtype=int)]
-    truth, now = world.value(policy), world.value(world.practice)
-    logs = world.logs(500, 200, np.random.default_rng(20))
-    covered = {name: [] for name in ("value 0.95", "value 0.9", "gain 0.95", "gain 0.9")}
+    # 500 logs: the standard error of a coverage is sqrt(0.95 * 0.05 / 500) = 1.0 points at 95 %, and 1.3 at 90 %; a
+    # mean over two policies, whose errors are nearly independent, has some 0.7 and 0.95.
+    world, policies = random_world(1), {"first": first_action, "second": second_action}
+    truths = [world.value(np.eye(2)[np.full(5, action)]) for action in (0, 1)]
+    now = world.value(world.practice)
+    covered = {(what, level): [] for what in ("value", "gain") for level in (0.95, 0.9)}
     like = None
-    for log in logs:
-        found = PolicyEvaluator(first_action, discount=world.discount, like=like).fit(log)
+    for log in world.logs(500, 200, np.random.default_rng(51)):
+        found = PolicyEvaluator(policies, discount=world.discount, like=like).fit(log)
         like = found if like is None else like
         evidence = evidence_of(found)
-        ladder = rungs(evidence)[:1]  # both have the same estimates: features are exact
-        for level in (0.95, 0.9):
-            judgement, _ = judged(evidence, ladder, level)
-            covered[f"value {level}"].append(judgement.value.low <= truth <= judgement.value.high)
-            covered[f"gain {level}"].append(judgement.gain.low <= truth - now <= judgement.gain.high)
-    shares = {name: 100 * np.mean(found) for name, found in covered.items()}
-    for name, share in shares.items():
-        low, high = (93.0, 97.0) if "95" in name else (87.5, 92.5)
-        assert low <= share <= high, shares
+        for place, truth in enumerate(truths):
+            ladder = rungs(evidence.of(place), ((0.03, 0.1),))  # one is enough: features are exact
+            for level in (0.95, 0.9):
+                judgement, _ = judged(evidence.of(place), ladder, level)
+                covered["value", level].append(judgement.value.low <= truth <= judgement.value.high)
+                covered["gain", level].append(judgement.gain.low <= truth - now <= judgement.gain.high)
+    shares = {key: 100 * np.mean(found) for key, found in covered.items()}
+    for (what, level), share in shares.items():
+        low, high = (93.0, 97.0) if level == 0.95 else (87.5, 92.5)
+        assert low <= share <= high, (what, shares)
 
 
 @pytest.mark.parametrize("n_rows", [400, 3000])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Committee, Transitions, compare, judge, open_log, split_episodes
+from kbrl import KBSF, Committee, KbrlWarning, Transitions, compare, judge, open_log, split_episodes
 from kbrl.trust.estimates import Evidence, rungs
 from kbrl.trust.evaluator import PolicyEvaluator
 from kbrl.trust.importance import importance_estimate
@@ -124,6 +124,13 @@ def test_a_model_is_not_judged_by_episodes_it_learnt_from_and_a_committee_neithe
     assert judge(committee, rest).verdict == "better"
     with pytest.raises(LearntError):
         judge(committee, learn)
+
+
+def test_a_model_that_does_not_know_what_it_learnt_is_judged_with_a_warning(log):
+    learn, rest = split_episodes(log, 0.5)
+    model = replace(KBSF(n_reps=2, discount=0.9, random_state=0).fit(learn).model_, sketch=None)
+    with pytest.warns(KbrlWarning, match="does not say what was learnt from"):
+        judge(model, rest)
 
 
 def test_where_episodes_have_no_identifiers_learnt_rows_are_noticed():

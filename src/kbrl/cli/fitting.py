@@ -1,7 +1,8 @@
-"""Commands that make models: fit, update, merge, defer."""
+"""Commands that make models: fit, update, merge, defer; and what they print at the end."""
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from dataclasses import replace
@@ -12,10 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.config import config_option
 from kbrl.cli.console import row_progress
-from kbrl.cli.fit_summary import print_fit, print_model
-from kbrl.cli.learner_options import learner_options, learner_parameters, named_as_options, settings_as_options
 from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
 from kbrl.cli.options import (
     FILE,
@@ -23,48 +21,63 @@ from kbrl.cli.options import (
     SHARE,
     FiniteRange,
     column_options,
+    config_option,
     given,
     json_option,
+    learner_options,
+    learner_parameters,
     log_argument,
     model_argument,
+    named_as_options,
     quiet_option,
     refuse_input_as_output,
+    settings_as_options,
 )
 
 if TYPE_CHECKING:
+    from kbrl.choosing.automatic_fit import Automatic
     from kbrl.data.overlap import Overlap
+    from kbrl.logs.log import Log
     from kbrl.model.model import Model
     from kbrl.storage.model_file import SavedModel
 
-_jobs_option = click.option("--jobs", type=click.IntRange(1), help="Threads; one a core if not given.")
+_jobs_option = click.option("--jobs", type=click.IntRange(1), help="Number of threads. Default: one per core.")
 _chunk_option = click.option(
-    "--chunk-rows", type=click.IntRange(1), help="Rows in memory at a time; 16384, or 65536 with --sample-neighbors."
+    "--chunk-rows",
+    type=click.IntRange(1),
+    help="Rows in memory at a time. Default: 16384, or 65536 with --sample-neighbors.",
 )
 
-_again_option = click.option("--again", is_flag=True, help="Count rows once more that were learnt already.")
+_again_option = click.option("--again", is_flag=True, help="Accept rows that were learnt before, and count them again.")
 
 
 @click.command()
 @log_argument
 @click.option("-o", "--output", required=True, type=FILE, help="File to write the model to.")
 @column_options
-@click.option("--actions", help="All possible actions, as in no,low,high, where not all of them were taken.")
+@click.option(
+    "--actions", help="All possible actions, for example no,low,high, if the log does not contain all of them."
+)
 @learner_options
 @click.option(
     "--criterion",
     type=click.Choice(("error", "bellman")),
     default="error",
     show_default=True,
-    help="Widths by the errors of predictions, or by the values of solved models, which takes longer.",
+    help="Choose widths by the errors of predictions, or by the values of solved models (slower).",
 )
-@click.option("--megabytes", type=POSITIVE, help="Memory for the model's sums, to limit --reps; 256 if not given.")
-@click.option("--seconds", type=POSITIVE, help="Time for all of it, to limit --reps by a measurement.")
+@click.option("--megabytes", type=POSITIVE, help="Memory for the model's sums; limits --reps. Default: 256.")
+@click.option(
+    "--seconds", type=POSITIVE, help="Time for the whole fit; limits --reps, by a measurement on this machine."
+)
 @click.option("--agreement", is_flag=True, help="Also learn how stable the answers are: one more pass over the log.")
 @click.option("--hold-out", type=SHARE, help="Share of the episodes to keep for kbrl judge, as in 0.5.")
 @_jobs_option
 @_chunk_option
-@click.option("--workers", type=click.IntRange(1), help="Start that many worker processes here (needs Dask).")
-@click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is there.")
+@click.option(
+    "--workers", type=click.IntRange(1), help="Start this many worker processes on this machine (needs Dask)."
+)
+@click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster with the scheduler at this address.")
 @config_option
 @quiet_option
 @json_option
@@ -81,16 +94,17 @@ def fit(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Learn a model from a LOG: files, folders or globs of Parquet, CSV, Arrow or .npz, in memory that stays flat.
+    """Learn a model from a LOG: files, folders or globs of Parquet, CSV, Arrow or .npz.  Memory does not grow with it.
 
-    What is not given is chosen from the data: the number of representative states and both widths.  Chosen widths
-    predict well, which is no proof that they decide well: where there is a simulator, compare some by kbrl evaluate.
-    Any of the options can stand in a TOML file instead, as in: reps = 200, state = ["age", "sofa"], discount = 0.95.
+    If not given, the number of representative states and both widths are chosen from the data.  Chosen widths predict
+    well, but good predictions do not guarantee good decisions: if you have a simulator, compare some by kbrl evaluate.
+    Options can also be in a TOML file, for example: reps = 200, state = ["age", "sofa"], discount = 0.95.
 
     Example: kbrl fit log.csv --state age,sofa --action dose -o model.kbrl
     """
     from kbrl.choosing.automatic_fit import CHOSEN, RareActionsError, fit_automatically
     from kbrl.learners.kbsf import KBSF
+    from kbrl.settings import grouped
     from kbrl.storage.model_file import save_model
     from kbrl.trust.split import split_episodes
 
@@ -101,7 +115,7 @@ def fit(
         raise click.UsageError("--hold-out needs one process: it does not go with --workers and --dask.")
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
-    learner = KBSF(n_jobs=jobs, **parameters)
+    learner = KBSF(n_jobs=jobs, **grouped(parameters))
     with settings_as_options():
         learner.checked_settings()
     _check_pairs(parameters)
@@ -120,8 +134,7 @@ def fit(
         model = replace(found.model.model_, held_out=hold_out)
         if agreement:
             model = _with_agreement(model, opened, phase)
-    learnt = found.model.with_model(model)
-    save_model(learnt, output, columns=opened.columns.to_dict())
+    save_model(model, output, columns=opened.columns.to_dict())
     print_fit(found, opened, output, perf_counter() - start, asked=parameters, as_json=as_json)
 
 
@@ -134,9 +147,13 @@ def _with_agreement(model: Model, log: Any, phase: Any) -> Model:
 @click.command()
 @click.argument("model", type=FILE)
 @log_argument
-@click.option("-o", "--output", type=FILE, help="File to write to; MODEL itself if not given.")
+@click.option("-o", "--output", type=FILE, help="File to write. Default: MODEL itself.")
 @column_options
-@click.option("--alone", is_flag=True, help="Leave out what MODEL has learnt; the result can be merged with it.")
+@click.option(
+    "--alone",
+    is_flag=True,
+    help="Learn only from LOG, without what MODEL has learnt. The result can be merged with MODEL.",
+)
 @_again_option
 @_jobs_option
 @_chunk_option
@@ -154,10 +171,11 @@ def update(
     as_json: bool,
     **columns: str | None,
 ) -> None:
-    """Go on learning: MODEL and the transitions of LOG, in the columns of its first log unless others are named.
+    """Continue learning: add the transitions of LOG to MODEL.
 
-    Representative states, scale, widths and actions stay those of MODEL.  A LOG of which rows are in MODEL already is
-    refused, as far as MODEL's sketch of its rows can tell; --again counts them once more.
+    The columns are those of MODEL's first log, unless others are named.  Representative states, scale, widths and
+    actions stay those of MODEL.  A LOG with rows that MODEL has learnt before is refused, as far as the sketch in MODEL
+    can tell; --again counts them again.
 
     Example: kbrl update model.kbrl may.csv -o model-may.kbrl
     """
@@ -167,11 +185,11 @@ def update(
 
     start = perf_counter()
     if alone and output is None:
-        raise click.UsageError("--alone would write over what MODEL has learnt. Name another file: -o NEW.")
+        raise click.UsageError("--alone would overwrite what MODEL has learnt. Name another file: -o NEW.")
     refuse_input_as_output(output, *log)
     _check_output(output or model)
     saved = read_model(model)
-    known = saved.model.model_.without_data() if alone else saved.model.model_
+    known = saved.model.without_data() if alone else saved.model
     if known.sketch is None and not again:
         _warn_of_unknown(model)
     with pointing_at_check(log), row_progress(quiet) as phase:
@@ -180,9 +198,8 @@ def update(
         more = learn_more(known, opened, n_jobs=jobs, chunk_rows=chunk_rows, phase=phase)
     if known.sketch is not None and more.sketch is not None and not again:
         _refuse_if_twice(overlap(known.sketch, more.sketch - known.sketch), f"{' '.join(log)} was not learnt from")
-    learner = saved.model.with_model(more)
-    save_model(learner, output or model, columns=saved.columns or opened.columns.to_dict())
-    print_model(learner, output or model, known.n_samples, perf_counter() - start, as_json=as_json)
+    save_model(more, output or model, columns=saved.columns or opened.columns.to_dict())
+    print_model(more, output or model, known.n_samples, perf_counter() - start, as_json=as_json)
 
 
 @click.command()
@@ -191,23 +208,26 @@ def update(
 @_again_option
 @json_option
 def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) -> None:
-    """Add up MODELS that were learnt from different data on the same representative states, scale and widths.
+    """Merge MODELS of different data that have the same representative states, scale and widths.
 
-    One whose data are in another one already is refused, as far as sketches of their rows can tell; --again counts
-    them once more.
-    Such models come from kbrl update --alone.  Example: kbrl merge april.kbrl may.kbrl -o both.kbrl
+    Such models come from kbrl update --alone.  Models that share data are refused, as far as the sketches of their rows
+    can tell; --again counts shared rows again.
+
+    Example: kbrl merge april.kbrl may.kbrl -o both.kbrl
     """
     from kbrl.storage.model_file import read_model, save_model
 
     start = perf_counter()
     if len(models) < 2:
-        raise click.UsageError("merge needs two models or more, as in: kbrl merge A B -o OUT.")
+        raise click.UsageError("merge needs at least two models: kbrl merge A B -o OUT.")
     if len({path.resolve() for path in models}) < len(models) and not again:
-        raise click.UsageError("merge needs different models: the same one twice would count its data twice.")
+        raise click.UsageError(
+            "merge needs different models: the data of a model that is named twice would count twice."
+        )
     refuse_input_as_output(output, *models)
     _check_output(output)
     first = read_model(models[0])
-    total = first.model.model_
+    total = first.model
     seen = {_content(models[0]): models[0]}
     for path in models[1:]:
         other = read_model(path)
@@ -216,15 +236,14 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
             raise ValueError(f"{path} is a copy of {same}: together they would count the same data twice.")
         try:
             _check_same_state(first, other)
-            both = total + other.model.model_
+            both = total + other.model
             if not again:
-                _refuse_shared(total, other.model.model_, (models[0], path))
+                _refuse_shared(total, other.model, (models[0], path))
             total = both
         except ValueError as error:
             raise ValueError(f"{path} cannot be added to {models[0]}: {error}") from None
-    learner = first.model.with_model(total)
-    save_model(learner, output, columns=first.columns)
-    print_model(learner, output, first.model.n_samples_, perf_counter() - start, as_json=as_json)
+    save_model(total, output, columns=first.columns)
+    print_model(total, output, first.model.n_samples, perf_counter() - start, as_json=as_json)
 
 
 @click.command()
@@ -253,8 +272,8 @@ def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str
     saved = read_model(model)
     safe = saved.model.deferring(cases, caution, label=label)
     if log:
-        safe = safe.with_model(with_agreement(safe, open_for(saved, log, {}).chunks()))
-    deferred = safe.deferred(safe.reps_)
+        safe = with_agreement(safe, open_for(saved, log, {}).chunks())
+    deferred = safe.deferred(safe.reps)
     save_model(safe, output, columns=saved.columns)
     share = 100 * float(deferred.mean())
     click.echo(f"{output}: answers {label!r} at {share:.0f} % of its {len(deferred)} representative states.")
@@ -264,14 +283,16 @@ def _check_pairs(parameters: dict[str, Any]) -> None:
     """Refuse options that would do nothing without another one."""
     is_cover = parameters["reps"] == "cover"
     if is_cover != ("cover_distance" in parameters):
-        raise click.UsageError("--choose-reps cover and --cover-distance go together: one was given alone.")
+        raise click.UsageError(
+            "--choose-reps cover and --cover-distance must be given together, but only one was given."
+        )
     if "max_reps" in parameters and not is_cover and not {"grow_distance", "grow_below"} & set(parameters):
         raise click.UsageError(
-            "--max-reps is where growth or a cover stops: give --grow-distance, --grow-below or --choose-reps cover "
-            "with it. The number itself is --reps."
+            "--max-reps limits growth or a cover: give --grow-distance, --grow-below or --choose-reps cover with it. "
+            "The number itself is --reps."
         )
     if parameters["neighborhoods"] == "per_chunk" and "sample_neighbors" not in parameters:
-        raise click.UsageError("--neighborhoods per_chunk goes with --sample-neighbors, which was not given.")
+        raise click.UsageError("--neighborhoods per_chunk needs --sample-neighbors, which was not given.")
 
 
 def _check_same_state(first: SavedModel, other: SavedModel) -> None:
@@ -293,9 +314,9 @@ def _refuse_if_twice(found: Overlap, what: str) -> None:
     if found.is_counted_twice:
         may_clash = found.has_identifiers and not found.is_same
         raise ValueError(
-            f"{what}: of its transitions, {found}. They would count twice. Nothing was written. Give only new ones, or "
-            f"count these once more: --again."
-            + (" If these are other episodes with the same identifiers, --again, too." if may_clash else "")
+            f"{what}: of its transitions, {found}. They would count twice. Nothing was written. Give only new rows, or "
+            f"count these again: --again."
+            + (" If these are different episodes with the same identifiers, use --again as well." if may_clash else "")
         )
 
 
@@ -303,8 +324,8 @@ def _warn_of_unknown(path: Path) -> None:
     from kbrl.checks import KbrlWarning
 
     warnings.warn(
-        f"{path} comes from a file of format 1, which does not say what was learnt from: rows that are in it already "
-        f"would count twice. To be sure, fit it again.",
+        f"{path} has file format 1, which does not record which rows were learnt: rows that it has learnt before would "
+        f"count twice. To be sure, fit it again.",
         KbrlWarning,
         stacklevel=3,
     )
@@ -315,9 +336,123 @@ def _content(path: Path) -> bytes:
 
 
 def _check_output(path: Path) -> None:
-    """Refuse a file that cannot be written, before hours of work rather than after."""
+    """Refuse a file that cannot be written before any work is done."""
     from kbrl.atomic_write import check_target
 
     folder = check_target(path).parent
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{path} cannot be written: the folder {folder} is read-only. Name another.")
+
+
+_JUDGED = {
+    "error": "chosen by the errors of predicted next states and rewards, and of rebuilt next states",
+    "bellman": "chosen by how well values explain held-out transitions",
+}
+
+
+def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
+    """Print what a model was learnt from, what was chosen and why, what was ``asked`` for, and the file."""
+    facts = _facts(found.model.model_, path, seconds)
+    facts |= {"rows": log.n_rows, "episodes": found.n_episodes or None, "columns": log.columns.to_dict()}
+    facts["reps_reason"] = found.n_reps.reason if found.n_reps else None
+    facts["widths_criterion"] = found.widths.criterion if found.widths else None
+    facts["widths_tried"] = [vars(trial) for trial in found.widths.trials] if found.widths else []
+    facts["seconds_of"] = found.seconds
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    episodes = f" in {_count(found.n_episodes, 'episode')}" if found.n_episodes else ""
+    transitions = _count(facts["transitions"], "transition")
+    lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
+    part = getattr(log, "part", None)
+    if part is not None:
+        lines["held out"] = f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {path} LOG"
+    lines["state"] = ", ".join(log.columns.state)
+    lines |= _model_lines(found.model.model_, facts)
+    lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
+    for name, option in (("width of samples", "sample_width"), ("width of states", "rep_width")):
+        why = "as asked for" if option in asked or not found.widths else _JUDGED[found.widths.criterion]
+        lines[name] = f"{facts[option]:g} (--{option.replace('_', '-')}): {why}"
+    parts = ", ".join(f"{name} {spent:.1f}" for name, spent in found.seconds.items())
+    lines["seconds"] = f"{seconds:.1f}: {parts}"
+    _print(path, lines)
+
+
+def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
+    """Print what a model has now been learnt from, and the file."""
+    facts = _facts(model, path, seconds) | {"transitions_before": n_before}
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    transitions = _count(facts["transitions"], "transition")
+    lines = {"learnt from": f"{transitions}, {facts['transitions'] - n_before:,} of them new"}
+    _print(path, lines | _model_lines(model, facts) | {"seconds": f"{seconds:.1f}"})
+
+
+def _why_so_many(found: Automatic, n_reps: int, asked: dict[str, Any]) -> str:
+    """Return the reason for the number of representative states."""
+    if found.n_reps is not None:
+        return found.n_reps.reason
+    if "n_reps" not in asked:
+        return "as many as --choose-reps found"
+    return "as asked for" if n_reps == asked["n_reps"] else f"{asked['n_reps']:,} were asked for"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _facts(model: Model, path: Path, seconds: float) -> dict[str, Any]:
+    counts = model.sums.counts.tolist()
+    basis = model.basis
+    return {
+        "model": str(path),
+        "transitions": model.n_samples,
+        "actions": [{"action": a, "count": n} for a, n in zip(model.action_labels.tolist(), counts)],
+        "min_cases": model.min_cases,
+        "left_out": list(model.left_out),
+        "discount": model.discount,
+        "reps": basis.n_reps,
+        "sample_width": basis.sample_kernel.width,
+        "rep_width": basis.rep_kernel.width,
+        "solver_iterations": int(model.solution.iterations),
+        "solver_converged": bool(model.solution.converged),
+        "seconds": seconds,
+    }
+
+
+def _model_lines(model: Model, facts: dict[str, Any]) -> dict[str, str]:
+    actions = [f"{action['action']} ({action['count']:,})" for action in facts["actions"]]
+    shown = ", ".join(actions[:8]) + (f" and {len(actions) - 8} more" if len(actions) > 8 else "")
+    percent = 100 * (1 - facts["discount"])
+    return {
+        "actions": shown,
+        **_left_out(model),
+        "discount": f"{facts['discount']:g} (--discount): a reward one step later counts {percent:.3g} % less",
+        "representative states": f"{facts['reps']:,}",
+    }
+
+
+def _left_out(model: Model) -> dict[str, str]:
+    """Return the line about actions that are left out because they were rarely taken, or why none is."""
+    least, counts = model.min_cases, model.sums.counts
+    taken = counts[counts > 0]
+    if len(taken) and (taken < least).all():
+        return {
+            "actions left out": f"none, because all were taken fewer than {least} times (--min-cases): values are "
+            f"unreliable"
+        }
+    rare = [f"{label} ({n:,})" for label, n in model.left_out.items()]
+    if not rare:
+        return {}
+    shown = ", ".join(rare[:8]) + (f" and {len(rare) - 8} more" if len(rare) > 8 else "")
+    return {
+        "actions left out": f"{shown}: taken fewer than {least} times (--min-cases), too few to tell luck from effect"
+    }
+
+
+def _print(path: Path, lines: dict[str, str]) -> None:
+    width = max(map(len, lines)) + 2
+    for name, text in lines.items():
+        click.echo(f"{name:{width}}{text}")
+    click.echo(f"{'model':{width}}{path}")

@@ -108,7 +108,7 @@ def _of_log(paths: tuple[str, ...], level: float, options: dict[str, Any], phase
     phase("opening the log", 0)
     opened = _unlearnt(saved, open_for(saved, paths[1:], given(options) or {}), allowed)
     known = None if like is None else load_sums(like)
-    evaluator = PolicyEvaluator(saved.model.model_, discount=discount, like=known)
+    evaluator = PolicyEvaluator(saved.model, discount=discount, like=known)
     evaluator.fit(opened, step=phase("judging", opened.n_rows))
     if sums is not None:
         save_sums(evaluator, sums)
@@ -120,7 +120,7 @@ def _unlearnt(saved: SavedModel, opened: Any, allowed: bool) -> Any:
     from kbrl.trust.learnt_episodes import LearntError, refuse_learnt
     from kbrl.trust.split import split_episodes
 
-    model = saved.model.model_
+    model = saved.model
     if allowed:
         return opened
     try:

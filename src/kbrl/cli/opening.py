@@ -1,8 +1,8 @@
-"""How commands open the logs they learn from: in which columns, with which actions, here or on a cluster."""
+"""How commands open what they need: logs, here or on a cluster, and the columns and states that a model takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +29,9 @@ def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: An
 
 @contextmanager
 def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[Any]:
-    """Give a client of the cluster that was asked for, None if none was."""
+    """Yield a client of the Dask cluster that was asked for, or None."""
     if workers is not None and address is not None:
-        raise click.UsageError("--workers starts a cluster and --dask uses one that runs: give one of them.")
+        raise click.UsageError("--workers starts a cluster and --dask uses a running one: give only one of them.")
     if workers is None and address is None:
         yield None
         return
@@ -47,11 +47,11 @@ def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -
     from kbrl.storage.matching_log import open_matching_log
 
     refuse_repeated(log)
-    return open_matching_log(saved.model.model_, source_of(log), columns, stored=saved.columns)
+    return open_matching_log(saved.model, source_of(log), columns, stored=saved.columns)
 
 
 def with_actions(log: Any, actions: str | None) -> Any:
-    """Let a log know of actions that it does not have, given as a,b,c; they are of the kind of those it has."""
+    """Add possible actions to a log, given as a,b,c; they must be of the same type as its own."""
     if actions is None:
         return log
     kind: Any = {"b": _flag, "i": int, "u": int, "f": float}.get(log.action_labels.dtype.kind, str)
@@ -60,11 +60,14 @@ def with_actions(log: Any, actions: str | None) -> Any:
         labels = [kind(text) for text in texts]
     except (ValueError, KeyError):
         raise click.BadParameter(
-            f"the actions of the log are such as {log.action_labels[0]}, but some of {actions!r} are not of that kind.",
+            f"actions must be of the type of those in the log, such as {log.action_labels[0]}, but some of {actions!r} "
+            f"are not.",
             param_hint="--actions",
         ) from None
     if "" in texts or len(set(labels)) < len(labels):
-        raise click.BadParameter(f"names must differ, and none be empty: {actions!r}.", param_hint="--actions")
+        raise click.BadParameter(
+            f"names must be different and not empty, but they are {actions!r}.", param_hint="--actions"
+        )
     return _with_labels(log, labels)
 
 
@@ -81,7 +84,7 @@ def _with_labels(log: Any, labels: list[Any]) -> Any:
 
 @contextmanager
 def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
-    """Say of faults in a log how to see all of them."""
+    """Add to an error about a log how to see all its faults."""
     from kbrl.logs.faults import LogError
 
     try:
@@ -90,5 +93,72 @@ def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
         if error.fault.name in ("missing_file", "unknown_action"):
             raise
         raise ValueError(
-            f"{error} All that is wrong with the log is listed by: kbrl check {' '.join(log)} (with the same columns)"
+            f"{error} To list all faults of the log: kbrl check {' '.join(log)} (with the same columns)"
         ) from None
+
+
+def state_columns(saved: SavedModel) -> list[str]:
+    """Return the columns of the state that a model file names, in their order; none if it names none."""
+    columns = saved.columns.get("state") if isinstance(saved.columns, dict) else saved.columns
+    return list(columns or saved.model.source.state_names or ())
+
+
+def variables(saved: SavedModel) -> list[str]:
+    """Return a name for each state variable: those of the file, mostly without the prefix of a dialect, or x0, x1..."""
+    from kbrl.logs.columns import Columns
+
+    names, n_dims = state_columns(saved), saved.model.coordinates.n_dims
+    return list(Columns(tuple(names), "", "").labels) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
+
+
+def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
+    """Return the columns of a table that hold the state of a model; None if the model does not name them."""
+    from kbrl.data.column_names import listing
+    from kbrl.data.state_names import find_names
+
+    names = state_columns(saved)
+    if not names:
+        return None
+    found = find_names(table, names)
+    if found is not None:
+        return found
+    raise ValueError(
+        f"The model was fitted to the state in {listing(names)}, but the columns are {listing(table)}. Name those that "
+        f"contain the same variables, in this order: --state a,b."
+    )
+
+
+def parse_state(text: str, saved: SavedModel) -> list[float]:
+    """Read values in the order of the model's variables, or NAME=VALUE pairs in any order."""
+    names, parts = variables(saved), [part.strip() for part in text.split(",")]
+    if not any("=" in part for part in parts):
+        if len(parts) != len(names):
+            raise _bad_state(f"{len(parts)} values for {len(names)} state variables: {', '.join(names)}.")
+        return [_number(part, name) for part, name in zip(parts, names)]
+    known = dict(zip(state_columns(saved), names)) | {name: name for name in names}
+    given: dict[str, float] = {}
+    for part in parts:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in known or known[name] in given:
+            raise _bad_state(f"{part!r} must be NAME=VALUE, once for each of {', '.join(names)}.")
+        given[known[name]] = _number(value, name)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise _bad_state(f"There is no value for {', '.join(missing)}.")
+    return [given[name] for name in names]
+
+
+def _number(text: str, name: str) -> float:
+    from kbrl.logs.rows import LARGEST_NUMBER
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) <= LARGEST_NUMBER:
+        raise _bad_state(f"{name} must be a number of at most {LARGEST_NUMBER:g} in size, but it is {text!r}.")
+    return value
+
+
+def _bad_state(message: str) -> click.BadParameter:
+    return click.BadParameter(message, param_hint="--state")

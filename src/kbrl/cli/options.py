@@ -1,8 +1,18 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments: those that several commands share, the settings of KBSF, and all of them from a TOML file.
+
+The settings of KBSF come from `kbrl.settings`, which loads nothing heavy.  In a TOML file, options have the names they
+have on the command line, which takes precedence.  Unknown names and values of another kind are errors that name the
+file.
+
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from glob import glob
 from math import isfinite
@@ -11,22 +21,25 @@ from typing import Any, TypeVar
 
 import click
 
+from kbrl.settings import CHOICE, COUNT, FRACTION, NUMBER, About, about_settings
+from kbrl.settings import POSITIVE as POSITIVE_KIND
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COLUMNS = {
-    "state": "Columns of the state, as in age,sofa,lactate.",
+    "state": "Columns of the state, for example age,sofa,lactate.",
     "action": "Column of the action.",
     "reward": "Column of the reward.",
     "next-state": "Columns of the next state, in the order of --state.",
-    "episode": "Column that tells episodes apart.",
+    "episode": "Column that identifies the episode.",
     "step": "Column that orders the rows of an episode: numbers or datetimes.",
-    "terminated": "Column that is true where an episode really ended.",
-    "truncated": "Column that is true where it was cut.",
+    "terminated": "Column that is true where an episode ended.",
+    "truncated": "Column that is true where an episode was cut off, for example by a time limit.",
 }
 
 
 class FiniteRange(click.FloatRange):
-    """A range of numbers that has no NaN, which is in no range but also outside none, and nothing infinite."""
+    """A FloatRange that rejects NaN and infinity."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number, or refuse it."""
@@ -37,7 +50,7 @@ class FiniteRange(click.FloatRange):
 
 
 class Stride(click.ParamType[str]):
-    """A number, a number with a unit of time, or any; a TOML file may hold a number."""
+    """A number, a number with a unit of time, or the word any; a TOML file may contain a number."""
 
     name = "stride"
 
@@ -58,26 +71,27 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 log_argument = click.argument("log", nargs=-1, required=True, type=click.Path())
 model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program to read.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 seed_option = click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Decides all randomness."
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of all random choices."
 )
 
 
 def column_options(command: F, *, state: str = "--state") -> F:
-    """Let a command say which column of its log is what: one keyword argument each, None where not given.
+    """Add the options that name the columns of a log: one keyword argument each, None if not given.
 
     ``state`` is how the option for the columns of the state is written.
     """
     command = click.option(
         "--allow-gaps",
         is_flag=True,
-        help="Allow many rows to be left out: over 5 % before gaps, or over half in all.",
+        help="Allow many rows to be left out: more than 5 % because of gaps, or more than half in total.",
     )(command)
     command = click.option(
         "--stride",
         type=Stride(),
-        help="By how much the step rises, as in 1 or '1 day': rows before other rises are left out. Or: any.",
+        help="Usual difference between steps, for example 1 or '1 day'. Rows before another difference are left out. "
+        "'any' accepts all.",
     )(command)
     for name, text in reversed(_COLUMNS.items()):
         option = state if name == "state" else f"--{name}"
@@ -85,7 +99,7 @@ def column_options(command: F, *, state: str = "--state") -> F:
     return command
 
 
-log_column_options = partial(column_options, state="--state-columns")  # where --state is no column
+log_column_options = partial(column_options, state="--state-columns")  # where --state is not a column
 
 
 def given(options: dict[str, Any]) -> dict[str, Any] | None:
@@ -93,12 +107,12 @@ def given(options: dict[str, Any]) -> dict[str, Any] | None:
     found = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, value in found.items():
         if isinstance(value, str) and not value.strip():
-            raise click.UsageError(f"The column of the {name.replace('_', ' ')} was named, but by no name: {value!r}.")
+            raise click.UsageError(f"--{name.replace('_', '-')} must name a column, but it is empty: {value!r}.")
     return found or None
 
 
 def refuse_input_as_output(output: Path | None, *inputs: str | Path) -> None:
-    """An output that is also an input, or lies in a folder that is one, would destroy what was read."""
+    """Refuse an output that is also an input, or in a folder that is one: it would destroy what was read."""
     if output is None:
         return
     for name in inputs:
@@ -110,14 +124,189 @@ def refuse_input_as_output(output: Path | None, *inputs: str | Path) -> None:
 
 
 def refuse_repeated(log: Sequence[str]) -> None:
-    """A file that is named twice would be learnt from twice."""
+    """Refuse a file that is named twice: its rows would count twice."""
     named: dict[Path, str] = {}
     for name in log:
         other = named.setdefault(Path(name).resolve(), name)
         if other is not name:
-            raise click.UsageError(f"{name} is {other} again, and its rows would count twice. Name each file once.")
+            raise click.UsageError(
+                f"{name} is the same file as {other}, so its rows would count twice. Name each file once."
+            )
 
 
 def source_of(log: Sequence[str]) -> Any:
     """Return the log named on the command line as readers take it: a path, or a list of them."""
     return log[0] if len(log) == 1 else list(log)
+
+
+_LISTS = ("state", "next_state", "actions")  # options that are written a,b,c on the command line
+_KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
+    click.types.IntParamType: ("a whole number", (int,)),
+    click.types.FloatParamType: ("a number", (int, float)),
+    click.types.BoolParamType: ("true or false", (bool,)),
+    Stride: ("a number, or a string such as '1 day'", (int, float, str)),
+}
+
+
+def config_option(command: F, *, also: Callable[[], Iterable[str]] = tuple) -> F:
+    """Add --config, a TOML file with options; ``also`` names options of other commands that the file may have."""
+    return click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=lambda context, parameter, path: _read_config(context, parameter, path, also),
+        help="TOML file with any of these options, for example: reps = 200. The command line takes precedence.",
+    )(command)
+
+
+def _read_config(
+    context: click.Context, parameter: click.Parameter, path: Path | None, others: Callable[[], Iterable[str]]
+) -> None:
+    if path is None:
+        return
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path} is not valid TOML: {error}.", context) from None
+    units = found.pop("units", None)  # what the report shows; other commands need none
+    params = (param for param in context.command.params if isinstance(param, click.Option) and param is not parameter)
+    options = {_written(option): option for option in params}
+    also = set(others())
+    settings: dict[str, Any] = {}
+    for key, value in found.items():
+        option = options.get(key.replace("_", "-"))
+        if option is None and key.replace("_", "-") in also:
+            continue
+        if option is None:
+            raise click.UsageError(
+                f"{path} sets {key!r}, but there is no such option.{_nearest(key, options)}", context
+            )
+        if option.name in settings:
+            raise click.UsageError(f"{path} sets {_written(option)!r} twice, once with - and once with _.", context)
+        settings[str(option.name)] = _checked(value, option, f"{path}: {key}", context)
+    if units is not None and "unit" in options:
+        settings["units"] = _pairs(units, f"{path}: units", context)
+    context.default_map = settings
+
+
+def _pairs(table: Any, where: str, context: click.Context) -> list[str]:
+    """Return a table of words as NAME=WORD, as the command line has them."""
+    if not isinstance(table, dict) or not all(isinstance(word, str) for word in table.values()):
+        raise click.UsageError(f"{where} must be a table of words (age = 'years'), but it is {table!r}.", context)
+    return [f"{name}={word}" for name, word in table.items()]
+
+
+def option_names(command: click.Command) -> list[str]:
+    """Return the names of a command's options as they are written, without the dashes."""
+    return [_written(option) for option in command.params if isinstance(option, click.Option)]
+
+
+def _written(option: click.Option) -> str:
+    """The name of an option as it is written, without the dashes."""
+    return max(option.opts, key=len).lstrip("-")
+
+
+def _nearest(key: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(key.replace("_", "-"), names, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _checked(value: Any, option: click.Option, where: str, context: click.Context) -> Any:
+    """Return a value as the command line would give it; refuse one of another kind."""
+    if option.name in _LISTS and isinstance(value, list):
+        return _joined(value, where, context)
+    kinds = [kind for click_type, kind in _KINDS.items() if isinstance(option.type, click_type)]
+    rule, types = kinds[0] if kinds else ("a string", (str,))
+    if option.name in _LISTS:
+        rule = "a list, or a string with commas"
+    if type(value) not in types:
+        raise click.UsageError(f"{where} must be {rule}, but it is {value!r}.", context)
+    return value
+
+
+def _joined(values: list[Any], where: str, context: click.Context) -> str:
+    wrong = [value for value in values if type(value) not in (str, int, float, bool) or "," in str(value)]
+    if wrong or not values:
+        raise click.UsageError(f"{where} must be a list of names, without commas, but it is {values!r}.", context)
+    return ",".join(map(str, values))
+
+
+_TYPES: dict[str, Any] = {
+    COUNT: click.IntRange(1),
+    POSITIVE_KIND: POSITIVE,
+    FRACTION: FiniteRange(0, 1, max_open=True),
+    NUMBER: click.FLOAT,
+}
+_CHOSEN = {
+    "n_reps": "Number of representative states. Default: chosen from the size of the data.",
+    "sample_width": "Width of the kernel around samples. Default: chosen from the data.",
+    "rep_width": "Width of the kernel around representative states. Default: chosen from the data.",
+}
+
+
+def _type(name: str, about: About) -> Any:
+    kind = about.option_kind or about.kind
+    if kind == CHOICE:
+        return click.Choice(about.choices)
+    if name == "random_state":
+        return click.IntRange(0)
+    return FiniteRange(0, 1, min_open=True, max_open=True) if name == "grow_below" else _TYPES[kind]
+
+
+def _default(default: Any, about: About) -> Any:
+    return default if about.option_default is ... else about.option_default
+
+
+# option: (flat name of the setting, type, default, help)
+LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
+    each.about.option: (
+        name,
+        _type(name, each.about),
+        _default(each.default, each.about),
+        _CHOSEN.get(name, each.about.help),
+    )
+    for name, each in about_settings().items()
+    if each.about.option is not None
+}
+
+
+def learner_options(command: F) -> F:
+    """Add the settings of KBSF as options: one keyword argument each, under the option's name."""
+    for option, (_, kind, default, text) in reversed(LEARNER_OPTIONS.items()):
+        names = ("-m", f"--{option}") if option == "reps" else (f"--{option}",)
+        command = click.option(*names, type=kind, default=default, show_default=default is not None, help=text)(command)
+    return command
+
+
+@contextmanager
+def settings_as_options() -> Iterator[None]:
+    """Name the options, not the parameters, in errors."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(named_as_options(str(error))) from None
+
+
+def named_as_options(text: str) -> str:
+    """Return a message with the names of options in place of those of parameters."""
+    named = {each.path: each.about.option for each in about_settings().values() if each.about.option is not None}
+    options = {path: f"--{option}" for path, option in named.items()}
+    return re.sub(r"\b([a-z]+[._][a-z_]+)\b(=(?=\d))?", lambda m: _option(m, options), text)
+
+
+def _option(match: re.Match[str], options: dict[str, str]) -> str:
+    """Return --min-cases 1 for min_cases=1."""
+    return f"{options[match[1]]}{' ' if match[2] else ''}" if match[1] in options else match[0]
+
+
+def learner_parameters(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the settings of KBSF out of a command's options; return them by flat names, without those not given."""
+    found = {}
+    for option, (parameter, *_) in LEARNER_OPTIONS.items():
+        value = options.pop(option.replace("-", "_"))
+        if parameter == "scaling":
+            found[parameter] = None if value == "none" else value
+        elif value is not None:
+            found[parameter] = value
+    return found

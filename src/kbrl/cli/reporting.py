@@ -7,14 +7,15 @@ from pathlib import Path
 
 import click
 
-from kbrl.cli.config import config_option, option_names
 from kbrl.cli.console import row_progress
 from kbrl.cli.options import (
     FILE,
     column_options,
+    config_option,
     given,
     log_argument,
     model_argument,
+    option_names,
     quiet_option,
     refuse_input_as_output,
     source_of,
@@ -41,7 +42,7 @@ def parse_units(texts: tuple[str, ...]) -> dict[str, str]:
 @click.command()
 @model_argument
 @log_argument
-@click.option("-o", "--output", required=True, type=FILE, help="File to write.")
+@click.option("-o", "--output", required=True, type=FILE, help="File to write, an HTML page.")
 @click.option("--title", help="Heading of the page.")
 @click.option("--unit", "units", multiple=True, metavar="NAME=UNIT", help="Of a state variable, or of value; repeat.")
 @click.option("--with-cases", is_flag=True, help="Show rows of the log. Without it, the page holds none.")
@@ -58,7 +59,7 @@ def report(
     quiet: bool,
     **columns: str | None,
 ) -> None:
-    """Write one page, for a browser, about a MODEL and a LOG.
+    """Write an HTML page about a MODEL and a LOG.
 
     The page says first whether the policy is better than what is done now, if MODEL held episodes out (kbrl fit
     --hold-out); then what it would change, as rules; answers for one's own case; then data, actions, coverage, maps,

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kbrl.arrays import Booleans, Integers
-from kbrl.data.row_hashes import Hashes, row_hashes
-from kbrl.data.sketch import hashes_of_runs
+from kbrl.data.sketch import Hashes, hashes_of_runs, row_hashes
 from kbrl.data.transitions import Transitions
 
 

@@ -20,7 +20,7 @@ from scipy import sparse
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import as_generator, positive, whole
 from kbrl.data.episodes import block_of, episode_hashes
-from kbrl.data.row_hashes import Hashes, row_hashes
+from kbrl.data.sketch import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.model.kernels import blocks as row_blocks
 from kbrl.model.model import Model, as_model
@@ -39,7 +39,7 @@ class BlockSums:
     def __init__(self, model: Model, *, n_blocks: int = N_BLOCKS, megabytes: float = MEGABYTES) -> None:
         self.model = model
         self.n_blocks = min(whole(n_blocks, "n_blocks", at_least=LEAST_BLOCKS), blocks_within(model, megabytes))
-        self.blocks = [new_statistics(model.basis, model.settings.neighborhoods) for _ in range(self.n_blocks)]
+        self.blocks = [new_statistics(model.basis, model.settings.variant.neighborhoods) for _ in range(self.n_blocks)]
 
     def add(self, chunk: Transitions) -> None:
         """Add transitions to the sums of their blocks."""
@@ -120,10 +120,10 @@ def agreement(model: Any, states: Any) -> Floats:
 
 def check_resamples(model: Model) -> Model:
     """Refuse a model whose answers do not come from sums."""
-    if model.settings.q_function == "samples":
+    if model.settings.variant.q_function == "samples":
         raise ValueError(
-            "Resampling episodes needs a model whose answers come from sums. Fit with q_function='reps' to know how "
-            "stable its answers are."
+            "Resampling episodes needs a model whose answers come from sums. Fit with Variant(q_function='reps') to "
+            "know how stable its answers are."
         )
     blocks_within(model, MEGABYTES)
     return model

@@ -7,7 +7,7 @@ this number that needs no data.  With n[a, i] = (sum_t k)^2 / sum_t k^2 at repre
     w_t = sum_i kappa-bar_i kappa_a(rep i, s_t), and squares are convex, so
     sum_t w_t^2 <= sum_i kappa-bar_i sum_t kappa_a(rep i, s_t)^2 = sum_i kappa-bar_i / n[a, i].
 
-It falls to 0 outside of the data.  The kernel mass, the paper's w (Algorithm 2), is no number of cases.
+It falls to 0 outside of the data.  The kernel mass, the paper's w (Algorithm 2), is not a number of cases.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SAFE = 1e-200  # above this, what underflowed cannot matter
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """How well the data behind a model cover some states, one row a state.
+    """How well the data behind a model cover some states, one row per state.
 
     Distances are Euclidean, in units of the model's scale (a standard deviation of each variable, say), whatever the
     widths.  ``support`` is at most the number of logged cases of the action that its value rests on, 1 / sum_t w_t^2
@@ -51,14 +51,14 @@ def coverage(model: Any, states: Any) -> Coverage:
     """Return how well the data behind a model cover states, (n, n_dims), in the units of the data.
 
     ``model`` is a `Model`, or a KBSF that has learnt one.  kappa-bar is as the model uses it: all weight on the nearest
-    representative state for ``aggregation="hard"``, and weights below exp(-707) of the largest are zero.
+    representative state for hard aggregation, and weights below exp(-707) of the largest are zero.
 
     Three cases of "wait" and one of "treat" in state 0; none near state 100.
 
     >>> from kbrl import KBSF, Transitions, coverage
     >>> states = [[0.0], [0.0], [0.0], [0.0], [1.0]]
     >>> log = Transitions(states, ["wait", "wait", "wait", "treat", "treat"], [0.0, 0.0, 0.0, 1.0, 0.0], states)
-    >>> model = KBSF(reps=[[0.0], [1.0]], random_state=0).fit(log)
+    >>> model = KBSF(reps=[[0.0], [1.0]], min_cases=1).fit(log)
     >>> coverage(model, [[0.0], [100.0]]).support.round(2).tolist()
     [[1.0, 3.0], [0.0, 0.0]]
     """

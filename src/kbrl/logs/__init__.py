@@ -8,10 +8,9 @@ In reading order, from file to transitions:
   NumPy arrays, pandas and polars; from Minari, D4RL and Gymnasium.
 - ``formats``: a path, a folder, a glob or an object becomes one table, whatever its format.
 - ``columns``: which column of the table is the state, the action, the reward.
-- ``label_types``: which type the labels of actions and episodes have.
-- ``rows``: batches become rows, with what is wrong in their cells.
+- ``rows``: batches become rows, with what is wrong in their cells; labels get their types.
 - ``sequence``: which row follows which.
 - ``log``: rows become transitions: ``open_log``, ``read_log``, ``load_log``.
-- ``check``, with ``check_measures`` and ``check_order``: everything that is wrong with a log, in one pass.
+- ``check``, with ``check_measures``: everything that is wrong with a log, in one pass.
 - ``writing``: the way back, from transitions to a file.
 """

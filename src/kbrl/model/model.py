@@ -19,27 +19,27 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, as_rows
 from kbrl.data.overlap import Overlap, overlap
-from kbrl.data.scaling import Coordinates
+from kbrl.data.scaling import Coordinates, Moments
 from kbrl.data.sketch import LARGEST_HASH, Sketch
-from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, row_by_name
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.mdp.deferral import AS_NOW, Deferral, doubts, with_now
 from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
-from kbrl.model.basis import Basis
+from kbrl.model.basis import Basis, basis_for
 from kbrl.model.check_settings import growth_distance
 from kbrl.model.q_functions import DeferringQ, GreedyPolicy, RepQ, SampleQ, best_actions, check_some_action
 from kbrl.model.representatives import cover
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
 from kbrl.model.support import support_by_reps
-from kbrl.settings import Settings
+from kbrl.settings import Settings, flattened
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
     """What KBSF has learnt, as a record that never changes.
 
-    Get one by ``KBSF(...).fit(log).model_`` or ``load_model(path).model_``.  ``q_values(states)`` and
+    Get one by ``KBSF(...).fit(log).model_`` or ``load_model(path)``.  ``q_values(states)`` and
     ``predict(states)`` answer for states, (n_states, n_dims), in the units of the data.  ``extend(log)`` adds
     transitions, ``model - log`` takes them away, and ``model + other`` joins models of different data that have the
     same representative states.  Each returns a new model.
@@ -54,7 +54,7 @@ class Model:
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(log).model_
+    >>> model = KBSF(n_reps=2, min_cases=1, discount=0.9, random_state=0).fit(log).model_
     >>> isinstance(model, Model)
     True
     >>> model.predict([[0.0], [1.0]]).tolist()
@@ -109,7 +109,7 @@ class Model:
     @property
     def min_cases(self) -> int:
         """How often an action must have been taken to be available."""
-        return self.settings.min_cases or 1
+        return 1 if self.settings.min_cases is None else self.settings.min_cases
 
     @property
     def often_taken(self) -> Booleans:
@@ -133,11 +133,11 @@ class Model:
         """The solution of the reduced MDP."""
         if self.solved is not None:
             return self.solved
-        settings = self.settings
-        if settings.sweeps is not None:  # no more was asked for
+        solver = self.settings.solver
+        if solver.sweeps is not None:  # no more was asked for
             start = np.zeros(self.basis.n_reps) if self.start is None else self.start
-            return sweep(self.mdp, start, settings.sweeps, tolerance=settings.tolerance)
-        found = solve(self.mdp, settings.solver, values=self.start, tolerance=settings.tolerance)
+            return sweep(self.mdp, start, solver.sweeps, tolerance=solver.tolerance)
+        found = solve(self.mdp, solver.method, values=self.start, tolerance=solver.tolerance)
         say_if_not_converged(found)
         return found
 
@@ -179,7 +179,7 @@ class Model:
         """Q as a function of scaled states: from representative states or from samples, as the settings say."""
         if self.deferral is not None:
             return self.deferring_q_function
-        return self.rep_q_function if self.settings.q_function == "reps" else self.sample_q_function
+        return self.rep_q_function if self.settings.variant.q_function == "reps" else self.sample_q_function
 
     @cached_property
     def rep_q_function(self) -> RepQ:
@@ -192,7 +192,7 @@ class Model:
         if not self.samples:
             raise ValueError(
                 "Q from samples needs the transitions, and this model has not kept them. "
-                "Fit with KBSF(q_function='samples'), or use q_from_reps."
+                "Fit with KBSF(variant=Variant(q_function='samples')), or use q_from_reps."
             )
         log, units = join(self.samples), self.coordinates
         values = self.rep_q_function(units.of(log.next_states)).max(axis=1)
@@ -217,7 +217,7 @@ class Model:
         >>> from kbrl import KBSF, Transitions
         >>> states = [[0.0], [0.0], [0.0], [0.0], [1.0]]
         >>> log = Transitions(states, ["wait", "wait", "wait", "treat", "wait"], [0.0, 0.0, 0.0, 1.0, 0.0], states)
-        >>> model = KBSF(reps=[[0.0], [1.0]], discount=0.5, random_state=0).fit(log).model_
+        >>> model = KBSF(reps=[[0.0], [1.0]], discount=0.5, min_cases=1, random_state=0).fit(log).model_
         >>> model.predict([[0.0]]).tolist(), model.deferring(cases=3).predict([[0.0]]).tolist()
         (['treat'], ['as now'])
         """
@@ -251,7 +251,8 @@ class Model:
         spread = self.sums.reward_spread()
         doubt = doubts(mdp, behaviour, spread, self.sums.effective_cases(), self.deferral.caution)
         offered = self.often_taken[:, None] & (support >= self.deferral.cases) & np.isfinite(doubt)
-        found = solve(with_now(mdp, behaviour, doubt, offered), self.settings.solver, tolerance=self.settings.tolerance)
+        solver = self.settings.solver
+        found = solve(with_now(mdp, behaviour, doubt, offered), solver.method, tolerance=solver.tolerance)
         say_if_not_converged(found)
         return found
 
@@ -263,10 +264,10 @@ class Model:
         return DeferringQ(self.basis.rep_weights, solution.q, partial(support_by_reps, self.sums), rule.cases)
 
     def _check_can_defer(self, caution: float) -> None:
-        if self.settings.q_function == "samples" or not isinstance(self.sums, KernelSums) or self._is_truncated:
+        if self.settings.variant.q_function == "samples" or not isinstance(self.sums, KernelSums) or self._is_truncated:
             raise ValueError(
                 "Only a model with sums over all cases knows how often each action is taken now. Fit without "
-                "sample_neighbors and with q_function='reps' to defer."
+                "sample_neighbors and with Variant(q_function='reps') to defer."
             )
         if np.isnan(self.sums.effective_cases()).any():
             raise ValueError(
@@ -284,8 +285,7 @@ class Model:
 
     def scaled(self, states: Any) -> Floats:
         """Return states, (n, n_dims), by name where they have names, in the model's coordinates."""
-        rows = as_rows(rows_by_name(states, self.source), "states", n_dims=self.coordinates.n_dims)
-        return self.coordinates.of(rows)
+        return self.coordinates.rows(states, self.source)
 
     def as_row(self, state: Any) -> Floats:
         """Return one state, (n_dims,), by name where it has names, in the units of the data."""
@@ -302,7 +302,7 @@ class Model:
         self.coordinates.check(log.states)
         self.coordinates.check(log.next_states)
         log = log.with_actions(self.action_labels)
-        if self.settings.terminals == "absorb":
+        if self.settings.variant.terminals == "absorb":
             return log
         return log.replaced(terminals=np.zeros(len(log), dtype=bool))
 
@@ -331,7 +331,7 @@ class Model:
 
     def with_more(self, sums: Statistics, log: Transitions) -> Model:
         """Return the model of these sums, to which the transitions have come."""
-        samples = (*self.samples, log) if self.settings.q_function == "samples" else ()
+        samples = (*self.samples, log) if self.settings.variant.q_function == "samples" else ()
         sketch = None if self.sketch is None else self.sketch + Sketch.of(log, largest=self.sketch.largest)
         return self.with_sums(sums, sketch, samples=samples, sizes=self.sizes)
 
@@ -344,7 +344,7 @@ class Model:
         if distance is None:
             return self
         points, norm = self.coordinates.of(states), self.basis.rep_kernel.norm
-        reps = cover(points, distance, start=self.basis.reps, max_reps=self.settings.max_reps, norm=norm)
+        reps = cover(points, distance, start=self.basis.reps, max_reps=self.settings.growth.max_reps, norm=norm)
         if len(reps) == self.basis.n_reps:
             return self
         basis, start = replace(self.basis, reps=reps), self._latest_values()
@@ -393,7 +393,7 @@ class Model:
 
     def without_data(self) -> Model:
         """Return a model without data, with the same basis and settings: the two can be added."""
-        sums = new_statistics(self.basis, self.settings.neighborhoods)
+        sums = new_statistics(self.basis, self.settings.variant.neighborhoods)
         return Model(self.basis, sums, self.settings, self.action_labels, self.source, deferral=self.deferral)
 
     def overlap(self, further: Sketch | None) -> Overlap | None:
@@ -415,7 +415,8 @@ class Model:
 
     def _check_addable(self, other: Model) -> None:
         names = ("discount", "terminals", "neighborhoods", "q_function")
-        different = [name for name in names if getattr(self.settings, name) != getattr(other.settings, name)]
+        mine, others = flattened(self.settings), flattened(other.settings)
+        different = [name for name in names if mine[name] != others[name]]
         different += ["min_cases"] if self.min_cases != other.min_cases else []
         different += ["deferral"] if self.deferral != other.deferral else []
         if different:
@@ -438,7 +439,7 @@ class Model:
         self._check_can_forget()
         log = self.prepared(log)
         sketch = self._sketch_without(log)
-        taken = new_statistics(self.basis, self.settings.neighborhoods).accumulate(log)
+        taken = new_statistics(self.basis, self.settings.variant.neighborhoods).accumulate(log)
         return self.with_sums(self.sums - taken, sketch)  # type: ignore[operator]
 
     def _check_can_forget(self) -> None:
@@ -465,7 +466,7 @@ class Model:
             known = "at least " if self.sketch.largest < LARGEST_HASH else ""
             raise ValueError(
                 f"Only transitions that were learnt can be forgotten, but {known}{n_unknown:,} of these {len(log):,} "
-                f"were never learnt, or not so often. Nothing is forgotten. Pass the rows as they were learnt: with "
+                f"were never learnt, or fewer times. Nothing is forgotten. Pass the rows as they were learnt: with "
                 f"the same numbers, action labels and episodes."
             )
         return self.sketch - taken
@@ -474,6 +475,15 @@ class Model:
         """Return the values of this model if it was solved, else those that solving would start from."""
         solution = self.__dict__.get("solution") or self.solved
         return self.start if solution is None else solution.values
+
+
+def first_model(settings: Settings, log: Transitions, moments: Moments | None = None) -> Model:
+    """Return a model of no data whose scaling, actions and representative states are fixed by these transitions.
+
+    The moments of all states are given where these are only a sample.
+    """
+    basis = basis_for(settings, log, moments)
+    return Model(basis, new_statistics(basis, settings.variant.neighborhoods), settings, log.action_labels, log.source)
 
 
 def as_model(source: Any) -> Model:
@@ -498,7 +508,7 @@ def say_if_not_converged(solution: Solution) -> None:
     if not solution.converged:
         warnings.warn(
             f"The model was not solved to its tolerance after {solution.iterations} iterations (residual "
-            f"{solution.residual:.2g}). Try solver='policy iteration', a larger tolerance, or a smaller discount.",
+            f"{solution.residual:.2g}). Try the method 'policy iteration', a larger tolerance, or a smaller discount.",
             KbrlWarning,
             stacklevel=5,
         )

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import LARGEST_COORDINATE, as_rows
+from kbrl.checks import LARGEST_COORDINATE
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, row_by_name
 from kbrl.model import compiled
 from kbrl.model.kernels import Kernel, KernelAt, blocks
 from kbrl.model.sample_weights import SampleWeights
@@ -196,23 +196,21 @@ class GreedyPolicy:
 
     def __call__(self, states: Any) -> Array:
         """Return the label of the best action for each state, (n_states,)."""
-        q = self.q(self._scaled(states))
+        q = self.q(self.coordinates.rows(states, self.source))
         check_some_action(q)
         return self.action_labels[best_actions(q)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""
-        state = row_by_name(state, self.source)
+        if not isinstance(state, np.ndarray):
+            state = row_by_name(state, self.source)
         row = np.asarray(state, dtype=np.float64)
         if row.shape == self.coordinates.scale.shape:
             row = self.coordinates.shifted(row) / self.coordinates.scale
             if np.abs(row).max() <= LARGEST_COORDINATE:  # false for NaN, too
                 return self.action_labels[self._decide(row)]
-        return self.action_labels[self._decide(self._scaled([state])[0])]  # says what is wrong
-
-    def _scaled(self, states: Any) -> Floats:
-        rows = as_rows(rows_by_name(states, self.source), "states", n_dims=self.coordinates.n_dims)
-        return self.coordinates.of(rows)
+        row = self.coordinates.rows([state], self.source)[0]  # says what is wrong
+        return self.action_labels[self._decide(row)]
 
 
 def _in_blocks(compute: Callable[[slice], Floats], n_rows: int, n_columns: int) -> Floats:

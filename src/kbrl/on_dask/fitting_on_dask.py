@@ -16,20 +16,20 @@ from os import PathLike
 from typing import Any
 
 from kbrl.arrays import Array
-from kbrl.choosing.two_passes import check_n_rows, model_from, sample_rows_for
+from kbrl.choosing.automatic_fit import check_n_rows, model_from, sample_rows_for
 from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import say_if_rare
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.faults import LogError
-from kbrl.logs.label_types import label_array
 from kbrl.logs.log import Mapped
+from kbrl.logs.rows import label_array
 from kbrl.model.check_settings import growth_distance
 from kbrl.model.model import Model
 from kbrl.on_dask.clients import find_client
 from kbrl.on_dask.log_parts import Facts, Part, agree, cut, find_columns, light_columns, look_at, parts_of
 from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
-from kbrl.settings import Settings
+from kbrl.settings import Settings, for_fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,7 @@ def fit_all_on_dask(
         model.solve()
     for learner, model in zip(learners, models):
         learner.model_ = model
-    say_if_rare(models[0].action_labels, models[0].sums.counts, settings[0].min_cases)  # once: they share the log
+    say_if_rare(models[0].action_labels, models[0].sums.counts, learners[0].min_cases)  # once: they share the log
 
 
 def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
@@ -201,15 +201,15 @@ def _checked(learner: Any) -> Settings:
         raise TypeError(
             f"Only the statistics of KBSF add up over a cluster, but the learner is {type(learner).__name__}."
         )
-    settings = learner.checked_settings()
+    settings = for_fit(learner.checked_settings())
     if growth_distance(settings) is not None:
         raise ValueError(
             "A model that grows learns one chunk after the other, so its parts do not add up. Fit it in one process, "
-            "or without grow_distance and grow_below."
+            "or with growth=Growth()."
         )
-    if settings.q_function == "samples":
+    if settings.variant.q_function == "samples":
         raise ValueError("q_function='samples' keeps all transitions, which would travel here. Use q_function='reps'.")
-    if settings.neighborhoods == "per_chunk" and settings.sample_neighbors is not None:
+    if settings.variant.neighborhoods == "per_chunk" and settings.sample_neighbors is not None:
         raise ValueError("neighborhoods='per_chunk' depends on the chunks, which differ here. Use 'exact'.")
     return settings
 

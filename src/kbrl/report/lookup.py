@@ -62,7 +62,7 @@ def what_it_keeps(model: Model) -> list[str]:
         kept.append("all transitions that it learnt from (q_function='samples')")
     if isinstance(model.sums, Neighborhoods):
         kept.append("next states and rewards of the cases nearest to each representative state (sample_neighbors)")
-    if _are_logged(model) or model.settings.grow_distance or model.settings.grow_below:
+    if _are_logged(model) or model.settings.growth.distance or model.settings.growth.below:
         kept.append("logged states as its representative states")
     return kept
 
@@ -75,7 +75,7 @@ def _are_logged(model: Model) -> bool:
 
 def _reason(model: Model, with_cases: bool) -> str:
     """Say why a page cannot look up cases; nothing if it can."""
-    if model.settings.q_function == "samples":
+    if model.settings.variant.q_function == "samples":
         return "its answers come from all logged cases, which are not in this page"
     if callable(model.basis.sample_kernel.profile):
         return "its kernel is a function of the user's own"

@@ -13,8 +13,8 @@ from kbrl.data.state_names import find_names
 from kbrl.logs.columns import carried_over
 from kbrl.logs.faults import LogError
 from kbrl.logs.formats import open_table
-from kbrl.logs.label_types import label_array
 from kbrl.logs.log import Log, open_log
+from kbrl.logs.rows import label_array
 from kbrl.model.model import Model
 
 

@@ -8,6 +8,7 @@ error is that of the jackknife that leaves out one block at a time (Busing et al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,7 +25,7 @@ RIDGE = 0.01  # rows; less than any row that counts
 LADDER = ((0.03, 0.1), (0.1, 0.3))  # (lambda of the estimate, the next one, to which it is compared)
 CORRECTIONS = 4  # of a solution without one block, by the factors of all blocks
 SETTLED = 0.02  # the last correction, relative to all of them
-SMALL_WEIGHT = 3.0  # pairs with fewer rows around them carry no change
+SMALL_WEIGHT = 5.0  # pairs with fewer rows around them carry no change
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +263,7 @@ class Evidence:
 
     @cached_property
     def thin_share(self) -> float:
-        """The share of the policy's decisions at pairs of state and action with fewer than three rows."""
+        """The share of the policy's decisions at pairs of state and action with fewer than five rows."""
         weight = self.sums.weight.sum(axis=(0, 1)).ravel()
         return float(self.visits[weight < SMALL_WEIGHT].sum())
 
@@ -298,8 +299,8 @@ class Rung:
         return jackknife_error(self.of(contrast), self.left_out @ contrast, self.sizes)
 
     def bias(self, contrast: Floats) -> float:
-        """Return by how much it changes with more smoothing, and about how much it would with finer features."""
-        return abs(float(contrast @ (self.estimates - self.smoother))) + abs(float(contrast @ self.coarse))
+        """Return by how much it changes with more smoothing or, if that is more, would change with finer features."""
+        return max(abs(float(contrast @ (self.estimates - self.smoother))), abs(float(contrast @ self.coarse)))
 
     @property
     def is_finite(self) -> bool:
@@ -307,10 +308,10 @@ class Rung:
         return bool(np.isfinite(self.left_out).all() and np.isfinite([self.estimates, self.smoother]).all())
 
 
-def rungs(evidence: Evidence) -> list[Rung]:
+def rungs(evidence: Evidence, ladder: Sequence[tuple[float, float]] = LADDER) -> list[Rung]:
     """Return the estimates at each lambda of the ladder for which the equations can be solved."""
     found = []
-    for smoothing, compared in LADDER:
+    for smoothing, compared in ladder:
         try:
             with one_blas_thread():  # threads gain nothing on matrices of this size, and lose much on a busy machine
                 full, left_out = evidence.with_left_out(smoothing)

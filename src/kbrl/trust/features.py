@@ -24,10 +24,10 @@ from kbrl.model.representatives import k_means
 
 MOST_REPS = 200
 FEWEST_REPS = 10
-WIDTH = 0.25  # of the kernel, in median gaps between neighbouring representative states
+WIDTH = 0.3  # of the kernel, in median gaps between neighbouring representative states
 COARSER = 4  # features per group
 MOST_PAIRS = 400  # of action and representative state: the matrices have the square of this
-ROWS_PER_PAIR = 20  # fewer rows than that on average, and most values would be guesses
+ROWS_PER_PAIR = 25  # fewer rows than that on average, and most values would be guesses
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,7 +72,17 @@ def judge_evaluated(
 
 
 def judge_sums(evaluator: PolicyEvaluator, level: float = 0.95, *, second: Interval | None = None) -> Judgement:
-    """Judge by sums alone, as of several sites; no episode is named then."""
+    """Judge by sums alone, as of several sites; no episode is named then.
+
+    >>> from kbrl import PolicyEvaluator, judge_sums
+    >>> from kbrl.tasks import PuddleWorld
+    >>> log = PuddleWorld().collect(5000, random_state=0, max_steps=50)
+    >>> north, south = log[log.episodes % 2 == 0], log[log.episodes % 2 == 1]
+    >>> first = PolicyEvaluator(lambda states: [2] * len(states), discount=0.95).fit(north)
+    >>> second = PolicyEvaluator(lambda states: [2] * len(states), like=first).fit(south)
+    >>> judge_sums(first + second).n_rows
+    5000
+    """
     return _judged(_evidence(evaluator.finish()), in_unit_interval(level, "level"), second)[0]
 
 
@@ -107,12 +117,13 @@ def compare(policies: Mapping[str, Any], log: Any, level: float = 0.95, **option
     The level holds for all intervals together: each of k has the level 1 - (1 - level) / k (Bonferroni).  Options are
     those of `judge`.
 
+    >>> import numpy as np
     >>> from kbrl import compare
     >>> from kbrl.tasks import PuddleWorld
-    >>> log = PuddleWorld().collect(30000, random_state=0)
-    >>> rules = {"down": lambda states: [1] * len(states), "right": lambda states: [2] * len(states)}
-    >>> found = compare(rules, log, discount=0.99)
-    >>> found.n_statements, found.verdict("right", "down")
+    >>> log = PuddleWorld().collect(20000, random_state=0, max_steps=100)
+    >>> down, corner = lambda states: [1] * len(states), lambda states: np.where(states[:, 0] < states[:, 1], 2, 0)
+    >>> found = compare({"down": down, "corner": corner}, log, discount=0.95)
+    >>> found.n_statements, found.verdict("corner", "down")
     (3, 'better')
     """
     if not options.pop("allow_learnt", False):

@@ -73,7 +73,7 @@ class Judgement:
     discount: float
     n_episodes: int
     n_rows: int
-    thin_share: float  # of the policy's decisions: at states where fewer than three rows show the action
+    thin_share: float  # of the policy's decisions: at states where fewer than five rows show the action
     memory: float  # the correlation of an error of the logged policy's values with the next one
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -88,14 +88,13 @@ class Judgement:
     @property
     def sentence(self) -> str:
         """The verdict in one sentence, with its numbers."""
-        sure = f"{100 * self.level:g} %"
-        of = f"{self.n_episodes} held-out episodes"
-        gain = f"{self.gain.estimate:+.4g} ({sure} interval {self.gain.low:+.4g} to {self.gain.high:+.4g})"
-        if self.verdict == BETTER:
-            return f"Better: the policy is worth {gain} more than what is done now, judged on {of}."
-        if self.verdict == WORSE:
-            return f"Worse: the policy is worth {gain} compared with what is done now, judged on {of}."
-        return f"Cannot tell: the estimated gain over what is done now is {gain}, judged on {of}."
+        span = f"{100 * self.level:.4g} % interval {self.gain.low:+.4g} to {self.gain.high:+.4g}"
+        about = f"({span}), by {self.n_episodes:,} episodes."
+        gain = f"{self.gain.estimate:+.4g}"
+        if self.verdict == CANNOT_TELL:
+            return f"Cannot tell: the estimated gain over what is done now is {gain} {about}"
+        word = "Better" if self.verdict == BETTER else "Worse"
+        return f"{word}: the policy gains {gain} over what is done now {about}"
 
     def __str__(self) -> str:
         lines = [self.sentence, "", f"{'':9}{'estimate':>12}{'low':>12}{'high':>12}   half width from"]

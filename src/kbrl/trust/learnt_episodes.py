@@ -7,14 +7,15 @@ a hundred are missed once in a hundred times where the log is as large as what w
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
+from kbrl.checks import KbrlWarning
 from kbrl.data.episodes import episode_hashes
 from kbrl.data.overlap import overlap
-from kbrl.data.row_hashes import Hashes
-from kbrl.data.sketch import LISTED_EPISODES, Sketch
+from kbrl.data.sketch import LISTED_EPISODES, Hashes, Sketch
 from kbrl.model.model import Model
 from kbrl.trust.evaluator import chunks_of
 
@@ -30,17 +31,25 @@ class LearntError(ValueError):
 
 def refuse_learnt(policy: Any, log: Any) -> None:
     """Refuse a log of which a model, or a member of a committee, has learnt episodes, as far as its sketch tells."""
-    for sketch in _sketches(policy):
-        if len(sketch.episodes):
+    sketches = [model.sketch for model in _models(policy)]
+    if None in sketches:
+        warnings.warn(
+            "The model comes from a file of format 1, which does not say what was learnt from. If it learnt from "
+            "episodes of this log, its value is too high. To be sure, fit it again.",
+            KbrlWarning,
+            stacklevel=3,
+        )
+    for sketch in sketches:
+        if sketch is not None and len(sketch.episodes):
             _refuse_episodes(sketch, log)
-        elif sketch.n_rows:
+        elif sketch is not None and sketch.n_rows:
             _refuse_rows(sketch, log)
 
 
-def _sketches(policy: Any) -> list[Sketch]:
+def _models(policy: Any) -> list[Model]:
     sources = [policy, *getattr(policy, "members_", ()), getattr(policy, "model", None)]
     models = [each if isinstance(each, Model) else getattr(each, "model_", None) for each in sources]
-    return [model.sketch for model in models if isinstance(model, Model) and model.sketch is not None]
+    return [model for model in models if isinstance(model, Model)]
 
 
 def _refuse_episodes(sketch: Sketch, log: Any) -> None:

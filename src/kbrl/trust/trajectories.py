@@ -15,7 +15,7 @@ import numpy as np
 
 from kbrl.arrays import Booleans, Floats
 from kbrl.data.episodes import episode_hashes
-from kbrl.data.row_hashes import Hashes
+from kbrl.data.sketch import Hashes
 from kbrl.data.transitions import Transitions, join
 
 _SAME = 1e-5  # next states and states that differ by less, relative to the spread of the variable, are the same

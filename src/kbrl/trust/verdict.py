@@ -15,7 +15,7 @@ from kbrl.arrays import Floats
 from kbrl.trust.estimates import GAIN, NOW, SELF_CHECK, SMALL_WEIGHT, VALUE, Evidence, Rung
 from kbrl.trust.judgement import BETTER, CANNOT_TELL, WORSE, Interval, Judgement
 
-MOST_THIN = 0.10  # the share of the policy's decisions that fewer than three rows may support
+MOST_THIN = 0.10  # the share of the policy's decisions that fewer than five rows may support
 MOST_MEMORY = 0.3  # the correlation of errors from which on something that matters is not recorded
 SOME_MEMORY = 0.1
 SOME_BIAS = 0.2  # standard deviations of the return

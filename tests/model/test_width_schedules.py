@@ -9,8 +9,8 @@ from scipy.stats import spearmanr
 
 import naive
 from kbrl import KBRL, KBSF, Kernel, Transitions
-from kbrl.choosing.width_schedules import rep_width_for, rep_width_within, sample_width_for
 from kbrl.model.kbsf_bounds import bound_kbsf
+from kbrl.model.width_schedules import rep_width_for, rep_width_within, sample_width_for
 from samples import as_lists, random_log
 
 

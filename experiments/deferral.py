@@ -60,7 +60,7 @@ def measure(settings: Settings, seed: int) -> Iterator[Row]:
                 found[name] = people.value(policy, N_JUDGED, same) - luck
             yield found | {"part": "values"}
             if log_number == 0:
-                yield from _decisions(model, people, found, seed)
+                yield from decisions(model, people, found, seed)
 
 
 def fitted(log: Transitions, people: People) -> KBSF:
@@ -72,17 +72,20 @@ def fitted(log: Transitions, people: People) -> KBSF:
         return fit_automatically(KBSF(discount=people.task.discount, random_state=0, n_jobs=1), open_log(path)).model
 
 
-def _decisions(model: KBSF, people: People, found: Row, seed: int) -> Iterator[Row]:
+def decisions(model: KBSF, people: People, found: Row, seed: int) -> Iterator[Row]:
     """Count right and wrong changes, by support: of the plain model, and of the deferring one."""
     rng = np.random.default_rng([3, seed])
     states = people.log(max(10, N_DECISIONS), [4, seed]).states
     states = states[rng.choice(len(states), min(N_DECISIONS, len(states)), replace=False)]
     gains, errors = gains_of_a_change(people, states, N_ROLLOUTS, [5, seed])
+    own = [people.task.actions.index(label) for label in model.action_labels_.tolist()]  # a file has another order
+    gains, errors = gains[:, own], errors[:, own]
     support, rows = coverage(model, states).support, np.arange(len(states))
-    plain = model.q_values(states).argmax(axis=1)
     safe = model.deferring()
     answered = {"plain": np.ones(len(states), dtype=bool), "deferring": ~safe.deferred(states)}
-    chosen = {"plain": plain, "deferring": np.minimum(safe.q_values(states).argmax(axis=1), gains.shape[1] - 1)}
+    last = gains.shape[1] - 1
+    chosen = {name: found.q_values(states).argmax(axis=1) for name, found in (("plain", model), ("deferring", safe))}
+    chosen["deferring"] = np.minimum(chosen["deferring"], last)  # "as now" is not answered
     for name, actions in chosen.items():
         gain, error = gains[rows, actions], errors[rows, actions]
         for low, high in pairwise(SUPPORTS):

@@ -1,9 +1,12 @@
 """Logs of people at work, and the table of what deferring to them costs and saves."""
 
+from types import SimpleNamespace
+
 import gymnasium
 import numpy as np
 import pytest
 
+from experiments import deferral
 from experiments.behaviour_logs import PEOPLE, CartPole, Pendulum, gains_of_a_change
 from experiments.deferral import draw, jobs, table_of_decisions, table_of_values
 
@@ -66,3 +69,31 @@ def test_tables_and_picture_are_made_of_rows():
     assert "| 3 to 10 | none | 10, 60 %, 20 % |" in table_of_decisions(rows)
     assert draw(rows).axes
     assert len(jobs("laptop")) == 24
+
+
+def test_decisions_are_judged_by_the_names_of_actions_whatever_their_order(monkeypatch):
+    people = PEOPLE["pendulum narrow"]
+    names = np.array(sorted(people.task.actions))  # as a file has them
+    gains = {"back": -1.0, "none": 0.0, "forth": 1.0}
+
+    class Forth:
+        action_labels_ = names
+
+        def q_values(self, states):
+            return np.tile((names == "forth") * 1.0, (len(states), 1))
+
+        def deferring(self):
+            return self
+
+        def deferred(self, states):
+            return np.zeros(len(states), dtype=bool)
+
+    def found(_, states, *__):
+        return np.tile([gains[name] for name in people.task.actions], (len(states), 1)), np.full((len(states), 3), 0.1)
+
+    monkeypatch.setattr(deferral, "gains_of_a_change", found)
+    monkeypatch.setattr(deferral, "coverage", lambda _, states: SimpleNamespace(support=np.full((len(states), 3), 5.0)))
+    rows = list(deferral.decisions(Forth(), people, {"people": "pendulum narrow", "episodes": 10}, 0))
+    for name in ("plain", "deferring"):
+        (row,) = [row for row in rows if row["policy"] == name and row["all"]]
+        assert (row["support"], row["right"], row["wrong"]) == (3.0, row["all"], 0)

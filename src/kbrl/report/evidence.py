@@ -60,15 +60,28 @@ class Stability:
 def judged(inputs: Inputs) -> tuple[Judgement | None, str]:
     """Return the judgement on episodes that the model did not learn from, or why there is none."""
     model, log = inputs.model, inputs.log
+    if model.sketch is None:
+        return None, "The model's file does not say which episodes it learnt from."
     try:
-        try:
-            return judge(model, log), ""
-        except LearntError:
-            if model.held_out is None:
-                return None, "The model has learnt from the episodes of this log, and none were held out."
-            return judge(model, _held_out(log, model.held_out)), ""
+        with np.errstate(divide="ignore", invalid="ignore"):  # of tiny logs, whose judgement is refused below
+            found = _judgement(model, log)
+    except ArithmeticError:
+        return None, "There are too few episodes to judge by."
     except ValueError as error:
         return None, f"Judging is not possible here: {error}"
+    if found is None:
+        return None, "The model has learnt from the episodes of this log, and none were held out."
+    if not np.isfinite([found.gain.estimate, found.gain.low, found.gain.high]).all():
+        return None, f"Judging is not possible here: {' '.join(found.refusals)}"
+    return found, ""
+
+
+def _judgement(model: Model, log: Log | Transitions) -> Judgement | None:
+    """Judge by the whole log, or by the part that was held out; None if the model has learnt all of it."""
+    try:
+        return judge(model, log)
+    except LearntError:
+        return None if model.held_out is None else judge(model, _held_out(log, model.held_out))
 
 
 def _held_out(log: Log | Transitions, share: float) -> Log | Transitions:

@@ -71,6 +71,34 @@ def test_few_episodes_give_numbers_but_no_verdict(log):
     assert any("there are 39 episodes, and a verdict needs at least 40" in text for text in found.refusals)
 
 
+def test_one_episode_gives_no_verdict_and_no_number_beyond_what_rewards_allow(log):
+    single = log[log.episodes == log.episodes[0]]
+    found = judge(always(1), single, discount=0.9)
+    assert found.verdict == "cannot tell"
+    widest = (single.rewards.max() - single.rewards.min()) / (1 - 0.9)
+    assert found.gain.high - found.gain.low <= 2 * widest + 10
+    assert found.influences == ()
+
+
+def test_rows_that_nothing_follows_give_no_verdict():
+    rng = np.random.default_rng(0)
+    states, actions = rng.random((200, 1)), rng.integers(2, size=200)
+    log = Transitions(states, actions, 1.0 * actions, rng.random((200, 1)), episodes=np.arange(200))
+    found = judge(always(1), log, discount=0.9)
+    assert found.verdict == "cannot tell"
+    assert any("the next action is not known" in text for text in found.refusals)
+
+
+def test_decisions_without_sequels_are_judged_too():
+    rng = np.random.default_rng(0)
+    states, actions = rng.random((400, 1)), rng.integers(2, size=400)
+    rewards = actions + rng.normal(size=400)
+    log = Transitions(states, actions, rewards, states, np.ones(400, dtype=bool), np.arange(400))
+    found = judge(always(1), log, discount=0.9)
+    assert found.verdict == "better"
+    assert found.gain.low < 0.5 < found.gain.high  # 1 against a mean of 1/2
+
+
 def test_an_action_that_was_never_tried_gives_no_verdict(log):
     known = log.with_actions(np.array([0, 1, 2]))
     found = judge(always(2), known, discount=0.9)

@@ -22,7 +22,8 @@ def page_of(found: Judgement, n_episodes: int) -> str:
     sections = "".join(f"<h2>{title}</h2><ul>{_items(items)}</ul>" for title, items in lists if items)
     about = f"{found.n_episodes} episodes, {found.n_rows:,} rows; discount {found.discount:g}; "
     about += f"observed mean return {found.observed:.5g}; level {100 * found.level:g} %."
-    heads = "".join(f"<th>{head}</th>" for head in ("", "estimate", "low", "high", *map(_word, _COLORS)))
+    heads = "".join(f"<th>{head}</th>" for head in ("", "estimate", "low", "high"))
+    heads += "".join(f"<th style='border-top:5px solid {color}'>{_word(part)}</th>" for part, color in _COLORS.items())
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Better or not</title>"
         f"<meta name='viewport' content='width=device-width'><style>{_STYLE}</style></head><body>"

@@ -268,6 +268,12 @@ class Evidence:
         return float(self.visits[weight < SMALL_WEIGHT].sum())
 
     @cached_property
+    def followed_share(self) -> float:
+        """The share of the rows that end an episode or whose next action is known: what was done is valued by them."""
+        ended_or_followed, cut = self.sums.weight.sum(axis=(1, 2, 3))
+        return float(ended_or_followed / (ended_or_followed + cut))
+
+    @cached_property
     def memory(self) -> float:
         """The correlation of a TD error of the logged policy with the next one; nan where there are none."""
         n, _, square, next_square, product = self.sums.residuals
@@ -311,6 +317,8 @@ class Rung:
 def rungs(evidence: Evidence, ladder: Sequence[tuple[float, float]] = LADDER) -> list[Rung]:
     """Return the estimates at each lambda of the ladder for which the equations can be solved."""
     found = []
+    if evidence.kept.sum() < 2:  # nothing to leave out
+        return []
     for smoothing, compared in ladder:
         try:
             with one_blas_thread():  # threads gain nothing on matrices of this size, and lose much on a busy machine

@@ -27,6 +27,7 @@ FEWEST_REPS = 10
 WIDTH = 0.3  # of the kernel, in median gaps between neighbouring representative states
 COARSER = 4  # features per group
 MOST_PAIRS = 400  # of action and representative state: the matrices have the square of this
+ROWS_PER_EXACT_PAIR = 5  # where each state is a feature of its own
 ROWS_PER_PAIR = 25  # fewer rows than that on average, and most values would be guesses
 
 
@@ -87,7 +88,8 @@ def choose_features(seen: Survey, n_reps: Any = None) -> Features:
     """Choose features by a survey of the log: all its states if they are few, else centres of clusters."""
     n_actions, sample = len(seen.action_labels), seen.sample
     limit = number_of_reps(seen.n_rows, n_actions) if n_reps is None else whole(n_reps, "n_reps")
-    most = max(2, MOST_PAIRS // n_actions) if n_reps is None else limit
+    repeated = seen.n_rows // (ROWS_PER_EXACT_PAIR * n_actions)  # states, if each is to have some rows per action
+    most = min(repeated, max(2, MOST_PAIRS // n_actions) if n_reps is None else limit)
     units = around_centre(seen.scale("std"), seen.moments)
     points = units.of(np.concatenate([sample.states, sample.next_states[~sample.terminals]]))
     different = np.unique(points, axis=0)

@@ -22,6 +22,7 @@ SOME_BIAS = 0.2  # standard deviations of the return
 SOME_CUT = 0.05
 SOME_VARIANCE = 0.25
 EPISODES_PER_BLOCK = 2
+LEAST_FOLLOWED = 0.5  # the share of rows that end an episode or are followed by another row
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,11 @@ def _refusals(evidence: Evidence, gain: Interval, impossible: bool, second: Inte
         yield (
             f"errors of the values follow each other (correlation {evidence.memory:.2f}, at most {MOST_MEMORY:g}): "
             f"something that matters is not among the state variables."
+        )
+    if evidence.followed_share < LEAST_FOLLOWED:
+        yield (
+            f"after {100 * (1 - evidence.followed_share):.0f} % of the rows the episode is cut, and the next action is "
+            f"not known; at most {100 * (1 - LEAST_FOLLOWED):.0f} % may be, or what was done cannot be valued."
         )
     if impossible:
         yield "the estimate lies outside of what the rewards allow, or the equations could not be solved."

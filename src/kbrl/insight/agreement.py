@@ -24,6 +24,7 @@ from kbrl.data.sketch import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.model.kernels import blocks as row_blocks
 from kbrl.model.model import Model, as_model
+from kbrl.model.nearest_samples import Neighborhoods
 from kbrl.model.q_functions import best_actions
 from kbrl.model.sums import KernelSums, new_statistics
 
@@ -120,6 +121,11 @@ def agreement(model: Any, states: Any) -> Floats:
 
 def check_resamples(model: Model) -> Model:
     """Refuse a model whose answers do not come from sums."""
+    if model.settings.order == 1:
+        raise ValueError(
+            "Resampling episodes needs a model of order 0, whose answers come from sums over representative states. "
+            "Fit with order=0 to know how stable its answers are."
+        )
     if model.settings.variant.q_function == "samples":
         raise ValueError(
             "Resampling episodes needs a model whose answers come from sums. Fit with Variant(q_function='reps') to "
@@ -144,7 +150,9 @@ def blocks_within(model: Model, megabytes: float) -> int:
 def _arrays(model: Model) -> list[Any]:
     """Return the arrays that take nearly all the memory of sums."""
     sums = model.sums
-    return sums.transition_sum if isinstance(sums, KernelSums) else [sums.next_states, sums.distances]
+    if isinstance(sums, Neighborhoods):
+        return [sums.next_states, sums.distances]
+    return sums.transition_sum if isinstance(sums, KernelSums) else []
 
 
 def _hashes(log: Transitions) -> Hashes:

@@ -71,7 +71,7 @@ def coverage(model: Any, states: Any) -> Coverage:
         distances=np.asarray(distances, dtype=np.float64),
         support=support_by_samples(basis, join(model.samples), rows)
         if model.samples
-        else support_by_reps(statistics, rows),
+        else support_by_reps(basis, statistics, rows),
         log_mass=np.concatenate([_log_mean(basis.rep_weights.weights(rows[part]), log_mass) for part in parts]),
         nearest=nearest.astype(np.intp),
     )

@@ -23,6 +23,9 @@ from kbrl.data.scaling import Coordinates, Moments
 from kbrl.data.sketch import LARGEST_HASH, Sketch
 from kbrl.data.state_names import UNNAMED, Source, row_by_name
 from kbrl.data.transitions import Transitions, as_log, join
+from kbrl.lines.local_lines import LocalLines, local_lines
+from kbrl.lines.moments import LineSums
+from kbrl.lines.plans import NEAR, PlanQ, Plans, plan_length, world_of
 from kbrl.mdp.deferral import AS_NOW, Deferral, doubts, with_now
 from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -33,6 +36,7 @@ from kbrl.model.representatives import cover
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
 from kbrl.model.support import support_by_reps
 from kbrl.settings import Settings, flattened
+from kbrl.threads import number_of_jobs
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +127,36 @@ class Model:
         return {label: n for label, n, kept in counted if n and not kept}
 
     @cached_property
+    def lines(self) -> LocalLines:
+        """The lines around the representative states, of a model of order 1."""
+        if not isinstance(self.sums, LineSums):
+            raise ValueError(
+                "Only a model of order 1 has lines and plans, but this one has order 0. Fit KBSF(order=1)."
+            )
+        return local_lines(self.sums, n_cases=self.settings.sample_neighbors)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """The plans of a model of order 1, rolled out in its lines."""
+        lines, plan = self.lines, self.settings.plan
+        actions = np.flatnonzero(self.often_taken & (self.sums.counts > 0))
+        usual = None if plan.usual is None else lines.usual(plan.usual)
+        return Plans(
+            world_of(lines, circles=self.basis.circles, is_spread=True, inside=plan.inside, usual=usual),
+            actions,
+            len(self.action_labels),
+            *plan_length(len(actions), plan.decisions, plan.hold),
+            self.discount,
+            n_near=self.basis.rep_kernel.neighbors or NEAR,
+            is_spread=True,
+            n_jobs=number_of_jobs(self.settings.n_jobs),
+        )
+
+    @cached_property
     def mdp(self) -> FiniteMDP:
-        """The reduced MDP, with one state per representative state."""
+        """The reduced MDP, with one state per representative state; the actions of order 1 are plans."""
+        if isinstance(self.sums, LineSums):
+            return self.plans.mdp()
         mdp = self.sums.to_mdp(self.discount)
         return FiniteMDP.trusted(mdp.stacked, mdp.rewards, mdp.discount, mdp.available & self.often_taken[:, None])
 
@@ -176,15 +208,22 @@ class Model:
 
     @cached_property
     def q_function(self) -> Callable[[Floats], Floats]:
-        """Q as a function of scaled states: from representative states or from samples, as the settings say."""
+        """Q as a function of scaled states: by looking ahead, from representative states, or from samples."""
         if self.deferral is not None:
             return self.deferring_q_function
+        if self.settings.order == 1 and self.settings.plan.acting == "ahead":
+            return PlanQ(self.plans, self.solution.values)
         return self.rep_q_function if self.settings.variant.q_function == "reps" else self.sample_q_function
 
     @cached_property
     def rep_q_function(self) -> RepQ:
         """Q from the representative states."""
-        return RepQ(self.basis.rep_weights, self.solution.q)
+        return RepQ(self.basis.rep_weights, self.rep_q)
+
+    @cached_property
+    def rep_q(self) -> Floats:
+        """Q-bar, (n_reps, n_actions): the value of each action, or of the best plan that begins with it."""
+        return self.solution.q if self.settings.order == 0 else self.plans.rep_q(self.solution.q)
 
     @cached_property
     def sample_q_function(self) -> SampleQ:
@@ -247,7 +286,7 @@ class Model:
             raise ValueError("This model does not defer. model.deferring() returns one that does.")
         self._check_can_defer(self.deferral.caution)
         mdp, behaviour = self.sums.to_mdp(self.discount), self.sums.behaviour()
-        support = support_by_reps(self.sums, self.basis.reps).T
+        support = support_by_reps(self.basis, self.sums, self.basis.reps).T
         spread = self.sums.reward_spread()
         doubt = doubts(mdp, behaviour, spread, self.sums.effective_cases(), self.deferral.caution)
         offered = self.often_taken[:, None] & (support >= self.deferral.cases) & np.isfinite(doubt)
@@ -261,13 +300,15 @@ class Model:
         """Q of a model that defers, from the representative states."""
         solution, rule = self.deferring_solution, self.deferral
         assert rule is not None
-        return DeferringQ(self.basis.rep_weights, solution.q, partial(support_by_reps, self.sums), rule.cases)
+        return DeferringQ(
+            self.basis.rep_weights, solution.q, partial(support_by_reps, self.basis, self.sums), rule.cases
+        )
 
     def _check_can_defer(self, caution: float) -> None:
         if self.settings.variant.q_function == "samples" or not isinstance(self.sums, KernelSums) or self._is_truncated:
             raise ValueError(
-                "Only a model with sums over all cases knows how often each action is taken now. Fit without "
-                "sample_neighbors and with Variant(q_function='reps') to defer."
+                "Only a model with sums over all cases knows how often each action is taken now. Fit with order=0, "
+                "without sample_neighbors and with Variant(q_function='reps') to defer."
             )
         if np.isnan(self.sums.effective_cases()).any():
             raise ValueError(
@@ -372,6 +413,10 @@ class Model:
             self, basis=basis, sums=sums, start=start, sizes=sizes, has_changed=True, solved=None, resamples=None
         )
 
+    def with_settings(self, **changes: Any) -> Model:
+        """Return the model of the same sums that is solved, or answers, by other settings of the fit."""
+        return replace(self, settings=replace(self.settings, **changes), solved=None, start=None)
+
     def with_sums(
         self,
         sums: Statistics,
@@ -393,7 +438,7 @@ class Model:
 
     def without_data(self) -> Model:
         """Return a model without data, with the same basis and settings: the two can be added."""
-        sums = new_statistics(self.basis, self.settings.variant.neighborhoods)
+        sums = new_statistics(self.basis, self.settings.variant.neighborhoods, self.settings.order)
         return Model(self.basis, sums, self.settings, self.action_labels, self.source, deferral=self.deferral)
 
     def overlap(self, further: Sketch | None) -> Overlap | None:
@@ -414,7 +459,7 @@ class Model:
         return replace(result, source=self.source + other.source, has_changed=has_changed, held_out=held_out)
 
     def _check_addable(self, other: Model) -> None:
-        names = ("discount", "terminals", "neighborhoods", "q_function")
+        names = ("order", "discount", "terminals", "neighborhoods", "q_function")
         mine, others = flattened(self.settings), flattened(other.settings)
         different = [name for name in names if mine[name] != others[name]]
         different += ["min_cases"] if self.min_cases != other.min_cases else []
@@ -439,7 +484,7 @@ class Model:
         self._check_can_forget()
         log = self.prepared(log)
         sketch = self._sketch_without(log)
-        taken = new_statistics(self.basis, self.settings.variant.neighborhoods).accumulate(log)
+        taken = new_statistics(self.basis, self.settings.variant.neighborhoods, self.settings.order).accumulate(log)
         return self.with_sums(self.sums - taken, sketch)  # type: ignore[operator]
 
     def _check_can_forget(self) -> None:
@@ -483,7 +528,8 @@ def first_model(settings: Settings, log: Transitions, moments: Moments | None = 
     The moments of all states are given where these are only a sample.
     """
     basis = basis_for(settings, log, moments)
-    return Model(basis, new_statistics(basis, settings.variant.neighborhoods), settings, log.action_labels, log.source)
+    sums = new_statistics(basis, settings.variant.neighborhoods, settings.order)
+    return Model(basis, sums, settings, log.action_labels, log.source)
 
 
 def as_model(source: Any) -> Model:

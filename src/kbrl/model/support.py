@@ -27,12 +27,12 @@ NEAR_REPS = 16  # representative states by which the distance to the nearest cas
 _ROUNDING = 1e-12  # of distances, and of scaling a state and back, relative to them
 
 
-def support_by_reps(sums: Statistics, rows: Floats) -> Floats:
+def support_by_reps(basis: Basis, sums: Statistics, rows: Floats) -> Floats:
     """Return the support of each action at scaled states, (n, n_actions), where answers come from representatives."""
-    basis, cases = sums.basis, sums.effective_cases()
+    cases = sums.effective_cases()
     parts = blocks(len(rows), max(1, BLOCK_ENTRIES // basis.n_reps))
     numbers = [_number(basis.rep_weights.weights(rows[block]), cases) for block in parts]
-    return np.concatenate([np.zeros((0, basis.n_actions)), *numbers]) * _inside_by_reps(sums, rows)
+    return np.concatenate([np.zeros((0, basis.n_actions)), *numbers]) * _inside_by_reps(basis, sums, rows)
 
 
 def support_by_samples(basis: Basis, log: Transitions, rows: Floats) -> Floats:
@@ -61,17 +61,17 @@ def _number(weights: Any, cases: Floats) -> Floats:
     return np.divide(mass, total, out=np.zeros_like(mass), where=total != 0)
 
 
-def _inside_by_reps(sums: Statistics, rows: Floats) -> Floats:
+def _inside_by_reps(basis: Basis, sums: Statistics, rows: Floats) -> Floats:
     """Return how far scaled states are within the data of each action, (n, n_actions), as the sums tell."""
-    basis, near = sums.basis, sums.nearest_distances()
+    near = sums.nearest_distances()
     distances = np.stack([_distances_by_reps(basis, of_action, rows) for of_action in near], axis=1)
     rounding = _ROUNDING * np.abs(rows).max(axis=1, keepdims=True)
-    return inside(basis, distances, usual_slack(sums) + rounding)
+    return inside(basis, distances, usual_slack(basis, sums) + rounding)
 
 
-def usual_slack(sums: Statistics) -> float:
+def usual_slack(basis: Basis, sums: Statistics) -> float:
     """Return by how much distances to cases are usually overstated where only the sums are known."""
-    return _usual(sums.nearest_distances().min(axis=0), reach(sums.basis))
+    return _usual(sums.nearest_distances().min(axis=0), reach(basis))
 
 
 def _distances_by_reps(basis: Basis, near: Floats, rows: Floats) -> Floats:

@@ -77,6 +77,8 @@ def _reason(model: Model, with_cases: bool) -> str:
     """Say why a page cannot look up cases; nothing if it can."""
     if model.settings.variant.q_function == "samples":
         return "its answers come from all logged cases, which are not in this page"
+    if model.settings.order == 1:
+        return "its answers look ahead from the state at hand (order 1)"
     if callable(model.basis.sample_kernel.profile):
         return "its kernel is a function of the user's own"
     if _are_logged(model) and not with_cases:
@@ -102,7 +104,7 @@ def _facts(model: Model) -> dict[str, Any]:
         "q": _packed(_offered(model, q[None])),
         "cases": _packed(cases) if knows_support else None,
         "near": _packed(sums.nearest_distances()) if knows_support else None,
-        "reach": reach(basis) + usual_slack(sums) if knows_support else None,
+        "reach": reach(basis) + usual_slack(basis, sums) if knows_support else None,
         "ownReach": own_reach(basis),
         "nearReps": NEAR_REPS,
         "least": None if model.deferral is None else model.deferral.cases,

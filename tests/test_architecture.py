@@ -14,9 +14,21 @@ import kbrl
 ROOT = Path(kbrl.__file__).parent
 PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
 # From low to high; a module may import its own room and those before it.
-LAYERS = ["arrays", "profiles", "checks", "threads", "interrupts", "atomic_write", "data", "mdp", "lines", "settings"]
-LAYERS += ["model", "trials", "tasks", "learners", "logs", "choosing", "trust", "insight", "storage", "on_dask"]
-LAYERS += ["testing", "report"]
+LAYERS = [
+    "arrays",
+    "profiles",
+    "checks",
+    "threads",
+    "interrupts",
+    "atomic_write",
+    "data",
+    "mdp",
+    "lines",
+    "settings",
+    "model",
+]
+LAYERS += ["trials", "tasks", "learners", "logs", "choosing", "trust", "insight", "storage", "on_dask", "testing"]
+LAYERS += ["report"]
 LAYERS += ["demo", "cli", "__main__"]
 MOST_MODULES = 15  # in a room
 

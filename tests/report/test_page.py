@@ -187,7 +187,7 @@ def test_pictures_have_contrast_too():
 
 def test_every_setting_is_listed_and_explained(ward):
     settings = {setting.name: setting for setting in ward.facts.model.settings}
-    names = {name.replace("__", ".") for name in KBSF().get_params()} - {"growth", "variant", "solver"}
+    names = {name.replace("__", ".") for name in KBSF().get_params()} - {"growth", "variant", "solver", "plan"}
     assert set(settings) == names
     assert [name for name in settings if not settings[name].is_default] == [
         "n_reps",

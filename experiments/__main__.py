@@ -19,7 +19,9 @@ from experiments.store import Store
 from experiments.study import SCALES, Verdict
 from kbrl.cli.console import progress
 
-FIGURES = ("theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter", "trust")
+FIGURES = (
+    "theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter", "trust", "deferral",
+)  # fmt: skip
 
 
 @click.command()

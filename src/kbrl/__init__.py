@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.trust.evaluator import PolicyEvaluator as PolicyEvaluator
     from kbrl.insight.coverage import coverage as coverage
     from kbrl.insight.explanation import explain as explain
+    from kbrl.insight.agreement import with_agreement as with_agreement
+    from kbrl.insight.agreement import agreement as agreement
     from kbrl.on_dask.fitting_on_dask import fit_on_dask as fit_on_dask
     from kbrl.on_dask.judging_on_dask import evaluate_on_dask as evaluate_on_dask
     from kbrl.report import write_report as write_report

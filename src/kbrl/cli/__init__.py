@@ -33,6 +33,7 @@ _HOMES = {
     "fit": "kbrl.cli.fitting",
     "update": "kbrl.cli.fitting",
     "merge": "kbrl.cli.fitting",
+    "defer": "kbrl.cli.fitting",
     "judge": "kbrl.cli.judging",
     "predict": "kbrl.cli.asking",
     "explain": "kbrl.cli.asking",

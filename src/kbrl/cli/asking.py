@@ -58,8 +58,10 @@ def predict(
     The LOG needs only the columns of the state.  Columns of the answer: row; action; value; q_LABEL for each action
     (-inf if it is not available); distance to the nearest representative state, in units of the model's scale; support,
     about how many logged cases of the chosen action there are around the state (0 outside of the data; nan in CSV if
-    the model file does not tell); log_mass, the log of the kernel sums, which is not a number of cases.  Rows are
-    counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
+    the model file does not tell); log_mass, the log of the kernel sums, which is not a number of cases; and agreement,
+    the share of resampled logs with the same answer, if the MODEL knows it (kbrl fit --agreement).  For the answer "as
+    now" of a model that defers, support and log_mass are those of all actions together.  Rows are counted from 0 over
+    the whole LOG, without headers.  Only .npz is held in memory.
 
     CSV holds the labels as they are.  A spreadsheet program runs a label that starts with =, +, - or @ as a formula: if
     you do not know who wrote the labels, use --for-spreadsheet.
@@ -170,21 +172,28 @@ def _answers(model: Model, states: Any, first: int) -> Piece:
     """Return a table of answers, one row per state."""
     import numpy as np
 
+    from kbrl.insight.agreement import agreement
     from kbrl.insight.coverage import coverage
     from kbrl.model.q_functions import best_actions, check_some_action
 
     q, covered = model.q_values(states), coverage(model, states)
     check_some_action(q)
-    rows, best = np.arange(len(q)), best_actions(q)
-    values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels.tolist())}
+    rows, best, labels = np.arange(len(q)), best_actions(q), model.answer_labels
+    support, log_mass = covered.support, covered.log_mass
+    if model.deferral is not None:  # "as now" rests on the cases of all actions
+        support = np.column_stack([support, support.sum(axis=1)])
+        log_mass = np.column_stack([log_mass, np.logaddexp.reduce(log_mass, axis=1)])
+        labels = np.array([str(label) for label in labels.tolist()])  # so that a column has labels of one kind
+    values = {f"q_{label}": q[:, action] for action, label in enumerate(labels.tolist())}
     return {
         "row": first + rows,
-        "action": model.action_labels[best],
+        "action": labels[best],
         "value": q[rows, best],
         **values,
         "distance": covered.distances,
-        "support": covered.support[rows, best],
-        "log_mass": covered.log_mass[rows, best],
+        "support": support[rows, best],
+        "log_mass": log_mass[rows, best],
+        **({} if model.resamples is None else {"agreement": agreement(model, states)}),
     }
 
 
@@ -200,12 +209,16 @@ def _write_json(piece: Piece) -> None:
 def _print_explanation(found: Explanation, names: list[str]) -> None:
     state = ", ".join(f"{name} = {value:g}" for name, value in zip(names, found.state))
     click.echo(f"State {state}; {found.distance:.3g} from the nearest representative state, in units of the scale.")
+    if found.as_now is not None:
+        click.echo(f"Answer: {found.answer}. Current practice is worth {found.as_now:.6g} here.")
+    if found.agreement is not None:
+        click.echo(f"{100 * found.agreement:.0f} % of resampled logs give the same answer, {found.answer}.")
     if found.source == "outcomes":
         click.echo(
             "The model has kept only the outcomes of cases; --log LOG also shows their rows, episodes and states."
         )
     for rank, action in enumerate(found.actions, start=1):
-        click.echo(f"\n{rank}. {_heading(action)}")
+        click.echo(f"\n{rank}. {_heading(action)}{_caution(found, action)}")
         if action.cases:
             has_rows = found.source != "outcomes"
             head = ("row (from 0)", "episode", "state") if has_rows else ()
@@ -223,6 +236,15 @@ def _heading(action: ActionExplanation) -> str:
     if action.value == float("-inf"):
         return f"{action.action}: not available, as nothing is known of it around this state."
     return f"{action.action}: value {action.value:.6g}, {_support(action.support)}"
+
+
+def _caution(found: Explanation, action: ActionExplanation) -> str:
+    """Say what a model that defers makes of an action."""
+    if found.as_now is None:
+        return ""
+    if action.cautious_value is None:
+        return "; not offered: too little support"
+    return f"; {action.cautious_value:.6g} with caution, against {found.as_now:.6g} as now"
 
 
 def _support(support: float) -> str:

@@ -1,4 +1,4 @@
-"""Commands that make models of logs: fit, update, merge; and what they print at the end."""
+"""Commands that make models: fit, update, merge, defer; and what they print at the end."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kbrl.cli.options import (
     FILE,
     POSITIVE,
     SHARE,
+    FiniteRange,
     column_options,
     config_option,
     given,
@@ -26,6 +27,7 @@ from kbrl.cli.options import (
     learner_options,
     learner_parameters,
     log_argument,
+    model_argument,
     named_as_options,
     quiet_option,
     refuse_input_as_output,
@@ -68,6 +70,9 @@ _again_option = click.option("--again", is_flag=True, help="Accept rows that wer
 @click.option(
     "--seconds", type=POSITIVE, help="Time for the whole fit; limits --reps, by a measurement on this machine."
 )
+@click.option(
+    "--agreement", is_flag=True, help="Also learn how stable the answers are: one more pass over the log, and order 0."
+)
 @click.option("--hold-out", type=SHARE, help="Share of the episodes to keep for kbrl judge, as in 0.5.")
 @_jobs_option
 @_chunk_option
@@ -82,6 +87,7 @@ def fit(
     log: tuple[str, ...],
     output: Path,
     actions: str | None,
+    agreement: bool,
     hold_out: float | None,
     jobs: int | None,
     workers: int | None,
@@ -111,10 +117,14 @@ def fit(
         raise click.UsageError("--hold-out needs one process: it does not go with --workers and --dask.")
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
+    if agreement:
+        parameters.setdefault("order", 0)  # resampled episodes need averages
     learner = KBSF(n_jobs=jobs, **grouped(parameters))
     with settings_as_options():
         learner.checked_settings()
     _check_pairs(parameters)
+    if agreement and (workers or dask):
+        raise click.UsageError("--agreement needs one process: it does not go with --workers and --dask.")
     choose = [name for name in CHOSEN if name not in parameters]
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
         phase("opening the log", 0)
@@ -125,8 +135,17 @@ def fit(
             found = fit_automatically(learner, opened, choose=choose, phase=phase, **limits)
         except RareActionsError as error:
             raise ValueError(named_as_options(str(error))) from None
-    save_model(replace(found.model.model_, held_out=hold_out), output, columns=opened.columns.to_dict())
+        model = replace(found.model.model_, held_out=hold_out)
+        if agreement:
+            model = _with_agreement(model, opened, phase)
+    save_model(model, output, columns=opened.columns.to_dict())
     print_fit(found, opened, output, perf_counter() - start, asked=parameters, as_json=as_json)
+
+
+def _with_agreement(model: Model, log: Any, phase: Any) -> Model:
+    from kbrl.insight.agreement import with_agreement
+
+    return with_agreement(model, log.chunks(), step=phase("resampling episodes", log.n_rows))
 
 
 @click.command()
@@ -229,6 +248,39 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
             raise ValueError(f"{path} cannot be added to {models[0]}: {error}") from None
     save_model(total, output, columns=first.columns)
     print_model(total, output, first.model.n_samples, perf_counter() - start, as_json=as_json)
+
+
+@click.command()
+@model_argument
+@click.option("-o", "--output", required=True, type=FILE, help="File to write the deferring model to.")
+@click.option("--cases", default=3.0, show_default=True, type=POSITIVE, help="Least support of an action offered.")
+@click.option(
+    "--caution", default=1.0, show_default=True, type=FiniteRange(0), help="Standard errors that it must be better by."
+)
+@click.option(
+    "--log", multiple=True, type=click.Path(), help="What MODEL was fitted to, to learn how stable the new answers are."
+)
+@click.option("--label", default="as now", show_default=True, help="The answer that leaves a decision to people.")
+def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str, ...], label: str) -> None:
+    """Make of MODEL one that answers "as now" where the data do not carry a change of current practice.
+
+    An action is offered only where enough logged cases support it, and only where it is better than current practice,
+    with caution.  The new model predicts, explains, reports and learns further like any other.
+
+    Example: kbrl defer model.kbrl -o safe.kbrl --cases 3 --caution 1
+    """
+    from kbrl.insight.agreement import with_agreement
+    from kbrl.storage.model_file import read_model, save_model
+
+    refuse_input_as_output(output, model, *log)
+    saved = read_model(model)
+    safe = saved.model.deferring(cases, caution, label=label)
+    if log:
+        safe = with_agreement(safe, open_for(saved, log, {}).chunks())
+    deferred = safe.deferred(safe.reps)
+    save_model(safe, output, columns=saved.columns)
+    share = 100 * float(deferred.mean())
+    click.echo(f"{output}: answers {label!r} at {share:.0f} % of its {len(deferred)} representative states.")
 
 
 def _check_pairs(parameters: dict[str, Any]) -> None:

@@ -175,6 +175,7 @@ def _read_config(
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{path} is not valid TOML: {error}.", context) from None
+    units = found.pop("units", None)  # what the report shows; other commands need none
     params = (param for param in context.command.params if isinstance(param, click.Option) and param is not parameter)
     options = {_written(option): option for option in params}
     also = set(others())
@@ -190,7 +191,16 @@ def _read_config(
         if option.name in settings:
             raise click.UsageError(f"{path} sets {_written(option)!r} twice, once with - and once with _.", context)
         settings[str(option.name)] = _checked(value, option, f"{path}: {key}", context)
+    if units is not None and "unit" in options:
+        settings["units"] = _pairs(units, f"{path}: units", context)
     context.default_map = settings
+
+
+def _pairs(table: Any, where: str, context: click.Context) -> list[str]:
+    """Return a table of words as NAME=WORD, as the command line has them."""
+    if not isinstance(table, dict) or not all(isinstance(word, str) for word in table.values()):
+        raise click.UsageError(f"{where} must be a table of words (age = 'years'), but it is {table!r}.", context)
+    return [f"{name}={word}" for name, word in table.items()]
 
 
 def option_names(command: click.Command) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, whole
 from kbrl.data.transitions import Transitions, as_log, join
+from kbrl.insight.agreement import agreement
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
 from kbrl.lines.plans import PlanQ
@@ -57,6 +58,7 @@ class ActionExplanation:
     rest_weight: float  # of all cases that are not shown, together
     rest_worth: float  # their mean worth; 0 where they weigh nothing
     plan: tuple[Any, ...] = ()  # of order 1: the decisions of the best plan that begins with the action
+    cautious_value: float | None = None  # of a model that defers: what is compared with "as now"; None: not offered
 
     @property
     def shown_weight(self) -> float:
@@ -82,6 +84,9 @@ class Explanation:
     distance: float  # to the nearest representative state, in units of the model's scale
     source: str  # of the cases: the "log" that was given, the "samples" of the model, or the "outcomes" it kept
     actions: tuple[ActionExplanation, ...]
+    answer: Any = None  # what the model recommends
+    as_now: float | None = None  # of a model that defers: the value of current practice
+    agreement: float | None = None  # the share of resampled logs with the same answer; None: not known
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dict that JSON can hold; values that are not available are None."""
@@ -111,6 +116,8 @@ def explain(
     The value is the sum of weight * worth over the cases shown and the rest.  A warning says if it is not, as with
     another log than the model's.  Models of order 1 answer from lines and plans: their cases are those that the lines
     at the state come from, and ``plan`` is the best plan that begins with the action.
+    A model that defers is explained by the values
+    that it would have if it did not; with each action comes the cautious value that is compared with current practice.
 
     In state 0, "left" pays 1 and stays there; in state 1, "right" does.  The value of "left" in state 0, 10, comes
     from row 0 alone.
@@ -132,6 +139,7 @@ def explain(
     """
     whole(n_cases, "n_cases")
     model = as_model(model)
+    given, model = model, replace(model, deferral=None, resamples=None)
     state = model.as_row(state)
     row = model.scaled([state])[0]
     source = "log"
@@ -146,7 +154,7 @@ def explain(
             tally.add_outcomes(_kept_outcomes(model, row, action))
     result = _explanation(model, state, source, tallies)
     _say_if_unexplained(model, result)
-    return result
+    return _with_answer(given, result)
 
 
 def _kept_outcomes(model: Model, state: Floats, action: int) -> Outcomes:
@@ -270,6 +278,18 @@ def _best_plans(model: Model, state: Any) -> list[tuple[Any, ...]]:
     _, best = model.q_function.best(model.scaled([state]))
     labels = model.action_labels.tolist()
     return [tuple(labels[a] for a in model.plans.decisions(plan)) if plan >= 0 else () for plan in best[0].tolist()]
+
+
+def _with_answer(model: Model, found: Explanation) -> Explanation:
+    """Add what the model recommends; one that defers compares cautious values with that of current practice."""
+    answer, q = model.predict([found.state]).tolist()[0], model.q_values([found.state])[0]
+    if model.resamples is not None:
+        found = replace(found, agreement=float(agreement(model, [found.state])[0]))
+    if model.deferral is None:
+        return replace(found, answer=answer)
+    cautious = {label: float(value) for label, value in zip(model.action_labels.tolist(), q) if np.isfinite(value)}
+    actions = tuple(replace(each, cautious_value=cautious.get(each.action)) for each in found.actions)
+    return replace(found, actions=actions, answer=answer, as_now=float(q[-1]))
 
 
 def _say_if_unexplained(model: Model, result: Explanation) -> None:

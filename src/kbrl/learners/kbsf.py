@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Array, Floats, Integers
+from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, in_unit_interval
 from kbrl.data.overlap import is_learnt_batch
 from kbrl.data.scaling import Coordinates
@@ -23,6 +23,7 @@ from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner, clone, say_if_rare
 from kbrl.mdp.bounds import Bound
+from kbrl.mdp.deferral import AS_NOW
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.check_settings import check_settings
@@ -224,7 +225,7 @@ class KBSF(Settings, Learner):
         return self._fitted.q_values(states)
 
     def predict(self, states: Any) -> Array:
-        """Return the label of the best action for each state, (n_states,)."""
+        """Return the label of the best action for each state, (n_states,); that of "as now" where it defers."""
         return self._fitted.predict(states)
 
     def act(self, state: Any) -> Any:
@@ -234,6 +235,14 @@ class KBSF(Settings, Learner):
     def policy(self) -> GreedyPolicy:
         """Return the current greedy policy, which later learning does not change."""
         return self._fitted.policy
+
+    def deferring(self, cases: float = 3, caution: float = 1.0, *, label: str = AS_NOW) -> KBSF:
+        """Return a learner whose model answers "as now" where the data do not carry a change: see `Model.deferring`."""
+        return self.with_model(self._fitted.deferring(cases, caution, label=label))
+
+    def deferred(self, states: Any) -> Booleans:
+        """Return in which states, (n_states, n_dims), the answer is "as now", (n_states,)."""
+        return self._fitted.deferred(states)
 
     def bound(self, log: Transitions) -> Bound:
         """Return how far this model's ``q_values`` can be from KBRL's: see `kbrl.model.model_bounds.bound_answers`."""

@@ -130,6 +130,33 @@ class SampleQ:
         return q
 
 
+@dataclass(frozen=True, eq=False)
+class DeferringQ:
+    """Q of a model that defers, (n_states, n_actions + 1): the last column is "as now".
+
+    Where a representative state does not offer an action, it counts there as much as "as now": no gain, and no loss.
+    An action with less support than ``cases`` in the state itself is not available; of equals, "as now" is chosen.
+    """
+
+    weights: KernelAt
+    rep_q: Floats  # (n_reps, n_actions + 1), -inf where not offered
+    support: Callable[[Floats], Floats]  # of scaled states, (n_states, n_actions)
+    cases: float
+
+    @cached_property
+    def _mixed(self) -> RepQ:
+        return RepQ(self.weights, np.where(np.isfinite(self.rep_q), self.rep_q, self.rep_q[:, -1:]))
+
+    def __call__(self, states: Floats) -> Floats:
+        """Return Q, (n_states, n_actions + 1), of scaled states."""
+        q = self._mixed(states)
+        actions, now = q[:, :-1], q[:, -1:]
+        close = 4 * compiled.TIE * np.abs(q, where=np.isfinite(q), out=np.zeros(q.shape)).max(axis=1, keepdims=True)
+        actions[:] = np.where(actions > now + close, actions, np.minimum(actions, now - close))
+        actions[~(self.support(states) >= self.cases)] = -np.inf
+        return q
+
+
 def best_actions(q: Floats) -> Integers:
     """Return the place of the best action of each row, (n_states,): the first of those that are equal but for rounding.
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Floats, Integers
+from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import method_for
 from kbrl.model.model import Model
+from kbrl.report.lookup import what_it_keeps
 from kbrl.settings import about_settings
 
 
@@ -55,11 +57,15 @@ class ModelFacts:
     knows_support: bool  # how many cases an answer rests on; models from files of format 1 may not know
     solver: HowSolved
     settings: tuple[Setting, ...]
+    deferral: Deferral | None  # when it answers "as now"
+    answers: tuple[str, ...]  # the labels of all answers
+    kept_rows: tuple[str, ...]  # what of the log it holds row by row
 
 
 def facts_of_model(model: Model, rep_cases: Integers) -> ModelFacts:
     """Return the facts of a model; ``rep_cases`` are the numbers of logged states nearest to each representative."""
-    sums, solution = model.sums, model.solution
+    sums = model.sums
+    solution = model.solution if model.deferral is None else model.deferring_solution
     widths = model.basis.rep_kernel.width
     return ModelFacts(
         n_transitions=model.n_samples,
@@ -77,11 +83,15 @@ def facts_of_model(model: Model, rep_cases: Integers) -> ModelFacts:
         knows_support=not np.isnan(sums.effective_cases()).any(),
         solver=_solver(model),
         settings=tuple(_settings(model)),
+        deferral=model.deferral,
+        answers=tuple(map(str, model.answer_labels.tolist())),
+        kept_rows=tuple(what_it_keeps(model)),
     )
 
 
 def _solver(model: Model) -> HowSolved:
-    solution, solver = model.solution, model.settings.solver
+    solution = model.solution if model.deferral is None else model.deferring_solution
+    solver = model.settings.solver
     method = method_for(model.mdp) if solver.method == "auto" else solver.method
     return HowSolved(
         method=method if solver.sweeps is None else None,

@@ -20,6 +20,7 @@ from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, one_of, positive, 
 from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
 from kbrl.lines.moments import packed_size
 from kbrl.lines.plans import plan_length
+from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import TIE
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.model import often_taken
@@ -60,6 +61,7 @@ _FACTS: dict[str, Any] = {
     "counts": (list,),
     "solution": {"iterations": (int,), "residual": _NUMBER, "converged": (bool,)},
 }
+_DEFERRAL = {"cases": _NUMBER, "caution": _NUMBER, "label": (str,)}
 _SKETCH = {"n_rows": (int,), "total": (str,), "largest": (str,), "batches": (list,)}
 _SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
 _LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
@@ -67,14 +69,16 @@ _LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
 _ROUNDING = 1e-6
 _LARGEST_REWARD = 1e300  # more have no finite sums
 _MAY_BE_EITHER = ("lines.rewards", "lines.span")  # infinite with either sign, where there are no data
-_MAY_BE_INFINITE = {"q": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
+_MAY_BE_INFINITE = {"q": -np.inf, "resamples": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
 
 
 def check_contents(contents: Contents) -> None:
     """Refuse contents that do not make a valid model."""
     facts, arrays, _ = contents
-    _check_fields(facts, _FACTS, "facts")
+    _check_fields({name: fact for name, fact in facts.items() if name != "deferral"}, _FACTS, "facts")
     _check_text(facts)
+    if "deferral" in facts:
+        _check_deferral(facts["deferral"], facts["action_labels"]["values"])
     _check_labels(facts["action_labels"], facts["counts"])
     _check_settings(facts["settings"], arrays)
     _check_fit_settings(facts["fit_settings"], arrays)
@@ -148,6 +152,13 @@ def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
     _require(len(counts) == len(values), f"there are {len(values)} action_labels but counts of {len(counts)} actions")
     _require(all(type(n) is int and 0 <= n < 2**62 for n in counts), "counts must be whole numbers not below 0")
     _require(sum(counts) < 2**62, "counts are too large")
+
+
+def _check_deferral(facts: Any, labels: list[Any]) -> None:
+    """Check what only the file of a model that defers has."""
+    _check_fields(facts, _DEFERRAL, "deferral")
+    Deferral(**facts)
+    _require(facts["label"] not in map(str, labels), "deferral: its label is that of an action")
 
 
 def _check_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> None:
@@ -247,7 +258,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         shapes["neighbors.multiplicities"] = ("f", kept)
     else:
         shapes |= dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
-        shapes |= {name: ("f", pairs) for name in ("noise", "reward_noise", "squared_weight") if name in arrays}
+        optional = ("noise", "reward_noise", "squared_weight", "reward_squares")
+        shapes |= {name: ("f", pairs) for name in optional if name in arrays}
         if basis["sample_neighbors"] is not None and (basis["hard"] or basis["rep_neighbors"] is not None):
             shapes |= {"transition_sum.data": ("f", (None,)), "transition_sum.columns": ("i", (None,))}
             shapes["transition_sum.row_starts"] = ("i", (n_actions, n_reps + 1))
@@ -255,6 +267,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
             shapes["transition_sum"] = ("f", (*pairs, n_reps))
     if facts["sketch"] is not None:
         shapes |= {f"sketch.{name}": ("i", (None,)) for name in ("hashes", "counts", "contents", "episodes")}
+    if "resamples" in arrays:
+        shapes["resamples"] = ("f", (None, n_reps, n_actions + ("deferral" in facts)))
     if "samples.states" in arrays:
         n = len(arrays["samples.states"])
         shapes |= {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}
@@ -331,10 +345,9 @@ def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
     _require((arrays["reward_sum"][weight == 0] == 0).all(), "reward_sum speaks of pairs without weight")
     for name in ("noise", "reward_noise"):
         _require((arrays.get(name, weight) >= 0).all(), f"{name} must not be below 0")
-    squared = arrays.get("squared_weight", weight)
-    _require(
-        (squared >= 0).all() and (squared[weight == 0] == 0).all(), "squared_weight speaks of pairs without weight"
-    )
+    for name in ("squared_weight", "reward_squares"):
+        squared = arrays.get(name, weight)
+        _require((squared >= 0).all() and (squared[weight == 0] == 0).all(), f"{name} speaks of pairs without weight")
     entries, row_sums = _transition_sums(arrays)
     _require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
     _require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")

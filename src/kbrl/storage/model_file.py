@@ -11,6 +11,7 @@ import errno
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.lines.circles import NO_CIRCLES, Circles
 from kbrl.lines.moments import LineSums
+from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.model.basis import Basis
 from kbrl.model.check_settings import check_settings
@@ -44,6 +46,7 @@ FORMAT, VERSION, OLDEST = "kbrl model", 2, 1
 Columns = Sequence[str] | Mapping[str, Any]
 
 _SUMS = ("nearest", "weight", "reward_sum")
+_LATER_SUMS = ("squared_weight", "reward_squares")  # that older files lack
 _NEIGHBORS = ("distances", "rewards", "next_states", "terminals", "multiplicities")
 _LINES = ("moves", "outcomes", "rewards", "span")
 _SAMPLES = ("states", "action_indices", "rewards", "next_states", "terminals")
@@ -140,6 +143,8 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
             "converged": bool(solution.converged),
         },
     }
+    if model.deferral is not None:
+        facts["deferral"] = asdict(model.deferral)
     arrays: dict[str, Array] = {"scale": model.coordinates.scale, "reps": model.basis.reps}
     arrays["centre"] = model.coordinates.centre
     arrays |= {"growth": model.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
@@ -149,6 +154,8 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
         arrays["rep_widths"] = np.asarray(model.basis.rep_kernel.width)
     arrays |= given_arrays | _statistics_arrays(model.sums) | _samples_arrays(model.samples)
     arrays |= _sketch_arrays(model.sketch)
+    if model.resamples is not None:
+        arrays["resamples"] = model.resamples
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
     return Contents(facts, arrays | integers, VERSION)
 
@@ -268,8 +275,9 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
     for name in ("noise", "reward_noise"):
         if getattr(statistics, name).any():  # only of a model that has forgotten
             arrays[name] = getattr(statistics, name)
-    if not np.isnan(statistics.squared_weight).any():  # else it is not known, as by a file of format 1
-        arrays["squared_weight"] = statistics.squared_weight
+    for name in _LATER_SUMS:
+        if np.isfinite(getattr(statistics, name)).all():  # else it is not known, as by an older file
+            arrays[name] = getattr(statistics, name)
     blocks = statistics.transition_sum
     if not sparse.issparse(blocks[0]):
         return arrays | {"transition_sum": np.stack(blocks)}
@@ -306,6 +314,8 @@ def _model(contents: Contents) -> Model:
         sizes=tuple((n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()),
         samples=_samples(arrays, action_labels),
         solved=Solution(arrays["values"], arrays["q"], arrays["policy"].astype(np.intp), **facts["solution"]),
+        deferral=Deferral(**facts["deferral"]) if "deferral" in facts else None,
+        resamples=arrays.get("resamples"),
     )
 
 
@@ -384,7 +394,8 @@ def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
     for name in ("noise", "reward_noise"):
         setattr(statistics, name, arrays.get(name, getattr(statistics, name)))
     not_known = np.full_like(statistics.weight, np.nan)
-    statistics.squared_weight = arrays.get("squared_weight", not_known)
+    for name in _LATER_SUMS:
+        setattr(statistics, name, arrays.get(name, not_known.copy()))
     dense = arrays.get("transition_sum")
     statistics.transition_sum = (
         _sparse_blocks(statistics, arrays) if dense is None else [block.copy() for block in dense]

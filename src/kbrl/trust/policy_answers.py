@@ -1,8 +1,8 @@
 """What a policy would do, as pairs of a row and an action with a probability.
 
 A policy is a Model, a learner, a committee, or any function from states, (n, n_dims), to labels, (n,), or to
-probabilities, (n, n_actions).  The label "as now" stands for what was done: where a policy defers, the logged action
-of that moment counts.
+probabilities, (n, n_actions).  The label "as now", or that of a model that defers, stands for what was done: the logged
+action of that moment counts.  An action of the log that is called so is that action.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import refuse_rows
 from kbrl.data.action_labels import find_label, unite_labels
+from kbrl.mdp.deferral import AS_NOW
 
-AS_NOW = "as now"
 DEFERS = -1  # in the place of an action
 _SUM_OF_ONE = 1e-6
 
@@ -41,6 +41,7 @@ class PolicyAnswers:
 
     decide: Callable[[Floats], Any]
     labels: Array  # (n_actions,)
+    as_now: str = AS_NOW  # the answer that leaves a decision to people
 
     def __call__(self, states: Floats) -> Answers:
         """Return what the policy would do in states in the units of the data, (n, n_dims)."""
@@ -58,21 +59,30 @@ class PolicyAnswers:
         return Answers(rows, self._places(found), np.ones(len(states)))
 
     def _places(self, found: Array) -> Integers:
-        different, inverse = np.unique(found, return_inverse=True)
+        different, inverse = _different(found)
         places = {label: place for place, label in enumerate(self.labels.tolist())}
-        known = np.array([find_label(label, places) for label in different.tolist()], dtype=np.intp)
-        defers = np.array([isinstance(label, str) and label == AS_NOW for label in different.tolist()])
+        known = np.array([find_label(label, places) for label in different], dtype=np.intp)
+        defers = (known < 0) & np.array([isinstance(label, str) and label == self.as_now for label in different])
         unknown = (known < 0) & ~defers
         if unknown.any():
             refuse_rows(
                 unknown[inverse],
                 found,
                 "answers of the policy",
-                f"be among the actions of the log, {self.labels.tolist()}, or {AS_NOW!r}",
+                f"be among the actions of the log, {self.labels.tolist()}, or {self.as_now!r}",
                 "Nothing is known of other actions; name them in the log to have them count as never tried: "
                 "Transitions(..., action_labels=[...]).",
             )
         return np.where(defers, DEFERS, known)[inverse].astype(np.intp)
+
+
+def _different(found: Array) -> tuple[list[Any], Integers]:
+    """Return the different labels, and the place of each answer among them; numbers and words may be mixed."""
+    if found.dtype.kind != "O":
+        values, inverse = np.unique(found, return_inverse=True)
+        return values.tolist(), inverse
+    places = {label: place for place, label in enumerate(dict.fromkeys(found.tolist()))}
+    return list(places), np.array([places[label] for label in found.tolist()], dtype=np.intp)
 
 
 def _of_probabilities(table: Floats) -> Answers:
@@ -91,7 +101,8 @@ def as_answers(policy: Any, labels: Array) -> PolicyAnswers:
             f"A policy is a Model, a learner that has learnt, or a function from states to labels or probabilities, "
             f"but it is {policy!r}."
         )
-    return PolicyAnswers(decide, labels)
+    deferral = getattr(getattr(policy, "model_", policy), "deferral", None)
+    return PolicyAnswers(decide, labels, AS_NOW if deferral is None else deferral.label)
 
 
 def labels_with(labels: Array, policy: Any) -> Array:
@@ -99,8 +110,7 @@ def labels_with(labels: Array, policy: Any) -> Array:
     known = getattr(policy, "action_labels", getattr(policy, "action_labels_", None))
     if not isinstance(known, np.ndarray) or known.ndim != 1:
         return labels
-    known = known[[label != AS_NOW for label in known.tolist()]]
-    return unite_labels([labels, known]) if len(known) else labels
+    return unite_labels([labels, known])
 
 
 def discount_of(policy: Any, discount: Any) -> float:

@@ -28,6 +28,7 @@ from kbrl.cli.options import (
 if TYPE_CHECKING:
     from kbrl.insight.explanation import ActionExplanation, Case, Explanation
     from kbrl.learners.kbsf import KBSF
+    from kbrl.logs.log import StateRows
     from kbrl.logs.writing import Piece
 
 
@@ -41,18 +42,30 @@ if TYPE_CHECKING:
     help=".csv, .parquet, .arrow or .npz; else CSV here.",
 )
 @click.option("--state", help="Columns of the state, where they are not those that the model was fitted to.")
+@click.option("--keep", help="Columns of the LOG to copy into the answers, as in patient,visit.")
+@click.option(
+    "--digits", default=6, show_default=True, type=click.IntRange(1, 17), help="Of numbers in CSV; 17 are all of them."
+)
 @json_option
 @quiet_option
 def predict(
-    model: str, log: tuple[str, ...], output: Path | None, state: str | None, as_json: bool, quiet: bool
+    model: str,
+    log: tuple[str, ...],
+    output: Path | None,
+    state: str | None,
+    keep: str | None,
+    digits: int,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Answer for each row of a LOG: the best action, the values, and how well the data of the MODEL cover the state.
 
-    The LOG needs no columns but those of the state.  Columns of the answer: row, action, value, q_LABEL for each
-    action (-inf where it is not available), distance to the nearest representative state in units of the model's
+    The LOG needs no columns but those of the state.  A row that cannot be answered, as where a value is missing that
+    the model has no rule for, has an empty answer and a reason.  Columns of the answer: row, action, value, q_LABEL for
+    each action (-inf where it is not available), distance to the nearest representative state in units of the model's
     scale, support, about how many logged cases of the chosen action there are around the state (0 outside of the data;
     nan in CSV where the model's file does not tell), and log_mass, the log of its kernel sums, which is no number of
-    cases.  Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
+    cases; and the reason.  Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
@@ -63,12 +76,16 @@ def predict(
     refuse_input_as_output(output, model, *log)
     saved, table = read_model(model), open_table(source_of(log))
     columns = state or columns_in(table.names, saved)
-    with _answers_to(output, as_json) as write, row_progress(quiet) as phase:
-        n_rows, count = 0, phase("answering", 0)
-        for states in read_states(table, state=columns):
-            write(_answers(saved.model, states, n_rows))
-            n_rows += len(states)
-            count(len(states))
+    kept = [name.strip() for name in keep.split(",")] if keep else []
+    with _answers_to(output, as_json, digits) as write, row_progress(quiet) as phase:
+        n_rows, n_empty, count = 0, 0, phase("answering", 0)
+        for rows in read_states(table, state=columns, recipe=saved.model.source_.recipe, keep=kept):
+            write({**rows.kept, **_answers(saved.model, rows, n_rows)})
+            n_rows += len(rows.states)
+            n_empty += int((~rows.usable).sum())
+            count(len(rows.states))
+    if n_empty:
+        click.echo(f"{n_empty} of {n_rows} rows have no answer; the column reason says why.", err=True)
     if output is not None:
         click.echo(f"{output}: {n_rows} answers.")
 
@@ -111,12 +128,12 @@ def explain(
 
 
 @contextmanager
-def _answers_to(output: Path | None, as_json: bool) -> Iterator[Callable[[Piece], None]]:
+def _answers_to(output: Path | None, as_json: bool, digits: int) -> Iterator[Callable[[Piece], None]]:
     """Give a function that writes answers to a file, or to standard output."""
     from kbrl.logs.writing import check_suffix, csv_writer, table_writer
 
     if output is None:
-        yield _write_json if as_json else csv_writer(sys.stdout)
+        yield _write_json if as_json else csv_writer(sys.stdout, digits=digits)
         return
     if as_json:
         raise click.UsageError("--json prints to standard output; it does not go with --output.")
@@ -124,12 +141,22 @@ def _answers_to(output: Path | None, as_json: bool) -> Iterator[Callable[[Piece]
         check_suffix(output, "A table of answers")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    with table_writer(output, "A table of answers") as write:
+    with table_writer(output, "A table of answers", digits=digits) as write:
         yield write
 
 
-def _answers(model: KBSF, states: Any, first: int) -> Piece:
-    """Return a table of answers, one row a state."""
+def _answers(model: KBSF, rows: StateRows, first: int) -> Piece:
+    """Return a table of answers, one row per state; those without a state are empty."""
+    import numpy as np
+
+    numbers, reasons = first + np.arange(len(rows.states)), rows.reasons
+    answered = _answers_for(model, rows.states[rows.usable]) if rows.usable.any() else _no_answers(model)
+    if not rows.usable.all():
+        answered = {name: _spread(column, rows.usable) for name, column in answered.items()}
+    return {"row": numbers, **answered, "reason": np.array([str(reason) for reason in reasons.tolist()])}
+
+
+def _answers_for(model: KBSF, states: Any) -> Piece:
     import numpy as np
 
     from kbrl.insight.coverage import coverage
@@ -140,7 +167,6 @@ def _answers(model: KBSF, states: Any, first: int) -> Piece:
     rows, best = np.arange(len(q)), best_actions(q)
     values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels_.tolist())}
     return {
-        "row": first + rows,
         "action": model.action_labels_[best],
         "value": q[rows, best],
         **values,
@@ -148,6 +174,27 @@ def _answers(model: KBSF, states: Any, first: int) -> Piece:
         "support": covered.support[rows, best],
         "log_mass": covered.log_mass[rows, best],
     }
+
+
+def _no_answers(model: KBSF) -> Piece:
+    """Return answers to no states."""
+    import numpy as np
+
+    names = ["value", *(f"q_{label}" for label in model.action_labels_.tolist()), "distance", "support", "log_mass"]
+    return {"action": model.action_labels_[:0], **dict.fromkeys(names, np.empty(0))}
+
+
+def _spread(column: Any, usable: Any) -> Any:
+    """Return a column with an empty entry for each row that is not usable."""
+    import numpy as np
+
+    if column.dtype.kind == "f":
+        result = np.full(len(usable), np.nan)
+        result[usable] = column
+        return np.ma.masked_array(result, ~usable)
+    cells = np.full(len(usable), None, dtype=object)
+    cells[usable] = column
+    return cells
 
 
 def _write_json(piece: Piece) -> None:

@@ -28,6 +28,7 @@ from kbrl.cli.options import (
     quiet_option,
     refuse_input_as_output,
     settings_as_options,
+    value_options,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ _again_option = click.option("--again", is_flag=True, help="Count rows once more
 @log_argument
 @click.option("-o", "--output", required=True, type=FILE, help="File to write the model to.")
 @column_options
+@value_options
 @click.option("--actions", help="All possible actions, as in no,low,high, where not all of them were taken.")
 @learner_options
 @click.option(

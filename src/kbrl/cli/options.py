@@ -28,13 +28,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _COLUMNS = {
     "state": "Columns of the state, as in age,sofa,lactate.",
-    "action": "Column of the action.",
-    "reward": "Column of the reward.",
+    "action": "Column of the action; several, as in drug,dose, for their combinations.",
+    "reward": "Column of the reward, or an expression.",
     "next-state": "Columns of the next state, in the order of --state.",
     "episode": "Column that tells episodes apart.",
     "step": "Column that orders the rows of an episode: numbers or datetimes.",
-    "terminated": "Column that is true where an episode really ended.",
-    "truncated": "Column that is true where it was cut.",
+    "terminated": "Column, or expression, that is true where an episode really ended.",
+    "truncated": "Column, or expression, that is true where it was cut.",
 }
 
 
@@ -62,6 +62,22 @@ class Stride(click.ParamType[str]):
             return stride_text(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class ValueRule(click.ParamType[Any]):
+    """What is said about columns: name=value; name=value, or a table in a TOML file."""
+
+    name = "rules"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the rule as it is, once it can be read."""
+        from kbrl.data.value_rules import rules_of
+
+        try:
+            rules_of({str(param.name if param else ""): value})
+        except (TypeError, ValueError) as error:
+            self.fail(str(error), param, ctx)
+        return value
 
 
 POSITIVE = FiniteRange(0, min_open=True)
@@ -95,6 +111,25 @@ def column_options(command: F, *, state: str = "--state") -> F:
         option = state if name == "state" else f"--{name}"
         command = click.option(option, name.replace("-", "_"), help=text.replace("--state", state))(command)
     return command
+
+
+_RULES = {
+    "missing": "What missing values become, as in forward, or map=forward; lactate=median; age=65; sofa=drop.",
+    "category": "Columns whose numbers are names of levels, as in ward,unit.",
+    "ordinal": "Levels from low to high, as in severity=low,mid,high.",
+    "elapsed": "Times as time since the episode began, as in taken_at=1 hour.",
+    "bins": "Classes of a numeric action, as in dose=4 (quantiles), dose=0+3 (0 apart) or dose=10,50 (edges).",
+    "allowed": "Where an action is allowed, as in high=map < 65; low=true.",
+}
+
+
+def value_options(command: F) -> F:
+    """Let a command say what the values of columns mean: one keyword argument each, None where not given."""
+    for name, text in reversed(_RULES.items()):
+        command = click.option(f"--{name}", type=ValueRule(), help=text)(command)
+    return click.option("--minimize", help="Column or expression of what should be small, instead of --reward.")(
+        command
+    )
 
 
 log_column_options = partial(column_options, state="--state-columns")  # where --state is no column
@@ -135,12 +170,13 @@ def source_of(log: Sequence[str]) -> Any:
     return log[0] if len(log) == 1 else list(log)
 
 
-_LISTS = ("state", "next_state", "actions")  # options that are written a,b,c on the command line
+_LISTS = ("state", "next_state", "action", "actions")  # options that are written a,b,c on the command line
 _KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
     click.types.IntParamType: ("a whole number", (int,)),
     click.types.FloatParamType: ("a number", (int, float)),
     click.types.BoolParamType: ("true or false", (bool,)),
     Stride: ("a number, or a string such as '1 day'", (int, float, str)),
+    ValueRule: ("a string, a number, a list or a table", (str, int, float, list, dict)),
 }
 
 

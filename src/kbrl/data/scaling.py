@@ -15,6 +15,7 @@ import numpy as np
 from kbrl.arrays import Floats
 from kbrl.checks import LARGEST_COORDINATE, as_floats, one_of
 from kbrl.data.exact_sums import Moments
+from kbrl.data.state_names import UNNAMED, Source
 
 # A variable that moves by no more than this fraction of its size moves by rounding: it is constant.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -75,12 +76,12 @@ class Coordinates:
         )
 
 
-def coordinates(states: Floats, scaling: Any, *, around: Floats | None = None) -> Coordinates:
+def coordinates(states: Floats, scaling: Any, *, around: Floats | None = None, source: Source = UNNAMED) -> Coordinates:
     """Return the coordinates of states, (n, n_dims), by ``scaling``: "std", "range", None, or given by the user.
 
-    ``around`` are other states to take the centre from.
+    ``around`` are other states to take the centre from; ``source`` says which variables are levels of a category.
     """
-    scale = state_scale(states, scaling)
+    scale = source.with_fixed_scales(state_scale(states, scaling), scaling)
     return around_centre(scale, Moments(states.shape[1]).widen(states if around is None else around))
 
 

@@ -84,7 +84,7 @@ class KBRL(Learner):
         self._check_parameters()
         log = as_log(log)
         kernel = Kernel(self.sample_width, self.profile, self.sample_neighbors, self.norm)
-        units = coordinates(log.states, self.scaling)
+        units = coordinates(log.states, self.scaling, source=log.source)
         states, next_states = units.of(log.states), units.of(log.next_states)
         ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
         by_action = log.by_action()

@@ -19,9 +19,10 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, as_rows
 from kbrl.data.overlap import Overlap, overlap
+from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
 from kbrl.data.sketch import LARGEST_HASH, Sketch
-from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, answered, row_by_name, rows_by_name
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -153,11 +154,22 @@ class Model:
         """Return the value of each state, (n_states,): that of its best action."""
         return self.q_values(states).max(axis=1)
 
-    def predict(self, states: Any) -> Array:
-        """Return the label of the best action for each state, (n_states,)."""
+    def predict(self, states: Any) -> Any:
+        """Return the label of the best action for each state, (n_states,).
+
+        For a frame of pandas or polars, a series with the frame's index; a row without a state has the answer None.
+        """
+        return answered(states, self.source, self._best)
+
+    def _best(self, states: Any) -> Array:
         q = self.q_values(states)
         check_some_action(q)
         return self.action_labels[best_actions(q)]
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How columns became state variables; None if each column is one."""
+        return self.source.recipe
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as possible."""

@@ -143,7 +143,7 @@ def read_answers(path):
         (["predict", "dense.kbrl", "no.csv"], 1, "There is no file no.csv"),
         (["predict", "dense.kbrl", "log.csv", "-o", "x.txt"], 2, "written as .csv, .parquet, .arrow or .npz"),
         (["predict", "dense.kbrl", "log.csv", "-o", "no/x.csv"], 1, "There is no folder no."),
-        (["predict", "dense.kbrl", "log.csv", "-o", "x.csv", "--json"], 2, "does not go with --output"),
+        (["predict", "dense.kbrl", "log.csv", "-o", "x.csv", "--json"], 2, "cannot be used with --output"),
         (["predict", "dense.kbrl", "log.csv", "--state", "reward"], 1, "states must have 2 columns"),
         (["explain", "dense.kbrl"], 2, "Missing option '--state'"),
         (["explain", "dense.kbrl", "--state", "1"], 2, "1 values for 2 state variables: age, dose"),
@@ -215,7 +215,7 @@ def test_an_explanation_for_a_person_shows_rows_weights_and_what_they_make(in_fo
     assert "State age = 0.3, dose = 0.7" in out
     assert f"1. {best}: value {q[best]:.6g}" in out
     assert f"2. {second}: value {q[second]:.6g}" in out
-    assert f"of all: 1, which makes {q[best]:.6g}." in out
+    assert f"of all: 1, which gives {q[best]:.6g}." in out
     assert "3. never: not available" in out
     _, head, first, *_ = out.split(f"1. {best}")[1].splitlines()
     assert head.startswith("row (from 0)")

@@ -30,9 +30,9 @@ def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: An
 
 @contextmanager
 def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[Any]:
-    """Give a client of the cluster that was asked for, None if none was."""
+    """Yield a client of the Dask cluster that was asked for, or None."""
     if workers is not None and address is not None:
-        raise click.UsageError("--workers starts a cluster and --dask uses one that runs: give one of them.")
+        raise click.UsageError("--workers starts a cluster and --dask uses a running one: give only one of them.")
     if workers is None and address is None:
         yield None
         return
@@ -52,7 +52,7 @@ def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -
 
 
 def with_actions(log: Any, actions: str | None) -> Any:
-    """Let a log know of actions that it does not have, given as a,b,c; they are of the kind of those it has."""
+    """Add possible actions to a log, given as a,b,c; they must be of the same type as its own."""
     if actions is None:
         return log
     kind: Any = {"b": _flag, "i": int, "u": int, "f": float}.get(log.action_labels.dtype.kind, str)
@@ -61,11 +61,14 @@ def with_actions(log: Any, actions: str | None) -> Any:
         labels = [kind(text) for text in texts]
     except (ValueError, KeyError):
         raise click.BadParameter(
-            f"the actions of the log are such as {log.action_labels[0]}, but some of {actions!r} are not of that kind.",
+            f"actions must be of the type of those in the log, such as {log.action_labels[0]}, but some of {actions!r} "
+            f"are not.",
             param_hint="--actions",
         ) from None
     if "" in texts or len(set(labels)) < len(labels):
-        raise click.BadParameter(f"names must differ, and none be empty: {actions!r}.", param_hint="--actions")
+        raise click.BadParameter(
+            f"names must be different and not empty, but they are {actions!r}.", param_hint="--actions"
+        )
     return _with_labels(log, labels)
 
 
@@ -82,7 +85,7 @@ def _with_labels(log: Any, labels: list[Any]) -> Any:
 
 @contextmanager
 def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
-    """Say of faults in a log how to see all of them."""
+    """Add to an error about a log how to see all its faults."""
     from kbrl.logs.faults import LogError
 
     try:
@@ -91,7 +94,7 @@ def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
         if error.fault.name in ("missing_file", "unknown_action"):
             raise
         raise ValueError(
-            f"{error} All that is wrong with the log is listed by: kbrl check {' '.join(log)} (with the same columns)"
+            f"{error} To list all faults of the log: kbrl check {' '.join(log)} (with the same columns)"
         ) from None
 
 
@@ -126,7 +129,7 @@ def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
         return found
     raise ValueError(
         f"The model was fitted to the state in {listing(names)}, but the columns are {listing(table)}. Name those that "
-        f"hold the same variables, in this order: --state a,b."
+        f"contain the same variables, in this order: --state a,b."
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from itertools import chain
 from typing import Any
@@ -30,6 +30,7 @@ from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.check_settings import check_settings
 from kbrl.model.model import Model, first_model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
+from kbrl.model.q_functions import GreedyPolicy
 from kbrl.model.sums import Statistics
 from kbrl.settings import Settings, described
 from kbrl.threads import number_of_jobs
@@ -232,6 +233,10 @@ class KBSF(Settings, Learner):
         """Return the label of the best action for one state, (n_dims,), as fast as possible."""
         return self._fitted.act(state)
 
+    def policy(self) -> GreedyPolicy:
+        """Return the current greedy policy, which later learning does not change."""
+        return self._fitted.policy
+
     def bound(self, log: Transitions) -> Bound:
         """Return how far this model's ``q_values`` can be from KBRL's: see `kbrl.model.model_bounds.bound_answers`."""
         return bound_answers(self._fitted, log)
@@ -243,9 +248,6 @@ class KBSF(Settings, Learner):
     def bound_online(self, log: Transitions, q_error: float = 0.0) -> Bound:
         """Return the bound of proposition 4: see `kbrl.model.model_bounds.bound_rep_q`."""
         return bound_rep_q(self._fitted, log, q_error)
-
-    def _q_function(self) -> Callable[[Floats], Floats]:
-        return self._fitted.q_function
 
     @property
     def _fitted(self) -> Model:
@@ -268,7 +270,7 @@ def _say_if_again(before: Model, after: Model) -> None:
         which = "those" if n_rows == whole else "a batch of those"
         warnings.warn(
             f"These {n_rows:,} transitions are {which} that the model was fitted to: they count twice now. "
-            f"Learn only from further ones; fit(log) starts anew.",
+            f"Learn only from new ones; fit(log) starts from the beginning.",
             KbrlWarning,
             stacklevel=3,
         )

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
-from kbrl.checks import KbrlWarning, NotFittedError, as_rows
+from kbrl.checks import KbrlWarning, NotFittedError
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import UNNAMED, Source, answered, row_by_name, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, answered
 from kbrl.model.q_functions import GreedyPolicy, best_actions, check_some_action
 from kbrl.settings import FEW_CASES
 
@@ -129,13 +129,7 @@ class Learner:
 
     def _scaled(self, states: Any) -> Floats:
         self._check_fitted()
-        rows = as_rows(rows_by_name(states, self.source_), "states", n_dims=self.coordinates_.n_dims)
-        return self.coordinates_.of(rows)
-
-    def _as_row(self, state: Any) -> Floats:
-        """Return one state, (n_dims,), by name where it has names."""
-        self._check_fitted()
-        return as_rows([row_by_name(state, self.source_)], "states", n_dims=self.coordinates_.n_dims)[0]
+        return self.coordinates_.rows(states, self.source_)
 
 
 def clone(learner: L) -> L:
@@ -155,7 +149,7 @@ _is_said_elsewhere: ContextVar[bool] = ContextVar("is_said_elsewhere", default=F
 
 @contextmanager
 def said_elsewhere() -> Iterator[None]:
-    """Let learners be silent about rare actions: who asks them to learn says it, once for all of them."""
+    """Suppress the learners' warnings about rare actions: the caller warns once for all of them."""
     token = _is_said_elsewhere.set(True)
     try:
         yield

@@ -22,7 +22,7 @@ from kbrl.data.overlap import Overlap, overlap
 from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates, Moments
 from kbrl.data.sketch import LARGEST_HASH, Sketch
-from kbrl.data.state_names import UNNAMED, Source, answered, row_by_name, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, answered, row_by_name
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -206,8 +206,7 @@ class Model:
 
     def scaled(self, states: Any) -> Floats:
         """Return states, (n, n_dims), by name where they have names, in the model's coordinates."""
-        rows = as_rows(rows_by_name(states, self.source), "states", n_dims=self.coordinates.n_dims)
-        return self.coordinates.of(rows)
+        return self.coordinates.rows(states, self.source)
 
     def as_row(self, state: Any) -> Floats:
         """Return one state, (n_dims,), by name where it has names, in the units of the data."""
@@ -377,7 +376,7 @@ class Model:
             known = "at least " if self.sketch.largest < LARGEST_HASH else ""
             raise ValueError(
                 f"Only transitions that were learnt can be forgotten, but {known}{n_unknown:,} of these {len(log):,} "
-                f"were never learnt, or not so often. Nothing is forgotten. Pass the rows as they were learnt: with "
+                f"were never learnt, or fewer times. Nothing is forgotten. Pass the rows as they were learnt: with "
                 f"the same numbers, action labels and episodes."
             )
         return self.sketch - taken

@@ -214,7 +214,7 @@ def _refuse_cut_episodes(looks: Sequence[Look], names: Sequence[str]) -> None:
         if place and not edge.episodes:
             before, name_before = edges[place - 1]
             if not before.is_ended and not edge.first_step < before.last_step:
-                _refuse_cut(f"nothing says that an episode ends where {name_before} does and {name} goes on")
+                _refuse_cut(f"nothing says whether an episode ends with {name_before} or continues in {name}")
 
 
 def _refuse_cut(what: str) -> None:

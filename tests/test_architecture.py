@@ -15,7 +15,20 @@ ROOT = Path(kbrl.__file__).parent
 PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
 # From low to high; a module may import its own room and those before it.
 LAYERS = ["arrays", "settings", "checks", "threads", "interrupts", "atomic_write", "data", "mdp", "model", "trials"]
-LAYERS += ["tasks", "learners", "logs", "choosing", "insight", "storage", "on_dask", "testing", "report", "demo", "cli"]
+LAYERS += [
+    "tasks",
+    "learners",
+    "tables",
+    "logs",
+    "choosing",
+    "insight",
+    "storage",
+    "on_dask",
+    "testing",
+    "report",
+    "demo",
+    "cli",
+]
 LAYERS += ["__main__"]
 MOST_MODULES = 15  # in a room
 

@@ -13,8 +13,8 @@ import pytest
 
 from kbrl.checks import KbrlWarning
 from kbrl.logs.check import check_log
-from kbrl.logs.faults import CATALOGUE, LogError
 from kbrl.logs.log import load_log
+from kbrl.tables.faults import CATALOGUE, LogError
 
 NAN, INF = np.nan, np.inf
 N_EPISODES, LENGTH = 12, 10

@@ -14,9 +14,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 from kbrl import KBSF, Transitions, join
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import load_log, open_log, read_log
 from kbrl.logs.writing import as_columns, write_log
+from kbrl.tables.faults import LogError
 
 FIELDS = ("states", "action_indices", "rewards", "next_states", "terminals", "episodes", "action_labels")
 N_ROWS, LENGTH = 600, 20
@@ -195,7 +195,8 @@ def test_an_open_log_can_be_read_again_and_knows_its_rows(tmp_path):
 def test_pyarrow_is_loaded_when_a_file_is_opened_and_not_before(tmp_path):
     code = f"""
 import sys, kbrl
-from kbrl.logs import arrow_files, check, datasets, formats, log, writing
+from kbrl.logs import check, log, writing
+from kbrl.tables import arrow_files, datasets, formats
 log.load_log({ {name: column.tolist()[:40] for name, column in COLUMNS.items()} })
 assert "pyarrow" not in sys.modules
 log.load_log({str(store(COLUMNS, tmp_path, "csv"))!r})

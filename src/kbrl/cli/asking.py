@@ -57,9 +57,9 @@ def predict(
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
-    from kbrl.logs.formats import open_table
     from kbrl.logs.log import read_states
     from kbrl.storage.model_file import read_model
+    from kbrl.tables.formats import open_table
 
     refuse_input_as_output(output, model, *log)
     saved, table = read_model(model), open_table(source_of(log))

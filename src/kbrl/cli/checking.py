@@ -16,7 +16,7 @@ from kbrl.cli.options import column_options, given, json_option, log_argument, s
 
 if TYPE_CHECKING:
     from kbrl.logs.check import Report
-    from kbrl.logs.faults import Place
+    from kbrl.tables.faults import Place
 
 
 def _options_of_fit() -> list[str]:

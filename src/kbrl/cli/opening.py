@@ -82,7 +82,7 @@ def _with_labels(log: Any, labels: list[Any]) -> Any:
 @contextmanager
 def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
     """Say of faults in a log how to see all of them."""
-    from kbrl.logs.faults import LogError
+    from kbrl.tables.faults import LogError
 
     try:
         yield

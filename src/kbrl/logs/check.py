@@ -14,11 +14,11 @@ from kbrl.checks import whole
 from kbrl.logs.check_measures import ActionMeasure, CellMeasure, RewardMeasure, VariableMeasure
 from kbrl.logs.check_order import ORDER_FAULTS, SuccessionMeasure
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import CATALOGUE, Fault, LogError, located, make_fault
-from kbrl.logs.formats import Table, open_table
 from kbrl.logs.log import CHUNK_ROWS, Mapped, refuse_left_out
 from kbrl.logs.rows import read_rows
 from kbrl.logs.sequence import LeftOut
+from kbrl.tables.faults import CATALOGUE, Fault, LogError, located, make_fault
+from kbrl.tables.formats import Table, open_table
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Integers
 from kbrl.data.action_labels import find_label, said_of_amounts
 from kbrl.logs.columns import Columns
-from kbrl.logs.faults import PLACE, SHOWN_ROWS, Fault, LogError, counted, make_fault
 from kbrl.logs.label_types import ActionSet, label_array
 from kbrl.logs.rows import Rows, is_usable
+from kbrl.tables.faults import PLACE, SHOWN_ROWS, Fault, LogError, counted, make_fault
 
 FEWEST_TRIES = 10  # an action taken less often than that, or in fewer than a thousandth of the rows, is rare
 LARGEST_SCALE_RATIO = 1000.0

@@ -12,10 +12,10 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.logs.check_measures import Tally
 from kbrl.logs.columns import Columns
-from kbrl.logs.faults import PLACE, Fault, make_fault
-from kbrl.logs.formats import Border
 from kbrl.logs.rows import Rows, is_usable
 from kbrl.logs.sequence import EpisodeMemory, LeftOut, LeftOutCounter, Pairs, Rises, Sequencer
+from kbrl.tables.faults import PLACE, Fault, make_fault
+from kbrl.tables.formats import Border
 
 _FEWEST_EPISODES = 3  # of one length, before a time limit is suspected
 

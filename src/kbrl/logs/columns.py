@@ -14,8 +14,8 @@ from typing import Any
 
 from kbrl.checks import KbrlWarning, flag
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
-from kbrl.logs.faults import LogError
 from kbrl.logs.sequence import stride_text
+from kbrl.tables.faults import LogError
 
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")

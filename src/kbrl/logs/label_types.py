@@ -22,7 +22,7 @@ from kbrl.data.action_labels import (
     is_whole,
     said_of_amounts,
 )
-from kbrl.logs.faults import CATALOGUE, LogError
+from kbrl.tables.faults import CATALOGUE, LogError
 
 MOST_ACTIONS = 1000  # more labels than that are continuous actions
 _PATTERNS: dict[type, re.Pattern[str]] = {

@@ -20,10 +20,7 @@ from kbrl.checks import KbrlWarning, whole
 from kbrl.data.action_labels import find_label
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
-from kbrl.logs.cell_values import Batch, Column, Kind, Labels, Numbers
 from kbrl.logs.columns import Columns, resolve, resolve_state
-from kbrl.logs.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
-from kbrl.logs.formats import Table, batch_length, open_table, regrouped
 from kbrl.logs.label_types import ActionSet, TextType, as_type, label_array, warn_of_amounts
 from kbrl.logs.rows import Problem, Rows, bad_numbers, ends, kinds_of, order_of, read_rows, stacked
 from kbrl.logs.sequence import (
@@ -39,6 +36,9 @@ from kbrl.logs.sequence import (
     Sequencer,
     find_edge,
 )
+from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
+from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
+from kbrl.tables.formats import Table, batch_length, open_table, regrouped
 
 CHUNK_ROWS = 65536
 Mapped = Mapping[str, Any] | Columns | None  # names of columns by role, stride and allow_gaps

@@ -16,12 +16,12 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
 from kbrl.data.action_labels import fits_int64, is_whole
-from kbrl.logs.cell_values import Batch, Kind, Labels, Numbers
 from kbrl.logs.columns import Columns
-from kbrl.logs.faults import LogError
-from kbrl.logs.formats import Border, Table, batch_length, borders_in, regrouped
 from kbrl.logs.label_types import as_type
 from kbrl.logs.sequence import Numbering, Order, stride_size
+from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import Border, Table, batch_length, borders_in, regrouped
 
 LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
 

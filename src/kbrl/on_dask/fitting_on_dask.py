@@ -21,7 +21,6 @@ from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import say_if_rare
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import LogError
 from kbrl.logs.label_types import label_array
 from kbrl.logs.log import Mapped
 from kbrl.model.check_settings import growth_distance
@@ -30,6 +29,7 @@ from kbrl.on_dask.clients import find_client
 from kbrl.on_dask.log_parts import Facts, Part, agree, cut, find_columns, light_columns, look_at, parts_of
 from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
 from kbrl.settings import Settings
+from kbrl.tables.faults import LogError
 
 
 @dataclass(frozen=True, eq=False)

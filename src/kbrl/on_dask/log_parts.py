@@ -23,10 +23,10 @@ from kbrl.data.action_labels import unite_labels
 from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import LogError
-from kbrl.logs.formats import find_files, open_table
 from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, scan
 from kbrl.logs.sequence import EpisodeMemory
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import find_files, open_table
 
 _LEAST_ROWS, _MOST_PARTS = 2**20, 4096  # rows of a piece of a Parquet file, and how many pieces all files make
 
@@ -42,7 +42,7 @@ class Part:
     def open(self, held: Any = None) -> Any:
         """Return the part as what can be read: Transitions, a table, or a list of them."""
         if self.row_groups is not None:
-            from kbrl.logs.arrow_files import ParquetTable
+            from kbrl.tables.arrow_files import ParquetTable
 
             return ParquetTable(Path(cast(str, self.path)), self.row_groups)
         if self.path is not None:
@@ -89,7 +89,7 @@ class Facts:
 
 def parts_of(paths: Sequence[Any]) -> list[Part]:
     """Return the files of a log as parts; folders and globs are looked up here, files only where they are read."""
-    from kbrl.logs.datasets import find_dataset
+    from kbrl.tables.datasets import find_dataset
 
     files: list[Path] = []
     for path in map(Path, paths):

@@ -11,11 +11,11 @@ from typing import Any
 
 from kbrl.data.state_names import find_names
 from kbrl.logs.columns import carried_over
-from kbrl.logs.faults import LogError
-from kbrl.logs.formats import open_table
 from kbrl.logs.label_types import label_array
 from kbrl.logs.log import Log, open_log
 from kbrl.model.model import Model
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import open_table
 
 
 def open_matching_log(

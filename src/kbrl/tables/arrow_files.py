@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.logs.cell_values import (
+from kbrl.tables.cell_values import (
     Batch,
     Column,
     Kind,
@@ -31,7 +31,7 @@ from kbrl.logs.cell_values import (
     refuse_struct,
     stripped,
 )
-from kbrl.logs.faults import LogError, Place
+from kbrl.tables.faults import LogError, Place
 
 _BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
 

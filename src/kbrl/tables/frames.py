@@ -19,8 +19,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from kbrl.arrays import Array
-from kbrl.logs.cell_values import Batch, Kind, as_array, from_array
-from kbrl.logs.faults import LogError
+from kbrl.tables.cell_values import Batch, Kind, as_array, from_array
+from kbrl.tables.faults import LogError
 
 # what the archive, its compression and the headers of its arrays raise for damaged bytes
 _DAMAGED = (

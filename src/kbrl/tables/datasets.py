@@ -20,10 +20,10 @@ import numpy as np
 from kbrl.arrays import Array
 from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
-from kbrl.logs.arrow_files import refusing
-from kbrl.logs.cell_values import Batch, Kind, as_array, from_array
-from kbrl.logs.faults import PLACE, LogError, Place
-from kbrl.logs.frames import FrameTable, check_lengths
+from kbrl.tables.arrow_files import refusing
+from kbrl.tables.cell_values import Batch, Kind, as_array, from_array
+from kbrl.tables.faults import PLACE, LogError, Place
+from kbrl.tables.frames import FrameTable, check_lengths
 
 Episode = tuple[int, Mapping[str, Array]]  # its number, and its arrays by the names of Minari
 HDF5_ENDINGS = (".hdf5", ".h5")

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from kbrl.data.column_names import listing
-from kbrl.logs.arrow_files import ArrowFileTable, CsvTable, MemoryTable, ParquetTable
-from kbrl.logs.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
-from kbrl.logs.datasets import FORMS, HDF5_ENDINGS, find_dataset, open_hdf5, open_minari, open_rollouts
-from kbrl.logs.faults import PLACE, LogError, Place, places_of
-from kbrl.logs.frames import FrameTable, NpzTable
+from kbrl.tables.arrow_files import ArrowFileTable, CsvTable, MemoryTable, ParquetTable
+from kbrl.tables.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
+from kbrl.tables.datasets import FORMS, HDF5_ENDINGS, find_dataset, open_hdf5, open_minari, open_rollouts
+from kbrl.tables.faults import PLACE, LogError, Place, places_of
+from kbrl.tables.frames import FrameTable, NpzTable
 
 
 class Table(Protocol):

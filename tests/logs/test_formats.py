@@ -251,12 +251,14 @@ def test_blanks_stay_where_they_tell_columns_or_labels_apart(tmp_path):
     assert load_log(tmp_path / "log.csv", columns={"state": [" obs"]}).states.ravel().tolist() == [7.0, 8.0]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16-le"])  # the bytes of utf-16 start with a mark
 @pytest.mark.parametrize("n_rows", [1, 5000], ids=["near the start", "far from the start"])
 def test_a_text_in_another_encoding_says_how_to_save_it(tmp_path, encoding, n_rows):
     text = "obs,action,reward,done\n" + n_rows * "1,a,0,0\n" + "1,süß,0,1\n"
     (tmp_path / "log.csv").write_text(text, encoding=encoding)
-    with pytest.raises(LogError, match=r"log\.csv cannot be read: its text is not in UTF-8 .*; save it as UTF-8\."):
+    with pytest.raises(
+        LogError, match=r"log\.csv cannot be read: its text is not in UTF-8 .*; save it as UTF-8, or state its"
+    ):
         load_log(tmp_path / "log.csv")
 
 

@@ -15,11 +15,12 @@ from typing import Any
 from kbrl.checks import KbrlWarning, flag
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.logs.sequence import stride_text
+from kbrl.tables.dialect import STATED, dialect_in
 from kbrl.tables.faults import LogError
 
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")
-SETTINGS = ("stride", "allow_gaps")  # how rows are joined; the other entries name columns
+SETTINGS = ("stride", "allow_gaps", *STATED)  # how rows are joined and written; the other entries name columns
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,12 @@ class Columns:
     step: str | None = None
     stride: str | None = None  # of the step: a number, a number with a unit of time, or any
     allow_gaps: bool = False  # many rows may be left out: see sequence.LeftOut
+    encoding: str | None = None  # this and the others below: see tables.dialect
+    delimiter: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    sheet: str | None = None
+    query: str | None = None
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -110,7 +117,7 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
         settings["stride"] = stride_text(settings["stride"])
     if "allow_gaps" in settings:
         settings["allow_gaps"] = flag(settings["allow_gaps"], "allow_gaps")
-    return settings
+    return settings | dialect_in(settings).to_dict()
 
 
 def _why_not(role: str, names: Sequence[str], found: Mapping[str, Any]) -> str:

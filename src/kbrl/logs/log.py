@@ -37,6 +37,7 @@ from kbrl.logs.sequence import (
     find_edge,
 )
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
+from kbrl.tables.dialect import dialect_in
 from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
 from kbrl.tables.formats import Table, batch_length, open_table, regrouped
 
@@ -97,7 +98,7 @@ def open_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
     >>> sum(len(chunk) for chunk in log.chunks(chunk_rows=3))
     5
     """
-    table = open_table(source)
+    table = open_table(source, dialect_in(columns))
     found = scan(table, resolve(table.names, columns))
     found.tell()
     return found.log(table, actions)

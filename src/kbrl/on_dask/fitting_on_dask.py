@@ -29,6 +29,7 @@ from kbrl.on_dask.clients import find_client
 from kbrl.on_dask.log_parts import Facts, Part, agree, cut, find_columns, light_columns, look_at, parts_of
 from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
 from kbrl.settings import Settings
+from kbrl.tables.dialect import Dialect, dialect_in
 from kbrl.tables.faults import LogError
 
 
@@ -105,7 +106,7 @@ def open_on_dask(
     ``columns`` and ``actions`` are as in `read_log`; ``retries`` is how often Dask repeats a failed task.
     """
     client = find_client(client)
-    parts, held = _parts(sources)
+    parts, held = _parts(sources, dialect_in(columns))
     if not parts:
         raise LogError("empty_log", "The log has no parts.")
     if hasattr(type(sources), "columns"):  # a frame of Dask: only what a look needs is read
@@ -176,7 +177,7 @@ def fit_all_on_dask(
     say_if_rare(models[0].action_labels, models[0].sums.counts, settings[0].min_cases)  # once: they share the log
 
 
-def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
+def _parts(sources: Any, dialect: Dialect) -> tuple[list[Part], list[Any]]:
     """Return the parts of a log, and the Dask promise of each part that is not a file."""
     if isinstance(sources, (str, PathLike)):
         sources = [sources]
@@ -187,7 +188,7 @@ def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
     if not isinstance(promised, (list, tuple)):
         raise TypeError(f"On a cluster a log must be paths or a Dask collection, but it is {type(sources).__name__}.")
     if all(isinstance(item, (str, PathLike)) for item in promised):
-        parts = parts_of(promised)
+        parts = parts_of(promised, dialect)
         return parts, [None] * len(parts)
     if not all(hasattr(item, "__dask_graph__") for item in promised):
         kinds = sorted({type(item).__name__ for item in promised})

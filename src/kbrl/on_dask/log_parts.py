@@ -25,6 +25,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, scan
 from kbrl.logs.sequence import EpisodeMemory
+from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import find_files, open_table
 
@@ -38,6 +39,7 @@ class Part:
     name: str
     path: str | None = None
     row_groups: tuple[int, ...] | None = None
+    dialect: Dialect = PLAIN
 
     def open(self, held: Any = None) -> Any:
         """Return the part as what can be read: Transitions, a table, or a list of them."""
@@ -46,7 +48,7 @@ class Part:
 
             return ParquetTable(Path(cast(str, self.path)), self.row_groups)
         if self.path is not None:
-            return open_table(self.path)
+            return open_table(self.path, self.dialect)
         if isinstance(held, (list, Iterator)):
             return [self.open(item) for item in held]
         return held if isinstance(held, Transitions) else open_table(held)
@@ -87,7 +89,7 @@ class Facts:
                     raise
 
 
-def parts_of(paths: Sequence[Any]) -> list[Part]:
+def parts_of(paths: Sequence[Any], dialect: Dialect = PLAIN) -> list[Part]:
     """Return the files of a log as parts; folders and globs are looked up here, files only where they are read."""
     from kbrl.tables.datasets import find_dataset
 
@@ -95,7 +97,7 @@ def parts_of(paths: Sequence[Any]) -> list[Part]:
     for path in map(Path, paths):
         is_folder = path.is_dir() and find_dataset(path) is None
         files += find_files(path) if is_folder or glob.has_magic(str(path)) else [path]
-    return [Part(str(file), str(file)) for file in files]
+    return [Part(str(file), str(file), dialect=dialect) for file in files]
 
 
 def find_columns(opened: Any, columns: Mapped) -> Columns | None:

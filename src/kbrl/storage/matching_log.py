@@ -14,6 +14,7 @@ from kbrl.logs.columns import carried_over
 from kbrl.logs.label_types import label_array
 from kbrl.logs.log import Log, open_log
 from kbrl.model.model import Model
+from kbrl.tables.dialect import dialect_in
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import open_table
 
@@ -26,7 +27,8 @@ def open_matching_log(
     ``source`` is anything that `open_log` takes; ``stored`` are the columns in the model's file; ``columns`` names, by
     role, those that differ.
     """
-    available, known = open_table(source).names, names_by_role(stored)
+    known = names_by_role(stored)
+    available = open_table(source, dialect_in(known | dict(columns))).names
     if not isinstance(stored, Mapping):  # just names of variables, which a dialect may give a prefix
         found = find_names(available, known.get("state", ()))
         known = {"state": found} if found else {}

@@ -7,7 +7,7 @@ import pytest
 
 from kbrl import KBSF
 from kbrl.cli import main
-from kbrl.cli.learner_options import LEARNER_OPTIONS
+from kbrl.cli.options import LEARNER_OPTIONS
 from kbrl.logs.writing import write_log
 from kbrl.mdp.dynamic_programming import METHODS
 from kbrl.settings import AGGREGATIONS, NEIGHBORHOODS, PROFILES, TERMINALS, WAYS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.model_columns import variables
+from kbrl.cli.opening import variables
 
 if TYPE_CHECKING:
     from kbrl.arrays import Array, Floats, Integers

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbrl.cli.console import print_table, row_progress
-from kbrl.cli.model_columns import columns_in, parse_state, variables
-from kbrl.cli.opening import open_for
+from kbrl.cli.opening import columns_in, open_for, parse_state, variables
 from kbrl.cli.options import (
     FILE,
     given,

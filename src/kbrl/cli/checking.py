@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kbrl.cli.config import config_option, option_names
 from kbrl.cli.console import print_table
-from kbrl.cli.options import column_options, given, json_option, log_argument, source_of
+from kbrl.cli.options import column_options, config_option, given, json_option, log_argument, option_names, source_of
 
 if TYPE_CHECKING:
     from kbrl.logs.check import Report

@@ -1,8 +1,8 @@
-"""How commands open the logs they learn from: in which columns, with which actions, here or on a cluster."""
+"""How commands open what they need: logs, here or on a cluster, and the columns and states that a model takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -92,3 +92,70 @@ def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
         raise ValueError(
             f"{error} All that is wrong with the log is listed by: kbrl check {' '.join(log)} (with the same columns)"
         ) from None
+
+
+def state_columns(saved: SavedModel) -> list[str]:
+    """Return the columns of the state that a model file names, in their order; none if it names none."""
+    columns = saved.columns.get("state") if isinstance(saved.columns, dict) else saved.columns
+    return list(columns or saved.model.source_.state_names or ())
+
+
+def variables(saved: SavedModel) -> list[str]:
+    """Return a name for each state variable: those of the file, mostly without the prefix of a dialect, or x0, x1..."""
+    from kbrl.logs.columns import Columns
+
+    names, n_dims = state_columns(saved), saved.model.n_features_in_
+    return list(Columns(tuple(names), "", "").labels) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
+
+
+def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
+    """Return the columns of a table that hold the state of a model; None if the model does not name them."""
+    from kbrl.data.column_names import listing
+    from kbrl.data.state_names import find_names
+
+    names = state_columns(saved)
+    if not names:
+        return None
+    found = find_names(table, names)
+    if found is not None:
+        return found
+    raise ValueError(
+        f"The model was fitted to the state in {listing(names)}, but the columns are {listing(table)}. Name those that "
+        f"hold the same variables, in this order: --state a,b."
+    )
+
+
+def parse_state(text: str, saved: SavedModel) -> list[float]:
+    """Read values in the order of the model's variables, or NAME=VALUE pairs in any order."""
+    names, parts = variables(saved), [part.strip() for part in text.split(",")]
+    if not any("=" in part for part in parts):
+        if len(parts) != len(names):
+            raise _bad_state(f"{len(parts)} values for {len(names)} state variables: {', '.join(names)}.")
+        return [_number(part, name) for part, name in zip(parts, names)]
+    known = dict(zip(state_columns(saved), names)) | {name: name for name in names}
+    given: dict[str, float] = {}
+    for part in parts:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in known or known[name] in given:
+            raise _bad_state(f"{part!r} must be NAME=VALUE, once for each of {', '.join(names)}.")
+        given[known[name]] = _number(value, name)
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise _bad_state(f"There is no value for {', '.join(missing)}.")
+    return [given[name] for name in names]
+
+
+def _number(text: str, name: str) -> float:
+    from kbrl.logs.rows import LARGEST_NUMBER
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) <= LARGEST_NUMBER:
+        raise _bad_state(f"{name} must be a number of at most {LARGEST_NUMBER:g} in size, but it is {text!r}.")
+    return value
+
+
+def _bad_state(message: str) -> click.BadParameter:
+    return click.BadParameter(message, param_hint="--state")

@@ -1,8 +1,18 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments: those that several commands share, the settings of KBSF, and all of them from a TOML file.
+
+The settings of KBSF come from `kbrl.settings`, which loads nothing heavy.  In a TOML file, options have the names they
+have on the command line, which takes precedence.  Unknown names and values of another kind are errors that name the
+file.
+
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from glob import glob
 from math import isfinite
@@ -10,6 +20,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from kbrl.settings import CHOICE, COUNT, FRACTION, NUMBER, About, about_settings
+from kbrl.settings import POSITIVE as POSITIVE_KIND
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -120,3 +133,158 @@ def refuse_repeated(log: Sequence[str]) -> None:
 def source_of(log: Sequence[str]) -> Any:
     """Return the log named on the command line as readers take it: a path, or a list of them."""
     return log[0] if len(log) == 1 else list(log)
+
+
+_LISTS = ("state", "next_state", "actions")  # options that are written a,b,c on the command line
+_KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
+    click.types.IntParamType: ("a whole number", (int,)),
+    click.types.FloatParamType: ("a number", (int, float)),
+    click.types.BoolParamType: ("true or false", (bool,)),
+    Stride: ("a number, or a string such as '1 day'", (int, float, str)),
+}
+
+
+def config_option(command: F, *, also: Callable[[], Iterable[str]] = tuple) -> F:
+    """Let a command take its options from a TOML file; ``also`` names what other commands take from the same file."""
+    return click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=lambda context, parameter, path: _read_config(context, parameter, path, also),
+        help="TOML file with any of these options, as in: reps = 200. Options given here count more.",
+    )(command)
+
+
+def _read_config(
+    context: click.Context, parameter: click.Parameter, path: Path | None, others: Callable[[], Iterable[str]]
+) -> None:
+    if path is None:
+        return
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path} is no valid TOML: {error}.", context) from None
+    params = (param for param in context.command.params if isinstance(param, click.Option) and param is not parameter)
+    options = {_written(option): option for option in params}
+    also = set(others())
+    settings: dict[str, Any] = {}
+    for key, value in found.items():
+        option = options.get(key.replace("_", "-"))
+        if option is None and key.replace("_", "-") in also:
+            continue
+        if option is None:
+            raise click.UsageError(f"{path} sets {key!r}, but no option is called so.{_nearest(key, options)}", context)
+        if option.name in settings:
+            raise click.UsageError(f"{path} sets {_written(option)!r} twice, once with - and once with _.", context)
+        settings[str(option.name)] = _checked(value, option, f"{path}: {key}", context)
+    context.default_map = settings
+
+
+def option_names(command: click.Command) -> list[str]:
+    """Return the names of a command's options as they are written, without the dashes."""
+    return [_written(option) for option in command.params if isinstance(option, click.Option)]
+
+
+def _written(option: click.Option) -> str:
+    """The name of an option as it is written, without the dashes."""
+    return max(option.opts, key=len).lstrip("-")
+
+
+def _nearest(key: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(key.replace("_", "-"), names, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _checked(value: Any, option: click.Option, where: str, context: click.Context) -> Any:
+    """Return a value as the command line would give it; refuse one of another kind."""
+    if option.name in _LISTS and isinstance(value, list):
+        return _joined(value, where, context)
+    kinds = [kind for click_type, kind in _KINDS.items() if isinstance(option.type, click_type)]
+    rule, types = kinds[0] if kinds else ("a string", (str,))
+    if option.name in _LISTS:
+        rule = "a list, or a string with commas"
+    if type(value) not in types:
+        raise click.UsageError(f"{where} must be {rule}, but it is {value!r}.", context)
+    return value
+
+
+def _joined(values: list[Any], where: str, context: click.Context) -> str:
+    wrong = [value for value in values if type(value) not in (str, int, float, bool) or "," in str(value)]
+    if wrong or not values:
+        raise click.UsageError(f"{where} must be a list of names, without commas, but it is {values!r}.", context)
+    return ",".join(map(str, values))
+
+
+_TYPES: dict[str, Any] = {
+    COUNT: click.IntRange(1),
+    POSITIVE_KIND: POSITIVE,
+    FRACTION: FiniteRange(0, 1, max_open=True),
+    NUMBER: click.FLOAT,
+}
+_CHOSEN = {
+    "n_reps": "Number of representative states; chosen by the size of the data if not given.",
+    "sample_width": "Width of the kernel around samples; chosen if not given.",
+    "rep_width": "Width around representative states; chosen if not given.",
+}
+
+
+def _type(name: str, about: About) -> Any:
+    kind = about.option_kind or about.kind
+    if kind == CHOICE:
+        return click.Choice(about.choices)
+    if name == "random_state":
+        return click.IntRange(0)
+    return FiniteRange(0, 1, min_open=True, max_open=True) if name == "grow_below" else _TYPES[kind]
+
+
+def _default(default: Any, about: About) -> Any:
+    return default if about.option_default is ... else about.option_default
+
+
+# option: (parameter of KBSF, type, default, help)
+LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
+    about.option: (name, _type(name, about), _default(default, about), _CHOSEN.get(name, about.help))
+    for name, (default, about) in about_settings().items()
+    if about.option is not None
+}
+
+
+def learner_options(command: F) -> F:
+    """Let a command take the settings of KBSF: one keyword argument each, under the option's name."""
+    for option, (_, kind, default, text) in reversed(LEARNER_OPTIONS.items()):
+        names = ("-m", f"--{option}") if option == "reps" else (f"--{option}",)
+        command = click.option(*names, type=kind, default=default, show_default=default is not None, help=text)(command)
+    return command
+
+
+@contextmanager
+def settings_as_options() -> Iterator[None]:
+    """Name the options, not the parameters, in errors."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(named_as_options(str(error))) from None
+
+
+def named_as_options(text: str) -> str:
+    """Return a message with the names of options in place of those of parameters."""
+    options = {parameter: f"--{option}" for option, (parameter, *_) in LEARNER_OPTIONS.items()}
+    return re.sub(r"\b([a-z]+_[a-z_]+)\b(=(?=\d))?", lambda m: _option(m, options), text)
+
+
+def _option(match: re.Match[str], options: dict[str, str]) -> str:
+    """Return --min-cases 1 for min_cases=1."""
+    return f"{options[match[1]]}{' ' if match[2] else ''}" if match[1] in options else match[0]
+
+
+def learner_parameters(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the settings of KBSF out of a command's options; return them under KBSF's names, without those not given."""
+    found = {}
+    for option, (parameter, *_) in LEARNER_OPTIONS.items():
+        value = options.pop(option.replace("-", "_"))
+        if parameter == "scaling":
+            found[parameter] = None if value == "none" else value
+        elif value is not None:
+            found[parameter] = value
+    return found

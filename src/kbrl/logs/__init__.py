@@ -3,10 +3,9 @@
 In reading order, from columns to transitions (``tables`` has what comes before):
 
 - ``columns``: which column of the table is the state, the action, the reward.
-- ``label_types``: which type the labels of actions and episodes have.
-- ``rows``: batches become rows, with what is wrong in their cells.
+- ``rows``: batches become rows, with what is wrong in their cells; labels get their types.
 - ``sequence``: which row follows which.
 - ``log``: rows become transitions: ``open_log``, ``read_log``, ``load_log``.
-- ``check``, with ``check_measures`` and ``check_order``: everything that is wrong with a log, in one pass.
+- ``check``, with ``check_measures``: everything that is wrong with a log, in one pass.
 - ``writing``: the way back, from transitions to a file.
 """

@@ -11,8 +11,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kbrl.checks import whole
-from kbrl.logs.check_measures import ActionMeasure, CellMeasure, RewardMeasure, VariableMeasure
-from kbrl.logs.check_order import ORDER_FAULTS, SuccessionMeasure
+from kbrl.logs.check_measures import (
+    ORDER_FAULTS,
+    ActionMeasure,
+    CellMeasure,
+    RewardMeasure,
+    SuccessionMeasure,
+    VariableMeasure,
+)
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.log import CHUNK_ROWS, Mapped, refuse_left_out
 from kbrl.logs.rows import read_rows

@@ -21,8 +21,21 @@ from kbrl.data.action_labels import find_label
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
 from kbrl.logs.columns import Columns, resolve, resolve_state
-from kbrl.logs.label_types import ActionSet, TextType, as_type, label_array, warn_of_amounts
-from kbrl.logs.rows import Problem, Rows, bad_numbers, ends, kinds_of, order_of, read_rows, stacked
+from kbrl.logs.rows import (
+    ActionSet,
+    Problem,
+    Rows,
+    TextType,
+    as_type,
+    bad_numbers,
+    ends,
+    kinds_of,
+    label_array,
+    order_of,
+    read_rows,
+    stacked,
+    warn_of_amounts,
+)
 from kbrl.logs.sequence import (
     MOST_GAPS,
     MOST_LEFT_OUT,

@@ -21,8 +21,8 @@ from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import say_if_rare
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.label_types import label_array
 from kbrl.logs.log import Mapped
+from kbrl.logs.rows import label_array
 from kbrl.model.check_settings import growth_distance
 from kbrl.model.model import Model
 from kbrl.on_dask.clients import find_client

@@ -11,8 +11,8 @@ from typing import Any
 
 from kbrl.data.state_names import find_names
 from kbrl.logs.columns import carried_over
-from kbrl.logs.label_types import label_array
 from kbrl.logs.log import Log, open_log
+from kbrl.logs.rows import label_array
 from kbrl.model.model import Model
 from kbrl.tables.dialect import dialect_in
 from kbrl.tables.faults import LogError

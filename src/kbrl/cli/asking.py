@@ -15,6 +15,7 @@ from kbrl.cli.console import print_table, row_progress
 from kbrl.cli.opening import columns_in, open_for, parse_state, variables
 from kbrl.cli.options import (
     FILE,
+    dialect_options,
     given,
     json_option,
     log_argument,
@@ -41,10 +42,17 @@ if TYPE_CHECKING:
     help=".csv, .parquet, .arrow or .npz; else CSV here.",
 )
 @click.option("--state", help="Columns of the state, where they are not those that the model was fitted to.")
+@dialect_options
 @json_option
 @quiet_option
 def predict(
-    model: str, log: tuple[str, ...], output: Path | None, state: str | None, as_json: bool, quiet: bool
+    model: str,
+    log: tuple[str, ...],
+    output: Path | None,
+    state: str | None,
+    as_json: bool,
+    quiet: bool,
+    **dialect: str | None,
 ) -> None:
     """Answer for each row of a LOG: the best action, the values, and how well the data of the MODEL cover the state.
 
@@ -57,11 +65,14 @@ def predict(
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
     from kbrl.logs.log import read_states
+    from kbrl.storage.matching_log import names_by_role
     from kbrl.storage.model_file import read_model
+    from kbrl.tables.dialect import dialect_in
     from kbrl.tables.formats import open_table
 
     refuse_input_as_output(output, model, *log)
-    saved, table = read_model(model), open_table(source_of(log))
+    saved = read_model(model)
+    table = open_table(source_of(log), dialect_in(names_by_role(saved.columns) | (given(dialect) or {})))
     columns = state or columns_in(table.names, saved)
     with _answers_to(output, as_json) as write, row_progress(quiet) as phase:
         n_rows, count = 0, phase("answering", 0)

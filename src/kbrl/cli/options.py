@@ -36,6 +36,14 @@ _COLUMNS = {
     "terminated": "Column that is true where an episode really ended.",
     "truncated": "Column that is true where it was cut.",
 }
+_DIALECT = {
+    "encoding": "Encoding of a text, as in latin-1; else UTF-8, or what its first bytes say.",
+    "delimiter": "What separates the cells of a CSV file, as in ';' or tab; else the most frequent one in the header.",
+    "decimal": "The decimal sign of a text: . or ,",
+    "thousands": "What separates thousands in a text, as in 1.234,5: one of . , ' _ or space.",
+    "sheet": "Sheet of an Excel file, where it has several.",
+    "query": "For a database: the query that selects the rows, as in 'select * from visits order by id, day'.",
+}
 
 
 class FiniteRange(click.FloatRange):
@@ -81,6 +89,7 @@ def column_options(command: F, *, state: str = "--state") -> F:
 
     ``state`` is how the option for the columns of the state is written.
     """
+    command = dialect_options(command)
     command = click.option(
         "--allow-gaps",
         is_flag=True,
@@ -97,6 +106,13 @@ def column_options(command: F, *, state: str = "--state") -> F:
     return command
 
 
+def dialect_options(command: F) -> F:
+    """Let a command say how its log is written: one keyword argument each, None where not given."""
+    for name, text in reversed(_DIALECT.items()):
+        command = click.option(f"--{name}", help=text)(command)
+    return command
+
+
 log_column_options = partial(column_options, state="--state-columns")  # where --state is no column
 
 
@@ -104,7 +120,7 @@ def given(options: dict[str, Any]) -> dict[str, Any] | None:
     """Return those of the options that were given, None if none was: what ``columns=`` of a reader takes."""
     found = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, value in found.items():
-        if isinstance(value, str) and not value.strip():
+        if isinstance(value, str) and not value.strip() and name not in _DIALECT:
             raise click.UsageError(f"The column of the {name.replace('_', ' ')} was named, but by no name: {value!r}.")
     return found or None
 

@@ -114,6 +114,9 @@ def open_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
     table = open_table(source, dialect_in(columns))
     found = scan(table, resolve(table.names, columns))
     found.tell()
+    if getattr(table, "is_unordered", False) and not found.columns.next_state:
+        message = "The query has no ORDER BY, but next states are taken from the next row. Order by episode and step."
+        warnings.warn(message, KbrlWarning, stacklevel=2)
     return found.log(table, actions)
 
 

@@ -25,6 +25,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, scan
 from kbrl.logs.sequence import EpisodeMemory
+from kbrl.tables.databases import is_address
 from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import find_files, open_table
@@ -93,8 +94,12 @@ def parts_of(paths: Sequence[Any], dialect: Dialect = PLAIN) -> list[Part]:
     """Return the files of a log as parts; folders and globs are looked up here, files only where they are read."""
     from kbrl.tables.datasets import find_dataset
 
-    files: list[Path] = []
-    for path in map(Path, paths):
+    files: list[Any] = []
+    for source in paths:
+        path = Path(source)
+        if is_address(source):
+            files.append(source)
+            continue
         is_folder = path.is_dir() and find_dataset(path) is None
         files += find_files(path) if is_folder or glob.has_magic(str(path)) else [path]
     return [Part(str(file), str(file), dialect=dialect) for file in files]

@@ -4,7 +4,10 @@ In reading order:
 
 - ``faults``: what can be wrong with a log, and where; this room and ``logs`` refuse by these names.
 - ``cell_values``: the cells of one column become numbers, steps, flags or labels.
-- ``arrow_files``, ``frames``, ``datasets``: tables of such columns, read in batches from Parquet, Arrow and CSV; from
-  NumPy arrays, pandas and polars; from Minari, D4RL and Gymnasium.
+- ``dialect``: how a source is written where its bytes do not tell.
+- ``arrow_files``, ``csv_files``, ``json_lines``, ``frames``: tables of such columns, read in batches from Parquet and
+  Arrow, texts, NumPy arrays, pandas and polars.
+- ``excel``, ``databases``, with ``python_rows``: the same from a sheet of Excel and from what a query selects.
+- ``datasets``: the same from Minari, D4RL, d3rlpy, Stable-Baselines3 and Gymnasium.
 - ``formats``: a path, a folder, a glob or an object becomes one table, whatever its format.
 """

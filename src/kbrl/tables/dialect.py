@@ -12,6 +12,7 @@ from typing import Any
 
 SPACES = " \u00a0\u202f"  # all of which separate thousands
 _SEPARATORS = (",", ".", " ", "'", "_")
+_WORDS = {"tab": "\t", "space": " "}  # for what is hard to write on a command line
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,11 @@ PLAIN = Dialect()
 def dialect_in(columns: Any) -> Dialect:
     """Return the dialect that is stated beside the columns, in a mapping or a record of them."""
     columns = columns if isinstance(columns, Mapping) or columns is None else vars(columns)
-    return Dialect(**{name: columns[name] for name in STATED if columns and columns.get(name) is not None})
+    stated = {name: columns[name] for name in STATED if columns and columns.get(name) is not None}
+    for name in ("delimiter", "thousands"):
+        if stated.get(name) in _WORDS:
+            stated[name] = _WORDS[stated[name]]
+    return Dialect(**stated)
 
 
 def _is_number(text: str) -> bool:

@@ -32,7 +32,7 @@ _CUT = "If each file has its own episodes, give each episode an identifier of it
 # name: (stops learning, what to do)
 CATALOGUE: dict[str, tuple[bool, str]] = {
     "missing_file": (True, "Check the path; a folder and a glob such as 'logs/*.parquet' are accepted as well."),
-    "unknown_format": (True, "Save it as .parquet, .csv, .tsv, .arrow, .feather, .npz or .hdf5."),
+    "unknown_format": (True, "Save it as .parquet, .csv, .csv.gz, .xlsx, .jsonl, .arrow, .npz, .hdf5 or .sqlite."),
     "unreadable": (True, "Write the file again; its ending must name its format."),
     "empty_log": (True, "Write at least one row of data."),
     "missing_column": (True, "Say which column it is: --action NAME and the like, in Python columns={'action': NAME}."),

@@ -18,10 +18,13 @@ from kbrl.data.column_names import listing
 from kbrl.tables.arrow_files import ArrowFileTable, MemoryTable, ParquetTable
 from kbrl.tables.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
 from kbrl.tables.csv_files import PACKED, CsvTable
+from kbrl.tables.databases import DATABASE_ENDINGS, is_address, open_address, open_database
 from kbrl.tables.datasets import FORMS, HDF5_ENDINGS, find_dataset, open_hdf5, open_minari, open_rollouts
 from kbrl.tables.dialect import PLAIN, Dialect
+from kbrl.tables.excel import EXCEL_ENDINGS, ExcelTable
 from kbrl.tables.faults import PLACE, LogError, Place, places_of
-from kbrl.tables.frames import FrameTable, NpzTable
+from kbrl.tables.frames import FrameTable, LazyTable, NpzTable
+from kbrl.tables.json_lines import JSON_ENDINGS, JsonLinesTable
 
 
 class Table(Protocol):
@@ -94,12 +97,14 @@ def open_table(source: Any, dialect: Dialect = PLAIN) -> Table:
     Only the names of the columns are read.  ``read_log`` says more about sources.
     """
     if isinstance(source, (str, os.PathLike)):
-        return _one_after_the_other(_open_paths(Path(source), dialect))
+        return _one_after_the_other(_open_paths(source, dialect))
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
-        return _one_after_the_other([opened for path in source for opened in _open_paths(Path(path), dialect)])
+        return _one_after_the_other([opened for path in source for opened in _open_paths(path, dialect)])
     rollouts = open_rollouts(source) if isinstance(source, (list, tuple)) and source else None
     if rollouts is not None:
         return rollouts
+    if hasattr(source, "collect_schema") and hasattr(source, "collect"):
+        return LazyTable(source)
     if isinstance(source, Mapping) or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
         return FrameTable(source)
     if hasattr(source, "__arrow_c_stream__"):
@@ -193,7 +198,10 @@ def _one_after_the_other(opened: list[tuple[Path, Table]]) -> Table:
     return tables[0] if len(tables) == 1 else FilesTable(tables, paths)
 
 
-def _open_paths(path: Path, dialect: Dialect) -> list[tuple[Path, Table]]:
+def _open_paths(source: Any, dialect: Dialect) -> list[tuple[Path, Table]]:
+    path = Path(source)
+    if is_address(source):
+        return [(path, open_address(source, dialect))]
     if path.is_dir():
         dataset = find_dataset(path)
         if dataset is not None:
@@ -256,7 +264,10 @@ _OPENERS: dict[str, Callable[[Path, Dialect], Table]] = {
     **dict.fromkeys((".parquet", ".pq"), _of_itself(ParquetTable)),
     **dict.fromkeys((".arrow", ".feather", ".ipc"), _of_itself(ArrowFileTable)),
     **dict.fromkeys((".csv", ".tsv"), CsvTable),
+    **dict.fromkeys(JSON_ENDINGS, JsonLinesTable),
+    **dict.fromkeys(EXCEL_ENDINGS, ExcelTable),
+    **dict.fromkeys(DATABASE_ENDINGS, open_database),
     **dict.fromkeys(HDF5_ENDINGS, _of_itself(open_hdf5)),
     ".npz": _of_itself(NpzTable),
 }
-_PACKABLE = (CsvTable,)  # their readers unpack
+_PACKABLE = (CsvTable, JsonLinesTable)  # their readers unpack

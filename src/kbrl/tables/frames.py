@@ -55,6 +55,24 @@ class FrameTable:
         return piece if isinstance(piece, np.ndarray) else np.asarray(piece.to_numpy())
 
 
+class LazyTable:
+    """A LazyFrame of polars, computed anew in each pass, some rows at a time."""
+
+    is_text = False
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+        self.names = tuple(frame.collect_schema().names())
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        chosen = self._frame.select(list(kinds))
+        in_batches = getattr(chosen, "collect_batches", None)  # older versions of polars only collect all at once
+        pieces = [chosen.collect()] if in_batches is None else in_batches(chunk_size=n_rows, maintain_order=True)
+        for piece in pieces:
+            yield from FrameTable(piece).batches(kinds, n_rows)
+
+
 class NpzTable:
     """An .npz file with one array per column, all of the same length."""
 

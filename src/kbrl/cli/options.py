@@ -17,7 +17,7 @@ from functools import partial
 from glob import glob
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -57,7 +57,13 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class Stride(click.ParamType[str]):
+if TYPE_CHECKING:
+    TextParam = click.ParamType[str]
+else:
+    TextParam = click.ParamType  # which has no such parameter before click 8.4
+
+
+class Stride(TextParam):
     """A number, a number with a unit of time, or any; a TOML file may hold a number."""
 
     name = "stride"

@@ -8,6 +8,7 @@ Gymnasium, Minari, D4RL, d3rlpy, RLlib and LeRobot.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -197,7 +198,7 @@ def _check_given(given: Mapping[str, Any]) -> None:
 
 
 def _check_distinct(names: Sequence[str]) -> None:
-    repeated = sorted({name for name in names if list(names).count(name) > 1}) if len(set(names)) < len(names) else []
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise LogError(
             "repeated_column",
@@ -211,7 +212,8 @@ def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tupl
     if isinstance(value, str):
         several = role in PREFIXES and value not in names
         value = [part.strip() for part in value.split(",")] if several else [value]
-    missing = [name for name in value if name not in names]
+    there = set(names)
+    missing = [name for name in value if name not in there]
     if missing:
         raise LogError(
             "missing_column",
@@ -227,7 +229,7 @@ def _recognised(role: str, names: Sequence[str], chosen: Mapping[str, tuple[str,
     taken = {name for own in chosen.values() for name in own}
     if role == "next_state" and "state" in chosen:  # the user's own names: age -> next_age
         own = tuple(f"next_{name}" for name in chosen["state"])
-        if all(name in names for name in own):
+        if set(names).issuperset(own):
             return own
     free = [name for name in names if name not in taken]
     families: list[tuple[str, ...]] = [(name,) for name in free if name.lower() in ALIASES[role]]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from kbrl.limits import bytes_on_disk, too_empty, too_large
 from kbrl.tables.cell_values import (
     Batch,
     Column,
@@ -26,7 +27,7 @@ from kbrl.tables.cell_values import (
     from_times,
     refuse_struct,
 )
-from kbrl.tables.faults import LogError, Place
+from kbrl.tables.faults import LogError, Place, refuse_size
 
 BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
 
@@ -45,9 +46,11 @@ class ParquetTable:
         import pyarrow.parquet as parquet
 
         # without a buffer, the whole column of a row group would be fetched at once
-        return parquet.ParquetFile(
+        file = parquet.ParquetFile(
             self.path, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True, memory_map=False
         )
+        check_parquet(self.path, file.metadata)
+        return file
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
@@ -65,6 +68,19 @@ class ParquetTable:
         """Return the number of rows of each row group."""
         with refusing(self.path), self._open() as file:
             return [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+
+
+def check_parquet(path: Path, metadata: Any) -> None:
+    """Refuse a file that states far more rows than it can hold, or lists in one row group that do not fit."""
+    refuse_size(too_empty(path, "the file", 8 * metadata.num_rows, bytes_on_disk(path)), path)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            n_bytes = column.total_uncompressed_size  # of pages, each of which is unpacked whole
+            if column.num_values > group.num_rows:  # lists
+                n_bytes = max(n_bytes, 8 * column.num_values)
+            refuse_size(too_large(path, repr(column.path_in_schema), n_bytes), path)
 
 
 class ArrowFileTable:

@@ -11,16 +11,19 @@ import codecs
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
+from kbrl.limits import memory_limit, shown
 from kbrl.tables.arrow_files import BUFFER, refusing, texts_from_arrow
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_texts, stripped
 from kbrl.tables.dialect import PLAIN, Dialect
-from kbrl.tables.faults import LogError, Place
+from kbrl.tables.faults import LogError, Place, refuse_size
 
+_LONGEST_HEADER = 1 << 24  # characters of the first line of a text
 PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # ending: how Arrow calls it
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16",
           codecs.BOM_UTF16_BE: "utf-16"}  # fmt: skip
@@ -35,7 +38,7 @@ class CsvTable:
         self.path, self._dialect = path, dialect
         with refusing(path):
             self._encoding = encoding_of(path, dialect)
-        self._delimiter, self._written = _header(path, self._encoding, dialect.delimiter)
+            self._delimiter, self._written = _header(path, self._encoding, dialect.delimiter)
         self.names = _without_blanks(self._written)
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
@@ -147,33 +150,27 @@ def _plain_labels(labels: Column, dialect: Dialect) -> Column:
 
 def _header(path: Path, encoding: str, delimiter: str | None) -> tuple[str, tuple[str, ...]]:
     """Return the delimiter, stated or the most frequent candidate in the first line, and the names of the columns."""
-    head = io.StringIO(_start(path, encoding), newline="")
-    line = head.readline()
-    if len(line) == BUFFER:
-        raise LogError("unreadable", f"{path} cannot be read: its first line is longer than {BUFFER:,} characters.")
-    if "\0" in line:  # every other byte of UTF-16, if the text is English
-        raise undecodable(path, encoding, "the header has bytes of 0")
-    head.seek(0)
-    delimiter = delimiter or max(",;\t", key=line.count)
+    longest = max(_LONGEST_HEADER, memory_limit() // 64)
     try:
-        names = tuple(next(csv.reader(head, delimiter=delimiter), ()))
+        with open_text(path, encoding) as file:
+            line = file.readline(longest).removeprefix("\ufeff")
+            if len(line) >= longest - 1:
+                refuse_size(f"its first line, the header, has more than {shown(longest)}", path)
+            if "\0" in line:  # every other byte of UTF-16, if the text is English
+                raise undecodable(path, encoding, "the header has bytes of 0")
+            delimiter = delimiter or max(",;\t", key=line.count)
+            rest = iter(lambda: file.readline(longest), "")  # a cell in quotes may go on in the next line
+            names = tuple(next(csv.reader(chain([line], rest), delimiter=delimiter), ()))
+            has_rows = bool(file.read(1))
+    except UnicodeError as error:
+        raise undecodable(path, encoding, str(error)) from None
     except csv.Error as error:
         raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
     if not names:
         raise LogError("empty_log", f"{path} has no header line.")
-    if not head.readline():
+    if not has_rows:
         raise LogError("empty_log", f"{path} has a header, but no row below it.")
     return delimiter, names
-
-
-def _start(path: Path, encoding: str) -> str:
-    """Return as much of a text as a header may take."""
-    with refusing(path):
-        try:
-            with open_text(path, encoding) as file:
-                return file.read(BUFFER).removeprefix("\ufeff")
-        except UnicodeError as error:
-            raise undecodable(path, encoding, str(error)) from None
 
 
 def _without_blanks(written: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,25 +10,28 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from kbrl.arrays import Array
 from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
-from kbrl.tables.arrow_files import refusing
+from kbrl.limits import too_empty, too_large
+from kbrl.tables.arrow_files import check_parquet, refusing
 from kbrl.tables.cell_values import Batch, Kind, as_array, from_array
-from kbrl.tables.faults import PLACE, LogError, Place
+from kbrl.tables.faults import PLACE, LogError, Place, refuse_size
 from kbrl.tables.frames import FrameTable, check_lengths
 
 Episode = tuple[int, Mapping[str, Array]]  # its number, and its arrays by the names of Minari
 HDF5_ENDINGS = (".hdf5", ".h5")
 _FIELDS = {"actions": "action", "rewards": "reward", "terminations": "terminated", "truncations": "truncated"}
 _GROUP = "episode_"
+_MOST_DEPTH = 16  # of groups in an episode
 STEP = ("observation", "action", "reward", "next_observation", "terminated", "truncated")
 _EPISODE = ("observations", "actions", "rewards", "terminations", "truncations")
 FORMS = (
@@ -71,16 +74,20 @@ class FlatHdf5Table:
     def __init__(self, path: Path) -> None:
         self.path = path
         with _opened(path) as file:
-            lengths = {name: item.shape[0] for name, item in file.items() if getattr(item, "shape", ())}
+            items = {name: _own_item(file, name) for name in file}
+            lengths = {name: item.shape[0] for name, item in items.items() if getattr(item, "shape", ())}
         check_lengths(lengths, str(path))
         self.names, self._n_rows = tuple(lengths), next(iter(lengths.values()), 0)
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
         with _opened(self.path) as file:
+            items = {name: _own_item(file, name) for name in kinds}
+            for item in items.values():
+                _check_size(item, n_rows)
             for start in range(0, self._n_rows, n_rows):
                 rows = slice(start, start + n_rows)
-                yield {name: from_array(file[name][rows], kind, name) for name, kind in kinds.items()}
+                yield {name: from_array(items[name][rows], kind, name) for name, kind in kinds.items()}
 
 
 def open_hdf5(path: Path) -> EpisodesTable | FlatHdf5Table:
@@ -140,19 +147,59 @@ def _hdf5_episodes(path: Path) -> Iterator[Episode]:
     with _opened(path) as file:
         numbers = sorted(int(name.removeprefix(_GROUP)) for name in file if name.startswith(_GROUP))
         for number in numbers:
-            group = file[f"{_GROUP}{number}"]
+            group = _own_item(file, f"{_GROUP}{number}")
             fields: dict[str, Array] = {}
             for name in ("observations", *_FIELDS):
-                if name in group:
-                    fields |= _hdf5_arrays(group[name], name)
+                if name in group.keys():  # noqa: SIM118 - "in group" would follow a link
+                    fields |= _hdf5_arrays(group, name, name)
             yield number, fields
 
 
-def _hdf5_arrays(item: Any, name: str) -> dict[str, Array]:
-    """Return the arrays of an HDF5 dataset or group, by names such as observations_position."""
+def _hdf5_arrays(group: Any, part: str, name: str, depth: int = 1) -> dict[str, Array]:
+    """Return the arrays of a part of a group, by names such as observations_position."""
+    item = _own_item(group, part)
     if hasattr(item, "shape"):
+        _check_size(item, len(item) if item.shape else 1)
         return {name: flattened(item[()])}
-    return {k: v for part in item for k, v in _hdf5_arrays(item[part], f"{name}_{part}").items()}
+    if depth > _MOST_DEPTH:  # a group may hold itself
+        raise LogError("unreadable", f"{group.file.filename}: {group.name!r} has more than {_MOST_DEPTH} levels.")
+    return {k: v for inner in item for k, v in _hdf5_arrays(item, inner, f"{name}_{inner}", depth + 1).items()}
+
+
+def _own_item(group: Any, name: str) -> Any:
+    """Return a dataset or group that this file itself holds; anything else could be any file of the machine."""
+    import h5py
+
+    link = group.get(name, getlink=True)
+    if not isinstance(link, h5py.HardLink):
+        kinds = {h5py.SoftLink: "a soft link", h5py.ExternalLink: "a link to another file"}
+        _refuse_foreign(group, name, kinds.get(type(link), "a link of an unknown kind"))
+    item = group[name]
+    if isinstance(item, h5py.Dataset):
+        plan = item.id.get_create_plist()
+        if plan.get_external_count():
+            _refuse_foreign(group, name, "stored in another file")
+        if plan.get_layout() == h5py.h5d.VIRTUAL:
+            _refuse_foreign(group, name, "a virtual dataset, put together from others")
+    return item
+
+
+def _refuse_foreign(group: Any, name: str, what: str) -> NoReturn:
+    raise LogError(
+        "foreign_data",
+        f"{group.file.filename}: the data must be in the file itself, but {name!r} in {group.name!r} is {what}.",
+        columns=[name],
+    )
+
+
+def _check_size(item: Any, n_rows: int) -> None:
+    """Refuse a dataset of which so many rows, or one of its chunks, do not fit into memory, or which holds nothing."""
+    path, what = item.file.filename, f"{item.name!r}"
+    cell = max(item.dtype.itemsize, 8)  # numbers become doubles
+    n_at_once = min(n_rows, item.shape[0]) * math.prod(item.shape[1:]) if item.shape else 1
+    n_at_once = max(n_at_once, math.prod(item.chunks or (0,)))
+    refuse_size(too_large(path, what, n_at_once * cell), path)
+    refuse_size(too_empty(path, what, item.nbytes, item.id.get_storage_size()), path)
 
 
 def _arrow_episodes(folder: Path) -> Iterator[Episode]:
@@ -179,7 +226,9 @@ def _arrow_table(folder: Path) -> Any:
     tables = []
     for path in parts:
         if path.suffix == ".parquet":
-            tables.append(parquet.ParquetFile(path, page_checksum_verification=True).read())
+            with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+                check_parquet(path, file.metadata)
+                tables.append(file.read())
         else:
             tables.append(pa.ipc.open_file(pa.memory_map(str(path))).read_all())
     return pa.concat_tables(tables)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from kbrl.data.column_names import listing
+from kbrl.limits import check_ordinary
 from kbrl.tables.arrow_files import ArrowFileTable, MemoryTable, ParquetTable
 from kbrl.tables.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
 from kbrl.tables.csv_files import PACKED, CsvTable
@@ -211,6 +212,7 @@ def _open_paths(source: Any, dialect: Dialect) -> list[tuple[Path, Table]]:
 
 def find_files(path: Path) -> list[Path]:
     """Return the files of a log in natural order: part-2 comes before part-10."""
+    check_ordinary(path)
     if path.is_file():
         return [path]
     if path.is_dir():

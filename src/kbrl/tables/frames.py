@@ -19,8 +19,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from kbrl.arrays import Array
+from kbrl.limits import bytes_on_disk, too_empty, too_large
 from kbrl.tables.cell_values import Batch, Kind, as_array, from_array
-from kbrl.tables.faults import LogError
+from kbrl.tables.faults import LogError, refuse_size
 
 # what the archive, its compression and the headers of its arrays raise for damaged bytes
 _DAMAGED = (
@@ -82,7 +83,11 @@ class NpzTable:
         self.path = path
         try:
             with zipfile.ZipFile(path) as archive:
+                n_stated = sum(member.file_size for member in archive.infolist())
+                refuse_size(too_empty(path, "the archive", n_stated, bytes_on_disk(path)), path)
                 shapes = {name: _member(archive, name).shape for name in archive.namelist() if name.endswith(".npy")}
+        except LogError:
+            raise
         except _DAMAGED as error:
             raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
         lengths = {name.removesuffix(".npy"): shape[0] for name, shape in shapes.items() if shape}
@@ -94,7 +99,7 @@ class NpzTable:
         with ExitStack() as stack:
             archive = stack.enter_context(zipfile.ZipFile(self.path))
             try:
-                members = {name: _row_by_row(_member(archive, f"{name}.npy")) for name in kinds}
+                members = {name: self._opened(stack, archive, f"{name}.npy", n_rows) for name in kinds}
                 length = next(iter(members.values())).shape[0]
                 for start in range(0, length, n_rows):
                     count = min(n_rows, length - start)
@@ -104,6 +109,15 @@ class NpzTable:
                 raise
             except _DAMAGED as error:
                 raise LogError("unreadable", f"{self.path} cannot be read: {error}.") from None
+
+    def _opened(self, stack: ExitStack, archive: zipfile.ZipFile, name: str, n_rows: int) -> _Member:
+        """Open an array of which ``n_rows`` rows at a time fit into memory; the stack closes it."""
+        member = _member(archive, name)
+        stack.enter_context(member.file)
+        n_at_once = member.shape[0] if member.is_by_columns else min(n_rows, member.shape[0])
+        n_bytes = n_at_once * math.prod(member.shape[1:]) * max(member.dtype.itemsize, 8)
+        refuse_size(too_large(self.path, repr(name), n_bytes), self.path)
+        return _row_by_row(member)
 
 
 def check_lengths(lengths: Mapping[str, int], what: str) -> None:

@@ -20,12 +20,13 @@ from kbrl.tables.arrow_files import ArrowFileTable, MemoryTable, ParquetTable
 from kbrl.tables.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
 from kbrl.tables.csv_files import PACKED, CsvTable
 from kbrl.tables.databases import DATABASE_ENDINGS, is_address, open_address, open_database
-from kbrl.tables.datasets import FORMS, HDF5_ENDINGS, find_dataset, open_hdf5, open_minari, open_rollouts
+from kbrl.tables.datasets import HDF5_ENDINGS, find_dataset, find_in_cache, open_hdf5, open_minari
 from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.excel import EXCEL_ENDINGS, ExcelTable
 from kbrl.tables.faults import PLACE, LogError, Place, places_of
 from kbrl.tables.frames import FrameTable, LazyTable, NpzTable
 from kbrl.tables.json_lines import JSON_ENDINGS, JsonLinesTable
+from kbrl.tables.rollouts import FORMS, open_rollouts
 
 
 class Table(Protocol):
@@ -203,10 +204,10 @@ def _open_paths(source: Any, dialect: Dialect) -> list[tuple[Path, Table]]:
     path = Path(source)
     if is_address(source):
         return [(path, open_address(source, dialect))]
-    if path.is_dir():
-        dataset = find_dataset(path)
-        if dataset is not None:
-            return [(path, open_minari(dataset))]
+    folder = path if path.exists() else find_in_cache(str(path).removeprefix("minari:"))
+    dataset = None if folder is None or not folder.is_dir() else find_dataset(folder)
+    if dataset is not None:
+        return [(path, open_minari(dataset))]
     return [(file, _open_file(file, dialect)) for file in find_files(path)]
 
 

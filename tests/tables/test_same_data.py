@@ -97,7 +97,8 @@ def store(frame, folder, form):
         connection.close()
     elif form == "duckdb":
         with duckdb.connect(str(path)) as connection:
-            connection.execute("create table visits as select * from frame")
+            connection.register("rows", pa.Table.from_pandas(frame))
+            connection.execute("create table visits as select * from rows")
     return path, {}
 
 

@@ -160,7 +160,10 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
 
     types = pa.types
     if isinstance(column, pa.ExtensionArray):
+        is_exact = getattr(column.type, "type_name", "") == "numeric"  # of PostgreSQL: numbers as texts
         column = column.storage
+        if is_exact and kind != "labels":
+            return texts_from_arrow(column.fill_null(""), kind)
     if types.is_struct(column.type):
         refuse_struct(name, [field.name for field in column.type], kind)
     if kind == "labels":

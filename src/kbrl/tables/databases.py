@@ -25,6 +25,7 @@ from kbrl.tables.python_rows import batches_of
 
 DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3", ".duckdb")
 _QUERY = "State a query: --query 'select ...', in Python columns={'query': 'select ...'}."
+_SELECTS = r"[\s(]*(select|with|values|table|from)\b"
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _CLOSED: dict[str, Any] = {
     "enable_external_access": "false",
@@ -41,6 +42,9 @@ class _QueryTable:
 
     def __init__(self, where: str, query: str | None, dialect: Dialect) -> None:
         self.where, self._dialect = where, dialect
+        if query is not None and re.match(_SELECTS, query, re.IGNORECASE) is None:
+            message = f"{where} must be read by a query that starts with SELECT or WITH, but it is {query!r}."
+            raise LogError("unreadable", message, advice=_QUERY)
         self.is_unordered = query is not None and re.search(r"\border\s+by\b", query, re.IGNORECASE) is None
         self._query = query or f'select * from "{self._only_table()}"'
         self.names = self._columns()
@@ -62,7 +66,8 @@ class _QueryTable:
             if not isinstance(error, (*self._errors(), OSError)):
                 raise
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise LogError("unreadable", f"{self.where} cannot be read: {reason}.", advice="Check the query.") from None
+            message = f"{self.where} cannot be read: {reason}."
+            raise LogError("unreadable", message, advice="Check the query and the address.") from None
 
     def _errors(self) -> tuple[type[Exception], ...]:
         raise NotImplementedError

@@ -34,6 +34,7 @@ def first_model(settings: Settings, log: Transitions, moments: Moments | None = 
         rep_kernel=Kernel(settings.rep_width, settings.profile, settings.rep_neighbors, settings.norm),
         n_actions=log.n_actions,
         hard=settings.aggregation == "hard",
+        discount=None if log.durations is None else float(settings.discount),
     )
     return Model(basis, new_statistics(basis, settings.neighborhoods), settings, log.action_labels, log.source)
 

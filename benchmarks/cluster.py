@@ -93,7 +93,7 @@ def most_possible(paths: list[Path], n_reps: int, client) -> float:
 
 
 def _fit_here(paths: list[Path], n_reps: int) -> int:
-    from kbrl.choosing.two_passes import fit_log
+    from kbrl.choosing.automatic_fit import fit_log
     from kbrl.logs.log import open_log
 
     return fit_log(learner(n_reps), open_log(paths)).n_samples_
@@ -148,7 +148,7 @@ def _memory(paths: list[Path], tick: Tick) -> Report:
 
 
 def _overhead(paths: list[Path], n_reps: int, tick: Tick) -> Report:
-    from kbrl.choosing.two_passes import fit_log
+    from kbrl.choosing.automatic_fit import fit_log
     from kbrl.logs.log import open_log
     from kbrl.on_dask.clients import local_cluster
 

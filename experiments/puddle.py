@@ -19,7 +19,7 @@ from experiments.drawing import STYLES, curve, new_figure
 from experiments.study import Job, Row, Settings, Verdict, best_over, distinct, generator, interval, select, timing
 from kbrl import KBRL, KBSF, Transitions
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.mdp.dynamic_programming import ROUNDS, SWEEPS
+from kbrl.mdp.solvers import ROUNDS, SWEEPS
 from kbrl.tasks import PuddleWorld
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.mdp.finite_mdp import FiniteMDP
+from kbrl.mdp.solvers import SOLVERS
 
-METHODS = ["auto", "modified policy iteration", "value iteration", "policy iteration"]
+METHODS = ["auto", *SOLVERS]
 FORMS = ["dense", "sparse"]
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.learners.exploration import Epsilon as Epsilon
     from kbrl.learners.exploration import Optimism as Optimism
     from kbrl.learners.learner import clone as clone
-    from kbrl.choosing.two_passes import fit_log as fit_log
+    from kbrl.choosing.automatic_fit import fit_log as fit_log
     from kbrl.choosing.automatic_fit import fit_automatically as fit_automatically
     from kbrl.insight.coverage import coverage as coverage
     from kbrl.insight.explanation import explain as explain

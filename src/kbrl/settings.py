@@ -10,10 +10,11 @@ from dataclasses import dataclass, fields
 from dataclasses import field as _field
 from typing import Any
 
+from kbrl.mdp.solvers import SOLVERS
+from kbrl.profiles import PROFILES
+
 WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
-PROFILES = ("exponential", "gaussian", "uniform")
 SCALINGS = ("std", "range")
-SOLVERS = ("auto", "modified policy iteration", "value iteration", "policy iteration")
 TERMINALS = ("absorb", "continue")
 AGGREGATIONS = ("soft", "hard")
 NEIGHBORHOODS = ("exact", "per_chunk")
@@ -73,7 +74,7 @@ class Settings:
     random_state: Any = _setting(None, OTHER, "Decides all randomness.", "seed", option_kind=COUNT, option_default=0)
     profile: Any = _setting(
         "exponential", OTHER, "How kernels fall with distance: a name, or a function of an array of z.", "profile",
-        choices=PROFILES, option_kind=CHOICE,
+        choices=tuple(PROFILES), option_kind=CHOICE,
     )  # fmt: skip
     norm: float = _setting(2.0, NUMBER, "How distances are measured: 1 to 16 or inf; 2 is Euclidean.", "norm")
     cover_distance: float | None = _setting(
@@ -103,7 +104,7 @@ class Settings:
         "reps", CHOICE, "Whether answers come from representative states, or from samples, which are then kept.",
         choices=Q_FUNCTIONS,
     )  # fmt: skip
-    solver: str = _setting("auto", CHOICE, "How the model is solved.", "solver", choices=SOLVERS)
+    solver: str = _setting("auto", CHOICE, "How the model is solved.", "solver", choices=("auto", *SOLVERS))
     tolerance: float = _setting(1e-8, POSITIVE, "How exactly it is solved.", "tolerance")
     sweeps: int | None = _setting(
         None, COUNT, "Apply the Bellman operator this many times instead of solving the model.", "sweeps", optional=True

@@ -5,9 +5,8 @@ import pytest
 
 from kbrl import KBSF
 from kbrl.checks import KbrlWarning
-from kbrl.choosing.automatic_fit import fit_automatically, learn_more
-from kbrl.choosing.two_passes import fit_log
-from kbrl.choosing.widths import choose_widths
+from kbrl.choosing.automatic_fit import fit_automatically, fit_log, learn_more
+from kbrl.choosing.hyperparameters import choose_widths
 from kbrl.data.survey import survey
 from kbrl.logs.log import open_log
 from kbrl.logs.writing import as_columns

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbrl import KBSF
-from kbrl.choosing.number_of_reps import Rates, Sizes, choose_n_reps, measure
+from kbrl.choosing.hyperparameters import Rates, Sizes, choose_n_reps, measure
 from tests.samples import random_log
 
 SIZES = st.builds(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF
-from kbrl.choosing.two_passes import fit_log
+from kbrl.choosing.automatic_fit import fit_log
 from kbrl.data.survey import survey
 from kbrl.logs.log import open_log
 from kbrl.logs.writing import as_columns, write_log

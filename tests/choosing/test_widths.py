@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF, Transitions
-from kbrl.choosing.widths import choose_widths
+from kbrl.choosing.hyperparameters import choose_widths
 from kbrl.learners.learner import clone
 from kbrl.tasks import PuddleWorld
 from tests.samples import random_log

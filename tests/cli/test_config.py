@@ -9,8 +9,9 @@ from kbrl import KBSF
 from kbrl.cli import main
 from kbrl.cli.options import LEARNER_OPTIONS
 from kbrl.logs.writing import write_log
-from kbrl.mdp.dynamic_programming import METHODS
-from kbrl.settings import AGGREGATIONS, NEIGHBORHOODS, PROFILES, TERMINALS, WAYS
+from kbrl.mdp.solvers import SOLVERS
+from kbrl.profiles import PROFILES
+from kbrl.settings import AGGREGATIONS, NEIGHBORHOODS, TERMINALS, WAYS
 from kbrl.storage.model_file import load_model
 from kbrl.tasks import PuddleWorld
 
@@ -90,7 +91,7 @@ def test_a_file_that_is_not_there_or_no_text_is_a_usage_error(folder, capsys):
 
 def test_options_offer_what_the_library_has():
     choices = {name: kind.choices for name, (_, kind, *_) in LEARNER_OPTIONS.items() if isinstance(kind, click.Choice)}
-    wanted = {"choose-reps": WAYS, "solver": ("auto", *METHODS), "profile": PROFILES, "terminals": TERMINALS}
+    wanted = {"choose-reps": WAYS, "solver": ("auto", *SOLVERS), "profile": tuple(PROFILES), "terminals": TERMINALS}
     wanted |= {"aggregation": AGGREGATIONS, "neighborhoods": NEIGHBORHOODS, "scaling": ("std", "range", "none")}
     assert {name: tuple(found) for name, found in choices.items()} == wanted
 

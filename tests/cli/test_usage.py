@@ -217,7 +217,7 @@ def test_a_file_name_that_the_system_refuses_is_an_error_without_a_number(folder
 def test_ctrl_c_that_a_library_swallows_stops_the_command_before_the_old_model_is_replaced(folder, model, capsys):
     before = model.read_bytes()
     code = (
-        "import os, signal, ctypes, kbrl.choosing.two_passes as streamed\n"
+        "import os, signal, ctypes, kbrl.choosing.automatic_fit as streamed\n"
         "real = streamed.model_from\n"
         "def interrupted(*given):\n"
         "    call = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT))\n"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbrl.data.exact_sums import Moments
+from kbrl.data.scaling import Moments
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=True)
 COLUMNS = st.lists(NUMBERS, min_size=1, max_size=20).map(lambda numbers: np.array(numbers)[:, None])

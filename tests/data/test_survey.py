@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbrl import Transitions
-from kbrl.data.row_hashes import HashCounts, row_hashes
 from kbrl.data.scaling import state_scale
+from kbrl.data.sketch import HashCounts, row_hashes
 from kbrl.data.survey import Survey, hash_limit, survey
 from samples import logs, random_log
 

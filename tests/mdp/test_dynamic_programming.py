@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbrl.mdp import dynamic_programming as planning
+from kbrl.mdp import solvers
 from kbrl.mdp.dynamic_programming import backup, evaluate_policy, greedy, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
 from small_mdps import FORMS, METHODS, dense_probabilities, howard_values, make, quantecon_values, random_mdp, scale_of
@@ -163,7 +163,7 @@ def test_a_long_corridor_where_values_spread_slowly_is_solved_by_modified_policy
 def test_suspending_extrapolation_changes_the_way_and_not_the_result(monkeypatch, seed):
     mdp = random_mdp(seed, 0.95, holes=False, n_states=12)
     extrapolated = solve(mdp, "modified policy iteration")
-    monkeypatch.setattr(planning, "PATIENCE", 0)
+    monkeypatch.setattr(solvers, "PATIENCE", 0)
     plain = solve(mdp, "modified policy iteration")
     assert extrapolated.converged
     assert plain.converged

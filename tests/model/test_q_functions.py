@@ -9,8 +9,9 @@ import kbrl.model.q_functions as q_functions
 import naive
 from kbrl.data.scaling import Coordinates
 from kbrl.model import compiled
-from kbrl.model.kernels import PROFILES, Kernel
+from kbrl.model.kernels import Kernel
 from kbrl.model.q_functions import GreedyPolicy, RepQ, best_actions
+from kbrl.profiles import PROFILES
 
 
 def rep_q_of(seed, *, neighbors, profile="exponential", on_lattice=False, unknown=0.0, widths_differ=True):
@@ -28,7 +29,7 @@ def rep_q_of(seed, *, neighbors, profile="exponential", on_lattice=False, unknow
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([None, 1, 2, 5, 30, 40]),
-    st.sampled_from(PROFILES),
+    st.sampled_from([*PROFILES]),
     st.booleans(),
     st.sampled_from([0.0, 0.3, 0.9]),
     st.booleans(),

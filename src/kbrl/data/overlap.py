@@ -28,8 +28,7 @@ import numpy as np
 from scipy.special import bdtr, bdtrc, gammaln, rel_entr, xlogy
 
 from kbrl.arrays import Booleans
-from kbrl.data.row_hashes import Hashes
-from kbrl.data.sketch import LARGEST_HASH, Counts, Sketch
+from kbrl.data.sketch import LARGEST_HASH, Counts, Hashes, Sketch
 
 _MILLIONTH, _ITS_NORMAL_QUANTILE = 1e-6, 4.75
 _THOUSANDTH = 1e-3

@@ -15,9 +15,8 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import whole
-from kbrl.data.exact_sums import Moments
-from kbrl.data.row_hashes import HashCounts, Hashes, row_hashes
-from kbrl.data.scaling import scale_of
+from kbrl.data.scaling import Moments, scale_of
+from kbrl.data.sketch import HashCounts, Hashes, row_hashes
 from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.transitions import Transitions
 

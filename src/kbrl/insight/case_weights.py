@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.data.row_hashes import Hashes, row_hashes
+from kbrl.data.sketch import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.model import compiled
 from kbrl.model.basis import Basis

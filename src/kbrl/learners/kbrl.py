@@ -17,8 +17,9 @@ from kbrl.checks import in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import coordinates
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner, say_if_rare
-from kbrl.mdp.dynamic_programming import METHODS, Solution, solve
+from kbrl.mdp.dynamic_programming import Solution, solve
 from kbrl.mdp.finite_mdp import FiniteMDP
+from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.basis import lost_over_time
 from kbrl.model.kernels import Kernel, Profile, blocks, check_norm, check_profile
 from kbrl.model.model import say_if_not_converged
@@ -113,7 +114,7 @@ class KBRL(Learner):
         one_of(self.terminals, TERMINALS, "terminals")
         check_profile(self.profile)
         check_norm(self.norm)
-        one_of(self.solver, ("auto", *METHODS), "solver")
+        one_of(self.solver, ("auto", *SOLVERS), "solver")
         positive(self.tolerance, "tolerance")
         positive(self.sample_width, "sample_width")
         if self.sample_neighbors is not None:

@@ -26,8 +26,7 @@ from kbrl.mdp.bounds import Bound
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.check_settings import check_settings
-from kbrl.model.first_model import first_model
-from kbrl.model.model import Model
+from kbrl.model.model import Model, first_model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
 from kbrl.model.sums import Statistics
 from kbrl.settings import Settings, described
@@ -207,6 +206,17 @@ class KBSF(Settings, Learner):
     def q_from_samples(self, states: Any) -> Floats:
         """Return Q from the samples, (n_states, n_actions); the learner must have kept them: q_function="samples"."""
         return self._fitted.sample_q_function(self.model_.scaled(states))
+
+    def q_values(self, states: Any) -> Floats:
+        """Return the value of each action in each state, (n_states, n_dims) to (n_states, n_actions).
+
+        An action that was never tried, or is left out, has the value -inf.
+        """
+        return self._fitted.q_values(states)
+
+    def predict(self, states: Any) -> Array:
+        """Return the label of the best action for each state, (n_states,)."""
+        return self._fitted.predict(states)
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as possible."""

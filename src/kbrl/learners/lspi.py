@@ -21,7 +21,7 @@ from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
-from kbrl.model.first_model import given_reps
+from kbrl.model.basis import given_reps
 from kbrl.model.kernels import Kernel, KernelAt, Profile, check_profile, check_width, log_profile
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.settings import TERMINALS

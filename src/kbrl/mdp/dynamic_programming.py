@@ -1,8 +1,7 @@
 """The value function of a finite MDP by dynamic programming.
 
-Three operators come first: look one step ahead, choose the best action, evaluate a policy.  Value iteration, modified
-policy iteration and policy iteration are one loop made of them; they differ in how far the chosen policy is evaluated
-between two improvements.
+Three operators come first: look one step ahead, choose the best action, evaluate a policy.  All solvers are one loop
+made of them; `kbrl.mdp.solvers` says how far each evaluates the chosen policy between two improvements.
 
 Paper: section 2.1, T = Gamma Delta.  Puterman 1994, chapter 6; the stopping rule is his proposition 6.6.5.
 """
@@ -21,17 +20,13 @@ from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_floats, check_finite, one_of, positive, refuse_rows, whole
 from kbrl.mdp.finite_mdp import FiniteMDP, as_mdp
 from kbrl.mdp.residuals import EPSILON, proved_residual, row_sums
+from kbrl.mdp.solvers import SOLVERS, Evaluate
 from kbrl.threads import one_blas_thread
 
 TIE = 8 * EPSILON  # an action is better only if it gains more than this, relative to the largest value
 FLOOR = 64 * EPSILON  # changes up to this, relative to the largest value, may be rounding alone
 STUCK = 10  # improvements without progress after which such changes are taken for rounding
-ROUNDS, SWEEPS = 3, 10  # of partial evaluation: 30 sweeps, with an extrapolation after every ten
-PATIENCE = 100  # improvements without progress after which extrapolation is suspended
 FEW_STATES = 500  # whose linear systems one thread solves
-
-# Takes the improved values, the policy that attains them and the bound on their error; returns values to continue from.
-Evaluate = Callable[[Floats, Integers, float], Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +56,11 @@ class Solution:
 
 def backup(mdp: FiniteMDP, values: Floats) -> Floats:
     """Look one step ahead: q[i, a] = r[a, i] + discount * P[a, i] . values, or -inf (the paper's operator Delta)."""
-    ahead = (mdp.stacked @ _checked_values(mdp, values)).reshape(mdp.rewards.shape)
+    return _backup(mdp, _checked_values(mdp, values))
+
+
+def _backup(mdp: FiniteMDP, values: Floats) -> Floats:
+    ahead = (mdp.stacked @ values).reshape(mdp.rewards.shape)
     return np.where(mdp.available, mdp.rewards + mdp.discount * ahead, -np.inf).T
 
 
@@ -86,7 +85,11 @@ def evaluate_policy(mdp: FiniteMDP, policy: Integers) -> Floats:
     ``policy`` holds an action's index for each state, or -1 to stop there, which is worth 0.  A sparse MDP is
     factorised sparsely; where its states are richly connected, the factors may need far more memory than the MDP.
     """
-    rows, rewards = _rows(mdp, _checked_policy(as_mdp(mdp), policy))
+    return _policy_values(mdp, _checked_policy(as_mdp(mdp), policy))
+
+
+def _policy_values(mdp: FiniteMDP, policy: Integers) -> Floats:
+    rows, rewards = _rows(mdp, policy)
     ahead = _discounted_rows(mdp, rows)
     if sparse.issparse(ahead):
         return np.atleast_1d(spsolve((sparse.eye_array(mdp.n_states) - ahead).tocsc(), rewards))
@@ -124,7 +127,7 @@ def solve(
     [1.0, 2.0]
     """
     as_mdp(mdp)
-    one_of(method, ("auto", *METHODS), "method")
+    one_of(method, ("auto", *SOLVERS), "method")
     tolerance = positive(tolerance, "tolerance")
     max_iterations = whole(max_iterations, "max_iterations")
     scale = _largest_value(mdp)
@@ -134,7 +137,7 @@ def solve(
     method = method_for(mdp) if method == "auto" else method
     # Threads gain nothing on small systems, and on a busy machine they wait for each other (20 times slower, measured).
     with one_blas_thread() if mdp.n_states <= FEW_STATES else nullcontext():
-        return _iterate(mdp, start, METHODS[method](mdp, yardstick), yardstick, max_iterations)
+        return _iterate(mdp, start, SOLVERS[method](_Operators(mdp, yardstick)), yardstick, max_iterations)
 
 
 def method_for(mdp: FiniteMDP) -> str:
@@ -152,7 +155,7 @@ def sweep(mdp: FiniteMDP, values: Floats, times: int, *, tolerance: float = 1e-8
     times, tolerance = whole(times, "times"), positive(tolerance, "tolerance")
     goal, values = tolerance * _largest_value(as_mdp(mdp)), _checked_values(mdp, values)
     for _ in range(times - 1):
-        values = _best(backup(mdp, values))
+        values = _best(_backup(mdp, values))
     return _finished(mdp, values, None, times, _yardstick(mdp, goal))
 
 
@@ -209,7 +212,7 @@ def _iterate(mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: _Yar
     policy, aim = None, yardstick.goal
     least_error, stale = np.inf, 0
     for iteration in range(1, most + 1):
-        q = backup(mdp, values)
+        q = _backup(mdp, values)
         policy = greedy(q, policy)
         improved = _best(q)
         change = improved - values
@@ -231,9 +234,9 @@ def _finished(
     mdp: FiniteMDP, values: Floats, policy: Integers | None, iteration: int, yardstick: _Yardstick
 ) -> Solution:
     """Back up once more, so that values, q and policy belong together, and prove how good they are."""
-    q = np.ascontiguousarray(backup(mdp, values))
+    q = np.ascontiguousarray(_backup(mdp, values))
     values = _best(q)
-    residual = proved_residual(mdp, values, backup(mdp, values), yardstick.largest_sum)
+    residual = proved_residual(mdp, values, _backup(mdp, values), yardstick.largest_sum)
     is_good = residual / (1.0 - mdp.discount) <= yardstick.goal
     return Solution(values, q, greedy(q, policy), iteration, residual, is_good)
 
@@ -244,77 +247,26 @@ def _best(q: Floats) -> Floats:
     return np.where(np.isfinite(top), top, 0.0)
 
 
-def _no_evaluation(mdp: FiniteMDP, yardstick: _Yardstick) -> Evaluate:
-    """Value iteration: improve again at once."""
-    return lambda improved, policy, error: improved
-
-
-class _ExactEvaluation:
-    """Policy iteration: solve for the policy's value.
-
-    In exact arithmetic every new policy is better.  Rounding could make it go around in circles among equals; as the
-    sum of the values has to rise, no policy is accepted twice.
-    """
+class _Operators:
+    """What a solver may use of an MDP."""
 
     def __init__(self, mdp: FiniteMDP, yardstick: _Yardstick) -> None:
-        self._mdp, self._largest_sum = mdp, -np.inf
+        self._mdp = mdp
+        self.discount, self.goal = mdp.discount, yardstick.goal
+        self.error, self.common = yardstick.error, yardstick.common
 
-    def __call__(self, improved: Floats, policy: Integers, error: float) -> Floats:
-        values = evaluate_policy(self._mdp, policy)
-        if values.sum() <= self._largest_sum:
-            return improved
-        self._largest_sum = values.sum()
-        return values
+    def exact_values(self, policy: Integers) -> Floats:
+        """Return the value of a policy in each state, by one linear system."""
+        return _policy_values(self._mdp, policy)
 
-
-class _PartialEvaluation:
-    """Modified policy iteration: some sweeps v <- r + discount * P v with the rows P of the policy.
-
-    What sweeps leave to be done soon is a multiple of the last change, so we extrapolate (a rank-one correction,
-    Bertsekas 1995).  Sweeps alone converge from any start (Puterman 1994, section 6.5); as extrapolation is suspended
-    while the bound on the error does not fall, so does the whole.
-    """
-
-    def __init__(self, mdp: FiniteMDP, yardstick: _Yardstick) -> None:
-        self._mdp, self._yardstick = mdp, yardstick
-        self._least_error, self._stale = np.inf, 0
-
-    def __call__(self, improved: Floats, policy: Integers, error: float) -> Floats:
-        self._stale += 1
-        if error < 0.9 * self._least_error:
-            self._least_error, self._stale = error, 0
-        enough = min(0.5 * self._yardstick.goal, 0.125 * error)
-        sweep, values = _sweeper(self._mdp, policy), improved
-        for _ in range(ROUNDS):
-            before = after = np.zeros_like(values)
-            for _ in range(SWEEPS):
-                swept = sweep(values)
-                before, after, values = after, swept - values, swept
-                if self._yardstick.error(after) <= enough:
-                    return values
-            if self._stale < PATIENCE:
-                further = self._extrapolate(values, before, after)
-                swept = sweep(further)
-                if self._yardstick.error(swept - further) < self._yardstick.error(after):  # else it went too far
-                    values = swept
-        return values
-
-    def _extrapolate(self, values: Floats, before: Floats, after: Floats) -> Floats:
-        """Go on along the last change as far as makes the next one smallest, in least squares."""
-        before = before - self._yardstick.common(before)
-        after = after - self._yardstick.common(after)
-        size = float(np.abs(before).max()) or 1.0  # keeps the squares of huge and tiny rewards in range
-        gap = (before - after) / size
-        furthest = self._mdp.discount / (1.0 - self._mdp.discount)
-        step = float(after / size @ gap) / max(float(gap @ gap), EPSILON**2)
-        return values + min(max(step, 0.0), furthest) * after
-
-
-METHODS: dict[str, Callable[[FiniteMDP, _Yardstick], Evaluate]] = {
-    "modified policy iteration": _PartialEvaluation,
-    "value iteration": _no_evaluation,
-    "policy iteration": _ExactEvaluation,
-}
+    def sweeper(self, policy: Integers) -> Callable[[Floats], Floats]:
+        """Return the function v -> r + discount * P v of a policy."""
+        rows, rewards = _rows(self._mdp, policy)
+        # Copying short sparse rows pays: they are read 30 times. Copying long dense rows only costs memory (measured).
+        if sparse.issparse(self._mdp.stacked):
+            ahead = _discounted_rows(self._mdp, rows)
+            return lambda values: rewards + ahead @ values
+        return lambda values: rewards + self._mdp.discount * _rows_times(self._mdp.stacked, rows, values)
 
 
 def _rows(mdp: FiniteMDP, policy: Integers) -> tuple[Integers, Floats]:
@@ -331,16 +283,6 @@ def _discounted_rows(mdp: FiniteMDP, rows: Integers) -> Any:
     if sparse.issparse(chosen):
         return sparse.diags_array(weight) @ chosen
     return np.multiply(chosen, weight[:, None], out=chosen)
-
-
-def _sweeper(mdp: FiniteMDP, policy: Integers) -> Callable[[Floats], Floats]:
-    """Return the function v -> r + discount * P v of a policy."""
-    rows, rewards = _rows(mdp, policy)
-    # Copying short sparse rows pays, as they are read 30 times; copying long dense rows only costs memory (measured).
-    if sparse.issparse(mdp.stacked):
-        ahead = _discounted_rows(mdp, rows)
-        return lambda values: rewards + ahead @ values
-    return lambda values: rewards + mdp.discount * _rows_times(mdp.stacked, rows, values)
 
 
 # Sums may be reordered, which vectorises them.

@@ -1,7 +1,8 @@
 """What the statistics of KBSF refer to: the representative states and the two kernels.
 
 Statistics that refer to the same basis add up; others do not.  All states here are already scaled.
-Paper: section 4, and equation (kveton) of section 7 for hard aggregation.
+Paper: section 4 (S-bar and the kernels), section 6.2 (their choice, and rescaling), and equation (kveton) of section 7
+for hard aggregation.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.data.scaling import Coordinates
+from kbrl.checks import as_generator, as_rows
+from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, state_scale
+from kbrl.data.state_names import Source, rows_by_name
 from kbrl.data.transitions import Transitions
-from kbrl.model.kernels import Kernel, KernelAt
+from kbrl.model.kernels import Kernel, KernelAt, check_norm
+from kbrl.model.representatives import choose, distinct_rows
+from kbrl.settings import Settings
 
 _LEAST_LOSS = 1e-12  # of the value ahead, in one step: less would be rounded away
 
@@ -155,3 +160,53 @@ def lost_over_time(log: Transitions, discount: float) -> Floats:
             f"counts {discount:g}^{shortest:g} = 1 but for rounding. State a shorter period or a smaller discount."
         )
     return np.asarray(lost, dtype=np.float64)
+
+
+def basis_for(settings: Settings, log: Transitions, moments: Moments | None = None) -> Basis:
+    """Return the basis whose coordinates and representative states come from these transitions.
+
+    The moments of all states are given where these are only a sample.
+    """
+    units = coordinates_of(settings, log, moments)
+    return Basis(
+        reps=choose_reps(settings, log, units),
+        coordinates=units,
+        sample_kernel=Kernel(settings.sample_width, settings.profile, settings.sample_neighbors, settings.norm),
+        rep_kernel=Kernel(settings.rep_width, settings.profile, settings.rep_neighbors, settings.norm),
+        n_actions=log.n_actions,
+        hard=settings.aggregation == "hard",
+        discount=None if log.durations is None else float(settings.discount),
+    )
+
+
+def coordinates_of(settings: Settings, log: Transitions, moments: Moments | None = None) -> Coordinates:
+    """Return centre and scale of the states; the centre of given representative states is theirs.
+
+    So models with the same representative states and scale add up, whatever their data.
+    """
+    scale = state_scale(log.states, settings.scaling) if moments is None else scale_of(moments, settings.scaling)
+    if not isinstance(settings.reps, str):
+        given = given_reps(settings.reps, log.source, log.n_dims)
+        return around_centre(scale, Moments(log.n_dims).widen(given))
+    return around_centre(scale, moments or Moments(log.n_dims).widen(log.states))
+
+
+def given_reps(reps: Any, source: Source, n_dims: int | None = None) -> Floats:
+    """Return representative states that the user has given, (n_reps, n_dims): a frame is read by name."""
+    return as_rows(rows_by_name(reps, source, "reps"), "reps", n_dims=n_dims)
+
+
+def choose_reps(settings: Settings, log: Transitions, units: Coordinates) -> Floats:
+    """Return the representative states, (n_reps, n_dims), in these coordinates: given, or chosen among next states."""
+    if not isinstance(settings.reps, str):
+        given = given_reps(settings.reps, log.source, log.n_dims)
+        return units.of(distinct_rows(given, "reps"))
+    n_reps = settings.max_reps if settings.reps == "cover" else settings.n_reps  # a cover is as large as it has to be
+    return choose(
+        units.of(log.next_states),
+        settings.reps,
+        n_reps,
+        as_generator(settings.random_state),
+        cover_distance=settings.cover_distance,
+        norm=check_norm(settings.norm),
+    )

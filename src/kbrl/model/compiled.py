@@ -5,7 +5,7 @@ exp(log phi(z) - log phi(z_ref)), so that no width underflows.  `kbrl.model.kern
 the tests hold the two against each other.
 
 ``shape`` is a pair of tuples of which only the lengths count: (0,) * n_dims, and (0,) * the profile's place in
-PROFILES.  Lengths of tuples belong to the type, so each shape gets its own code, with the sum over the state
+`kbrl.profiles`.  Lengths of tuples belong to the type, so each shape gets its own code, with the sum over the state
 variables unrolled and the loop over points in vector instructions.  Distances here are Euclidean.
 
 fastmath=True would let the compiler undo the rounding trick of the exponential, so only a subset is allowed, and
@@ -13,19 +13,22 @@ the exponential has less of it; numba's inline="always" would forget the differe
 """
 
 from math import sqrt
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
+from kbrl import profiles
 from kbrl.arrays import Floats, Integers
-from kbrl.settings import PROFILES
+from kbrl.profiles import PROFILES
 
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
 LANES = 16  # a minimum is kept in this many lanes: the compiler does not vectorise a single running minimum
 CLOSE = 1e-12  # squared distances that differ by less, in relation to them, may be equal but for rounding
 TIE = 1e-12  # values that differ by less, relative to the largest in size of a state, are equal but for rounding
-RADIUS = 1 + 1e-12  # in widths, where the uniform kernel ends: what is at one width but for rounding is within
 FARTHEST = 1e150  # in widths; its square is still finite
 
 
@@ -38,9 +41,27 @@ _LN2_LOW = 1.90821492927058770002e-10
 _ROUNDER = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the lowest bits
 
 
+_NAMES = list(PROFILES)
+_FINGERPRINT = f"{crc32(Path(profiles.__file__).read_bytes()):08x}"
+
+
 def shape_of(n_dims: int, profile: str = "exponential") -> Shape:
     """Return the shape for which a loop is to be compiled."""
-    return (0,) * n_dims, (0,) * PROFILES.index(profile)
+    return (0,) * n_dims, (0,) * _NAMES.index(profile)
+
+
+def _kernel_loop(function: Any, **options: Any) -> Any:
+    """Compile a loop over kernel values.
+
+    numba names its file on disk after the function and does not notice changes in other files, so the name tells of
+    which profiles the code is made.
+    """
+    function.__qualname__ = f"{function.__name__}_{_FINGERPRINT}"
+    return njit(cache=True, nogil=True, **options)(function)
+
+
+def _fast_kernel_loop(function: Any) -> Any:
+    return _kernel_loop(function, fastmath=FAST)
 
 
 @njit(fastmath={"contract"})
@@ -68,14 +89,33 @@ def exp_of_nonpositive(x: float) -> float:
     return 0.0 if is_zero else np.int64(bits).view(np.float64)
 
 
+def _log_ratio(z: float, z_ref: float, shape: Shape) -> float:
+    """log phi(z) - log phi(z_ref) of the profile of a shape."""
+    return PROFILES[_NAMES[len(shape[1])]](z, z_ref)
+
+
+@overload(_log_ratio)
+def _log_ratio_of_shape(z: Any, z_ref: Any, shape: Any) -> Any:
+    """Choose the profile while a loop is compiled: numba passes the types of the arguments."""
+    profile = njit()(PROFILES[_NAMES[len(shape[1])]])
+
+    def chosen(z: Any, z_ref: Any, shape: Any) -> Any:
+        return profile(z, z_ref)
+
+    return chosen
+
+
+@_kernel_loop
+def fill_log_ratios(z: Floats, z_ref: Floats, out: Floats, shape: Shape) -> None:
+    """out[i] = log phi(z[i]) - log phi(z_ref[i])."""
+    for i in range(len(out)):
+        out[i] = _log_ratio(z[i], z_ref[i], shape)
+
+
 @njit(fastmath=FAST)
 def _relative(z: float, z_ref: float, shape: Shape) -> float:
     """phi(z) / phi(z_ref) for z >= z_ref; where phi(z_ref) is 0, only what is as near as z_ref counts."""
-    if len(shape[1]) == 2:
-        return 1.0 if z <= max(RADIUS, z_ref) else 0.0
-    if len(shape[1]) == 1:
-        return exp_of_nonpositive(0.5 * (z_ref - z) * (z_ref + z))
-    return exp_of_nonpositive(z_ref - z)
+    return exp_of_nonpositive(_log_ratio(z, z_ref, shape))
 
 
 @njit(fastmath=FAST)
@@ -104,7 +144,7 @@ def _smallest(z: Any, lanes: Any) -> float:
     return least
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@_fast_kernel_loop
 def normalize_rows(states: Floats, points: Floats, inverse_widths: Floats, out: Floats, shape: Shape) -> None:
     """out[t, i] = kernel(state t, point i) / its sum over points; points are (n_dims, n_points)."""
     lanes = np.empty(LANES)
@@ -134,7 +174,7 @@ def scaled_distances(
             nearest[i] = min(nearest[i], row[i])
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@_fast_kernel_loop
 def sample_values(
     z: Floats, nearest: Floats, rewards: Floats, weight: Floats, squared: Floats, reward_sum: Floats, shape: Shape
 ) -> None:
@@ -164,7 +204,7 @@ def first_best(values: Floats) -> int:
     return 0
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@_fast_kernel_loop
 def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats, shape: Shape) -> int:
     """Return the greedy action of one state; rep_q is finite, (n_actions, n_reps)."""
     lanes, z = np.empty(LANES), np.empty(points.shape[1])  # of its own: threads may ask at the same time
@@ -229,7 +269,7 @@ def nearest_in_widths(
         _keep_smallest(_in_widths(states[t], points, inverse_widths, shape), z[t], places[t])
 
 
-@njit(cache=True, nogil=True)
+@_kernel_loop
 def decide_in_widths(
     state: Floats, points: Floats, n_neighbors: int, inverse_widths: Floats, rep_q: Floats, shape: Shape
 ) -> int:
@@ -239,7 +279,7 @@ def decide_in_widths(
     return _decide_by(z, places, rep_q, shape)
 
 
-@njit(cache=True, nogil=True)
+@_kernel_loop
 def decide_nearest(
     state: Floats, points: Floats, n_neighbors: int, inverse_widths: Floats, rep_q: Floats, shape: Shape
 ) -> int:
@@ -251,13 +291,13 @@ def decide_nearest(
     return decide_near(np.sqrt(nearest[:-1]), places[:-1], inverse_widths, rep_q, shape)
 
 
-@njit(cache=True, nogil=True)
+@_kernel_loop
 def decide_near(distances: Floats, places: Integers, inverse_widths: Floats, rep_q: Floats, shape: Shape) -> int:
     """Return the greedy action by some points at these distances."""
     return _decide_by(np.minimum(distances * inverse_widths[places], FARTHEST), places, rep_q, shape)
 
 
-@njit(cache=True, nogil=True)
+@_kernel_loop
 def _decide_by(z: Floats, places: Integers, rep_q: Floats, shape: Shape) -> int:
     """Return the greedy action from the distances in widths; rep_q, (n_reps, n_actions), is -inf where unknown.
 

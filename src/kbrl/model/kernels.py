@@ -23,8 +23,8 @@ from scipy.spatial.distance import cdist
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import as_floats, in_unit_interval, one_of, positive, whole
 from kbrl.model import compiled
-from kbrl.model.compiled import FARTHEST, RADIUS
-from kbrl.settings import PROFILES
+from kbrl.model.compiled import FARTHEST
+from kbrl.profiles import PROFILES
 
 Profile = str | Callable[[Floats], Floats]
 
@@ -230,12 +230,11 @@ def _finite(distances: Floats, norm: float) -> Floats:
 
 def log_ratio(z: Floats, z_ref: Floats, profile: Profile) -> Floats:
     """Return log phi(z) - log phi(z_ref) without cancellation; where phi(z_ref) is 0, only z_ref itself counts."""
-    if profile == "exponential":
-        return z_ref - z
-    if profile == "gaussian":
-        return 0.5 * (z_ref - z) * (z_ref + z)
-    if profile == "uniform":
-        return np.where(z <= np.maximum(z_ref, RADIUS), 0.0, -np.inf)
+    if isinstance(profile, str):
+        z, z_ref = np.broadcast_arrays(z, z_ref)
+        out = np.empty(z.shape)
+        compiled.fill_log_ratios(z.ravel(), z_ref.ravel(), out.reshape(-1), compiled.shape_of(0, profile))
+        return out
     with np.errstate(divide="ignore", invalid="ignore"):
         log_value, log_ref = np.log(_call(profile, z)), np.log(_call(profile, z_ref))
         difference = log_value - log_ref
@@ -244,12 +243,8 @@ def log_ratio(z: Floats, z_ref: Floats, profile: Profile) -> Floats:
 
 def log_profile(z: Floats, profile: Profile) -> Floats:
     """Return log phi(z)."""
-    if profile == "exponential":
-        return -z
-    if profile == "gaussian":
-        return -0.5 * z * z
-    if profile == "uniform":
-        return np.where(z <= RADIUS, 0.0, -np.inf)
+    if isinstance(profile, str):
+        return log_ratio(z, np.zeros(1), profile)
     with np.errstate(divide="ignore"):
         return np.log(_call(profile, z))
 

@@ -19,13 +19,13 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, as_rows
 from kbrl.data.overlap import Overlap, overlap
-from kbrl.data.scaling import Coordinates
+from kbrl.data.scaling import Coordinates, Moments
 from kbrl.data.sketch import LARGEST_HASH, Sketch
 from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
-from kbrl.model.basis import Basis
+from kbrl.model.basis import Basis, basis_for
 from kbrl.model.check_settings import growth_distance
 from kbrl.model.q_functions import GreedyPolicy, RepQ, SampleQ, best_actions, check_some_action
 from kbrl.model.representatives import cover
@@ -388,6 +388,15 @@ class Model:
         """Return the values of this model if it was solved, else those that solving would start from."""
         solution = self.__dict__.get("solution") or self.solved
         return self.start if solution is None else solution.values
+
+
+def first_model(settings: Settings, log: Transitions, moments: Moments | None = None) -> Model:
+    """Return a model of no data whose scaling, actions and representative states are fixed by these transitions.
+
+    The moments of all states are given where these are only a sample.
+    """
+    basis = basis_for(settings, log, moments)
+    return Model(basis, new_statistics(basis, settings.neighborhoods), settings, log.action_labels, log.source)
 
 
 def as_model(source: Any) -> Model:

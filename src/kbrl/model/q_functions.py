@@ -175,7 +175,8 @@ class GreedyPolicy:
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""
-        state = row_by_name(state, self.source)
+        if not isinstance(state, np.ndarray):
+            state = row_by_name(state, self.source)
         row = np.asarray(state, dtype=np.float64)
         if row.shape == self.coordinates.scale.shape:
             row = self.coordinates.shifted(row) / self.coordinates.scale

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.data.row_hashes import canonical_order, row_hashes
+from kbrl.data.sketch import canonical_order, row_hashes
 from kbrl.model.basis import Basis, Samples
 from kbrl.model.kernels import nearest_points
 from kbrl.model.sample_weights import rounding_of, tied_range

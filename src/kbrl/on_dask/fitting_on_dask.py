@@ -16,7 +16,7 @@ from os import PathLike
 from typing import Any
 
 from kbrl.arrays import Array
-from kbrl.choosing.two_passes import check_n_rows, model_from, sample_rows_for
+from kbrl.choosing.automatic_fit import check_n_rows, model_from, sample_rows_for
 from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import say_if_rare

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from kbrl.arrays import Floats
-from kbrl.data.exact_sums import Moments
+from kbrl.data.scaling import Moments
 from kbrl.data.transitions import Transitions
 from kbrl.report.inputs import Inputs
 from kbrl.report.maps import Map, influences, maps_of

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.data.exact_sums import Moments
+from kbrl.data.scaling import Moments
 from kbrl.data.survey import Survey
 from kbrl.data.transitions import Transitions
 from kbrl.logs.sequence import EpisodeMemory

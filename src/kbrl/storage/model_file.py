@@ -32,7 +32,8 @@ from kbrl.model.kernels import Kernel
 from kbrl.model.model import Model
 from kbrl.model.nearest_samples import Neighborhoods
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
-from kbrl.settings import PROFILES, Settings
+from kbrl.profiles import PROFILES
+from kbrl.settings import Settings
 from kbrl.storage.model_checks import check_contents
 from kbrl.storage.older_formats import names_as_facts, names_of_columns, upgraded
 from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed

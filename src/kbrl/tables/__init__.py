@@ -8,6 +8,6 @@ In reading order:
 - ``arrow_files``, ``csv_files``, ``json_lines``, ``frames``: tables of such columns, read in batches from Parquet and
   Arrow, texts, NumPy arrays, pandas and polars.
 - ``excel``, ``databases``, with ``python_rows``: the same from a sheet of Excel and from what a query selects.
-- ``datasets``, ``rollouts``: the same from files of Minari, D4RL and d3rlpy, and from lists of Gymnasium's steps.
+- ``datasets``, ``lists_of_steps``: the same from files of Minari, D4RL and d3rlpy, and from lists of Gymnasium's steps.
 - ``formats``: a path, a folder, a glob or an object becomes one table, whatever its format.
 """

@@ -26,7 +26,7 @@ from kbrl.tables.excel import EXCEL_ENDINGS, ExcelTable
 from kbrl.tables.faults import PLACE, LogError, Place, places_of
 from kbrl.tables.frames import FrameTable, LazyTable, NpzTable
 from kbrl.tables.json_lines import JSON_ENDINGS, JsonLinesTable
-from kbrl.tables.rollouts import FORMS, open_rollouts
+from kbrl.tables.lists_of_steps import FORMS, open_rollouts
 
 
 class Table(Protocol):

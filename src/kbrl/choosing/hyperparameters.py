@@ -1,9 +1,10 @@
-"""The kernels' widths, chosen by what the data say.
+"""The kernels' widths and the number of representative states, chosen by what the data say.
 
 tau: how well the kernel average over an action's other transitions predicts the next state and the reward of each one.
 tau-bar: how well next states are put together again from the representative states.  Neither needs a solved model.
 Or, for both: how much of the one-step targets of held-out transitions the values of a solved model leave unexplained.
-Paper: the widths of section 6.2 are searched by their return in a simulator; a log has none.
+m: as many as make the model no larger than its data, within memory and time; in seconds, by a brief measurement.
+Paper: section 6.2 searches widths by their return in a simulator; a log has none.  Section 4.2 gives the costs of m.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats, Integers
-from kbrl.checks import KbrlWarning, as_generator, one_of
+from kbrl.checks import KbrlWarning, as_generator, one_of, positive, whole
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
-from kbrl.model.basis import Basis, Samples
+from kbrl.model.basis import Basis, Samples, choose_reps, coordinates_of
 from kbrl.model.compiled import FARTHEST
-from kbrl.model.first_model import choose_reps, coordinates_of
 from kbrl.model.kernels import Kernel, Profile, blocks, distances_between, log_ratio, nearest_points
+from kbrl.model.model import first_model
 from kbrl.model.q_functions import RepQ
 from kbrl.threads import for_each_action, number_of_jobs
 
@@ -40,6 +42,11 @@ _NEARLY = 1.15
 _NOTHING = 1e-9  # of the largest error: smaller ones count as 0
 _BLOCK_ENTRIES = 2**16  # of a block of distances: it stays in the cache
 _LEAST_EXPONENT = -700.0  # exp of less is slow, and nothing beside a weight of 1
+MEGABYTES = 256.0  # for the sums and their copies
+_LEAST, _MOST = 50, 10_000  # unless there are fewer transitions; more than that only if they are asked for
+_WORK = 2e12  # n m^2: about a minute
+_COPIES = 4  # of the sums, while the MDP is made of them and saved
+_TRIED, _ROWS = (96, 384), (4096, 65536)  # representative states and transitions (dense, truncated) of a measurement
 
 
 @dataclass(frozen=True)
@@ -307,3 +314,105 @@ def _descend(
             place = min(tried, key=lambda at: found[at].error)
         changed = place != before
     return {name: grids[name][k] for name, k in zip(WIDTHS, place)}, list(found.values())
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes that decide the number of representative states."""
+
+    n_rows: int
+    n_dims: int
+    n_actions: int
+    sample_neighbors: int | None = None
+    rep_neighbors: int | None = None
+
+    def numbers(self, n_reps: int) -> float:
+        """Return how many numbers a model with that many representative states holds."""
+        if self.sample_neighbors is None:
+            return float(self.n_actions) * n_reps**2
+        kept = self.n_actions * n_reps * min(self.sample_neighbors, self.n_rows)
+        led_to = n_reps if self.rep_neighbors is None else min(n_reps, self.sample_neighbors * self.rep_neighbors)
+        return float(kept) * (self.n_dims + 4) + float(self.n_actions) * n_reps * led_to
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What learning costs on this machine, in seconds: n (row + rep m + rep_squared m^2) + solving m^2."""
+
+    row: float
+    rep: float
+    rep_squared: float
+    solving: float
+
+    def seconds(self, n_rows: int, n_reps: int) -> float:
+        """The time in seconds for these numbers of transitions and representative states."""
+        each = self.row + self.rep * n_reps + self.rep_squared * n_reps**2
+        return n_rows * each + self.solving * n_reps**2
+
+
+@dataclass(frozen=True)
+class NumberOfReps:
+    """A number of representative states, and why it is not larger."""
+
+    n_reps: int
+    reason: str
+
+
+def choose_n_reps(
+    sizes: Sizes, *, megabytes: float | None = None, seconds: float | None = None, rates: Rates | None = None
+) -> NumberOfReps:
+    """Choose the number of representative states; ``seconds`` is what is left to learn in, at ``rates``."""
+    whole(sizes.n_rows, "n_rows")
+    limit = MEGABYTES if megabytes is None else positive(megabytes, "megabytes")
+    in_data = sizes.n_rows * (2 * sizes.n_dims + 3)
+    found = {
+        "the model is then about as large as its data": _largest(lambda m: sizes.numbers(m) <= in_data),
+        f"more would need over {limit:g} MB of memory": _largest(
+            lambda m: 8e-6 * _COPIES * sizes.numbers(m) <= limit, least=1
+        ),
+    }
+    if rates is not None and seconds is not None:
+        reason = "more would take longer than asked for, by a measurement on this machine; on others it may differ"
+        found[reason] = _largest(lambda m: rates.seconds(sizes.n_rows, m) <= seconds, least=1)
+    elif sizes.sample_neighbors is None:
+        reason = "more would take much longer than a minute"
+        found[reason] = _largest(lambda m: float(sizes.n_rows) * m**2 <= _WORK)
+    found["there are no more transitions"] = sizes.n_rows
+    reason = min(found, key=lambda why: found[why])
+    return NumberOfReps(found[reason], reason)
+
+
+def measure(learner: KBSF, sample: Transitions, *, row_seconds: float) -> Rates:
+    """Measure what a learner costs on this machine; ``row_seconds`` is the time to read a row."""
+    n_rows = _ROWS[learner.settings().sample_neighbors is not None]
+    part = sample[:n_rows]
+    tried = [min(m, len(part)) for m in _TRIED]
+    _time(learner, part[:64], tried[0])  # compiles
+    small, large = (_time(learner, part, m) for m in tried)
+    per_row = np.array([small[0], large[0]]) / len(part)
+    # t = rep m + rep_squared m^2 through both times; neither below 0
+    squared = max(0.0, float(per_row[1] / tried[1] - per_row[0] / tried[0]) / max(1, tried[1] - tried[0]))
+    rep = max(0.0, float(per_row[1]) / tried[1] - squared * tried[1])
+    return Rates(row_seconds, rep, squared, large[1] / tried[1] ** 2)
+
+
+def _time(learner: KBSF, log: Transitions, n_reps: int) -> tuple[float, float]:
+    """Return the seconds to add the transitions and to solve the model, with that many random representative states."""
+    width = float(np.mean(learner.settings().rep_width))
+    changed: dict[str, Any] = {"n_reps": min(n_reps, len(log)), "reps": "random", "random_state": 0, "rep_width": width}
+    settings = replace(learner.settings(), **changed, grow_distance=None, grow_below=None)
+    empty = first_model(settings, log)
+    start = perf_counter()
+    model = empty.extend(log, n_jobs=number_of_jobs(settings.n_jobs))
+    added = perf_counter()
+    model.solve()
+    return added - start, perf_counter() - added
+
+
+def _largest(fits: Callable[[int], bool], *, least: int = _LEAST) -> int:
+    """Return the largest number up to _MOST that fits, where all smaller ones do; at least ``least``."""
+    low, high = least, _MOST
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low

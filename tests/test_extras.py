@@ -32,7 +32,7 @@ def test_one_sentence_says_how_and_all_messages_use_it():
 def test_every_extra_that_a_message_names_exists():
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     named = {name for text in SOURCES.values() for name in re.findall(r"how_to_install\([\"'](\w+)[\"']\)", text)}
-    assert named == {"plot", "gym", "trees", "minari", "dask"}
+    assert named == {"plot", "gym", "trees", "minari", "dask", "excel", "duckdb", "postgres"}
     assert named <= set(extras)
 
 

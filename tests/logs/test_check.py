@@ -5,6 +5,7 @@ import json
 import warnings
 from itertools import pairwise
 
+import h5py
 import numpy as np
 import pandas
 import pyarrow as pa
@@ -13,8 +14,8 @@ import pytest
 
 from kbrl.checks import KbrlWarning
 from kbrl.logs.check import check_log
-from kbrl.logs.faults import CATALOGUE, LogError
 from kbrl.logs.log import load_log
+from kbrl.tables.faults import CATALOGUE, LogError
 
 NAN, INF = np.nan, np.inf
 N_EPISODES, LENGTH = 12, 10
@@ -233,7 +234,7 @@ def broken(path, case):
         path = path.with_suffix(".csv")
         path.write_text("obs,action,reward,done\n1,a,0,0\n2,b,0,1,9\n")
     elif case == "another format":
-        path = path.with_suffix(".xlsx")
+        path = path.with_suffix(".xls")
         path.write_bytes(b"PK")
     elif case == "two formats in a folder":
         path.mkdir()
@@ -245,6 +246,15 @@ def broken(path, case):
         pandas.DataFrame(good(action=None)).to_csv(path / "b.csv", index=False)
     elif case == "an empty folder":
         path.mkdir()
+    elif case == "a link to another file":
+        path = path.with_suffix(".h5")
+        with h5py.File(path, "w") as file:
+            file["observations"] = h5py.ExternalLink("other.h5", "/observations")
+    elif case == "data that are not stored":
+        path = path.with_suffix(".h5")
+        with h5py.File(path, "w") as file:
+            for name in ("observations", "actions", "rewards", "terminals"):
+                file.create_dataset(name, (10**6,), "f8", chunks=(1000,))
     return path
 
 
@@ -258,9 +268,11 @@ BROKEN = {
     "a damaged Parquet file": ("unreadable", "cannot be read"),
     "a truncated archive": ("unreadable", "cannot be read"),
     "a line with too many cells": ("unreadable", "cannot be read"),
-    "another format": ("unknown_format", "has an unknown ending, '.xlsx'"),
+    "another format": ("unknown_format", "has an unknown ending, '.xls'"),
     "two formats in a folder": ("unknown_format", "must be of one format"),
     "files of other columns": ("missing_column", "b.csv lacks 'action'"),
+    "a link to another file": ("foreign_data", "'observations' in '/' is a link to another file"),
+    "data that are not stored": ("too_large", "the file stores only 0 bytes"),
 }
 
 

@@ -4,7 +4,7 @@
 import pytest
 
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import LogError
+from kbrl.tables.faults import LogError
 
 DIALECTS = {
     "canonical": (

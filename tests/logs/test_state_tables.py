@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kbrl.logs.faults import LogError
-from kbrl.logs.formats import open_table
 from kbrl.logs.log import read_states
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import open_table
 
 STATES = np.random.default_rng(0).normal(size=(23, 2))
 

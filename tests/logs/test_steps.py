@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from kbrl import KbrlWarning, join
 from kbrl.logs.check import check_log
 from kbrl.logs.columns import carried_over, resolve
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import load_log, open_log, read_log
 from kbrl.on_dask.log_parts import Part, agree, find_columns, look_at
+from kbrl.tables.faults import LogError
 
 CUT = "at the end of an episode that was cut, where the next state is not known"
 GAP = "before a gap, where the step does not rise by the stride"

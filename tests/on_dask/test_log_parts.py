@@ -5,11 +5,11 @@ import pytest
 
 from kbrl import Transitions
 from kbrl.data.transitions import join
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import load_log, open_log
 from kbrl.logs.writing import as_columns
 from kbrl.on_dask import log_parts as parts_module
 from kbrl.on_dask.log_parts import Part, agree, cut, find_columns, look_at, parts_of
+from kbrl.tables.faults import LogError
 from samples import random_log
 
 

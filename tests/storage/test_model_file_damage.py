@@ -227,3 +227,16 @@ def test_loading_runs_no_pickle(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_file_with_a_hole_that_does_not_fit_into_memory_is_refused_unread(tmp_path):
+    path, _ = small_file(tmp_path)
+    os.truncate(path, 60 * 10**9)
+    with pytest.raises(ValueError, match=r"it asks for 60 GB of memory, but the file has .* raise the limit"):
+        load_model(path)
+
+
+def test_a_pipe_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "model.kbrl")
+    with pytest.raises(OSError, match="is a pipe or a device"):
+        load_model(tmp_path / "model.kbrl")

@@ -7,8 +7,11 @@ in the command line; 130 after Ctrl-C.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +19,7 @@ import click
 
 import kbrl
 from kbrl.interrupts import remembered
+from kbrl.limits import VARIABLE, parse_size
 
 # Each command's module, in the order of the work; it is loaded when the command is used.
 _HOMES = {
@@ -46,8 +50,33 @@ class _Commands(click.Group):
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(kbrl.__version__, prog_name="kbrl")
-def commands() -> None:
+@click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    help="What one part of a small file may ask for, as in 8GB; 1GB by default.",
+)
+@click.pass_context
+def commands(context: click.Context, memory_limit: str | None) -> None:
     """Kernel-based reinforcement learning: decision policies from logged transitions."""
+    if memory_limit is not None:
+        try:
+            parse_size(memory_limit)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--memory-limit") from None
+        context.with_resource(_environment(VARIABLE, memory_limit))  # for workers as well
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable as long as this lasts."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def main(arguments: list[str] | None = None) -> Any:

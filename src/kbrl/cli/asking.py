@@ -15,6 +15,7 @@ from kbrl.cli.console import print_table, row_progress
 from kbrl.cli.opening import columns_in, open_for, parse_state, variables
 from kbrl.cli.options import (
     FILE,
+    dialect_options,
     given,
     json_option,
     log_argument,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--digits", default=6, show_default=True, type=click.IntRange(1, 17), help="Of numbers in CSV; 17 are all of them."
 )
+@dialect_options
 @json_option
 @quiet_option
 def predict(
@@ -57,6 +59,7 @@ def predict(
     digits: int,
     as_json: bool,
     quiet: bool,
+    **dialect: str | None,
 ) -> None:
     """Print the best action for each row of a LOG, with values and how well the data of the MODEL cover the state.
 
@@ -69,12 +72,15 @@ def predict(
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
-    from kbrl.logs.formats import open_table
     from kbrl.logs.log import read_states
+    from kbrl.storage.matching_log import names_by_role
     from kbrl.storage.model_file import read_model
+    from kbrl.tables.dialect import dialect_in
+    from kbrl.tables.formats import open_table
 
     refuse_input_as_output(output, model, *log)
-    saved, table = read_model(model), open_table(source_of(log))
+    saved = read_model(model)
+    table = open_table(source_of(log), dialect_in(names_by_role(saved.columns) | (given(dialect) or {})))
     columns = state or columns_in(table.names, saved)
     kept = [name.strip() for name in keep.split(",")] if keep else []
     with _answers_to(output, as_json, digits) as write, row_progress(quiet) as phase:

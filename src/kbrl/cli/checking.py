@@ -24,7 +24,7 @@ from kbrl.cli.options import (
 
 if TYPE_CHECKING:
     from kbrl.logs.check import Report
-    from kbrl.logs.faults import Place
+    from kbrl.tables.faults import Place
 
 
 def _options_of_fit() -> list[str]:

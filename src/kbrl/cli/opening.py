@@ -86,7 +86,7 @@ def _with_labels(log: Any, labels: list[Any]) -> Any:
 @contextmanager
 def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
     """Add to an error about a log how to see all its faults."""
-    from kbrl.logs.faults import LogError
+    from kbrl.tables.faults import LogError
 
     try:
         yield

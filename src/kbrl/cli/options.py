@@ -17,7 +17,7 @@ from functools import partial
 from glob import glob
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -36,6 +36,14 @@ _COLUMNS = {
     "terminated": "Column, or expression, that is true where an episode ended.",
     "truncated": "Column, or expression, that is true where an episode was cut off, for example by a time limit.",
 }
+_DIALECT = {
+    "encoding": "Encoding of a text, as in latin-1; else UTF-8, or what its first bytes say.",
+    "delimiter": "What separates the cells of a CSV file, as in ';' or tab; else the most frequent one in the header.",
+    "decimal": "The decimal sign of a text: . or ,",
+    "thousands": "What separates thousands in a text, as in 1.234,5: one of . , ' _ or space.",
+    "sheet": "Sheet of an Excel file, where it has several.",
+    "query": "For a database: the query that selects the rows, as in 'select * from visits order by id, day'.",
+}
 
 
 class FiniteRange(click.FloatRange):
@@ -49,7 +57,13 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class Stride(click.ParamType[str]):
+if TYPE_CHECKING:
+    TextParam = click.ParamType[str]
+else:
+    TextParam = click.ParamType  # which has no such parameter before click 8.4
+
+
+class Stride(TextParam):
     """A number, a number with a unit of time, or the word any; a TOML file may contain a number."""
 
     name = "stride"
@@ -97,6 +111,7 @@ def column_options(command: F, *, state: str = "--state") -> F:
 
     ``state`` is how the option for the columns of the state is written.
     """
+    command = dialect_options(command)
     command = click.option(
         "--allow-gaps",
         is_flag=True,
@@ -133,6 +148,13 @@ def value_options(command: F) -> F:
     )
 
 
+def dialect_options(command: F) -> F:
+    """Let a command say how its log is written: one keyword argument each, None where not given."""
+    for name, text in reversed(_DIALECT.items()):
+        command = click.option(f"--{name}", help=text)(command)
+    return command
+
+
 log_column_options = partial(column_options, state="--state-columns")  # where --state is not a column
 
 
@@ -140,7 +162,7 @@ def given(options: dict[str, Any]) -> dict[str, Any] | None:
     """Return those of the options that were given, None if none was: what ``columns=`` of a reader takes."""
     found = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, value in found.items():
-        if isinstance(value, str) and not value.strip():
+        if isinstance(value, str) and not value.strip() and name not in _DIALECT:
             raise click.UsageError(f"--{name.replace('_', '-')} must name a column, but it is empty: {value!r}.")
     return found or None
 

@@ -33,13 +33,15 @@ class Source:
         names = tuple(state) if len(state) == n_dims else None
         if len(state) == 1 and n_dims > 1:
             names = tuple(f"{state[0]}_{number}" for number in range(n_dims))
-        rest = tuple(name for name in others if name not in state)
+        taken = set(state)
+        rest = tuple(name for name in others if name not in taken)
         return cls(names, rest if names else (), has_episode_ids)
 
     def __add__(self, other: Source) -> Source:
         """Return the source of both together; the names of the states are the first's, if it has any."""
         names = other.state_names if self.state_names is None else self.state_names
-        rest = (name for name in dict.fromkeys([*self.other_names, *other.other_names]) if name not in (names or ()))
+        taken = set(names or ())
+        rest = (name for name in dict.fromkeys([*self.other_names, *other.other_names]) if name not in taken)
         self.check_same_recipe(other)
         recipe = self.recipe or other.recipe
         return Source(names, tuple(rest), self.has_episode_ids and other.has_episode_ids, recipe)
@@ -65,7 +67,8 @@ class Source:
         found = find_names(theirs, mine)
         if found is None or len(theirs) != len(mine):
             raise ValueError(f"{_differences(mine, theirs, 'Transitions')} Give the same variables by the same names.")
-        return np.array([theirs.index(name) for name in found], dtype=np.intp)
+        places = {name: place for place, name in enumerate(theirs)}
+        return np.array([places[name] for name in found], dtype=np.intp)
 
     def with_fixed_scales(self, scale: Floats, scaling: Any) -> Floats:
         """Return the scale in which the levels of categories are as far apart as the recipe says."""

@@ -261,7 +261,7 @@ def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -
 
 def _say_if_unexplained(model: Model, result: Explanation) -> None:
     """Warn where the cases do not make up a value."""
-    largest = float(np.abs(model.mdp.rewards).max()) / (1.0 - model.discount)
+    largest = float(np.abs(model.mdp.rewards).max()) / (1.0 - model.mdp.discount)
     for found in result.actions:
         off = abs(found.total_weight - 1.0) > _NEGLIGIBLE
         if np.isfinite(found.value) and (off or abs(found.explained - found.value) > _NEGLIGIBLE * largest):

@@ -20,12 +20,13 @@ from kbrl.logs.check_measures import (
     VariableMeasure,
 )
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import CATALOGUE, Fault, LogError, located, make_fault
-from kbrl.logs.formats import Table, open_table
 from kbrl.logs.log import CHUNK_ROWS, Mapped, prepare, refuse_left_out
 from kbrl.logs.rows import read_rows
 from kbrl.logs.sequence import LeftOut
 from kbrl.logs.value_facts import look_at_values
+from kbrl.tables.dialect import dialect_in
+from kbrl.tables.faults import CATALOGUE, Fault, LogError, located, make_fault
+from kbrl.tables.formats import Table, open_table
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def check_log(
     """
     whole(chunk_rows, "chunk_rows")
     try:
-        table = open_table(source)
+        table = open_table(source, dialect_in(columns))
         named = resolve(table.names, columns)
     except LogError as error:
         return Report((error.fault,), 0, 0, 0, {}, None, ())

@@ -15,11 +15,12 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.action_labels import find_label, said_of_amounts
+from kbrl.data.column_names import listing
 from kbrl.logs.columns import Columns
-from kbrl.logs.faults import PLACE, SHOWN_ROWS, Fault, LogError, counted, make_fault
-from kbrl.logs.formats import Border
 from kbrl.logs.rows import ActionSet, Rows, is_usable, label_array
 from kbrl.logs.sequence import EpisodeMemory, LeftOut, LeftOutCounter, Pairs, Rises, Sequencer
+from kbrl.tables.faults import PLACE, SHOWN_ROWS, Fault, LogError, counted, make_fault
+from kbrl.tables.formats import Border
 
 FEWEST_TRIES = 10  # an action taken less often than that, or in fewer than a thousandth of the rows, is rare
 LARGEST_SCALE_RATIO = 1000.0
@@ -96,7 +97,7 @@ class VariableMeasure:
         names = self._variable_names(len(is_constant))
         if is_constant.any():
             found = [name for name, bad in zip(names, is_constant) if bad]
-            message = f"{', '.join(found)} never change."
+            message = f"{listing(found)} never change."
             yield make_fault("constant_variable", message, count=len(found), unit="variables", columns=found)
         spread = np.where(is_constant | (self._count == 0), np.nan, self._spread())
         if np.isfinite(spread).any() and np.nanmax(spread) > LARGEST_SCALE_RATIO * np.nanmin(spread):

@@ -8,6 +8,7 @@ Gymnasium, Minari, D4RL, d3rlpy, RLlib and LeRobot.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,12 +18,13 @@ from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.data.expressions import ExpressionError, Name, parse, unknown_columns
 from kbrl.data.value_rules import NAMES as RULES
 from kbrl.data.value_rules import Rules, rules_of
-from kbrl.logs.faults import LogError
 from kbrl.logs.sequence import stride_text
+from kbrl.tables.dialect import STATED, dialect_in
+from kbrl.tables.faults import LogError
 
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")
-SETTINGS = ("stride", "allow_gaps")  # how rows are joined; the other entries name columns
+SETTINGS = ("stride", "allow_gaps", *STATED)  # how rows are joined and written; the other entries name columns
 SEVERAL = ("state", "next_state", "action")  # roles that several columns may have together
 BY_EXPRESSION = {"reward": "number", "terminated": "truth", "truncated": "truth"}  # roles, and their types
 
@@ -44,6 +46,12 @@ class Columns:
     allow_gaps: bool = False  # many rows may be left out: see sequence.LeftOut
     action_parts: tuple[str, ...] = ()  # the columns whose combinations are the actions, if there are several
     rules: Rules = field(default_factory=Rules)  # for the values of the columns
+    encoding: str | None = None  # this and the others below: see tables.dialect
+    delimiter: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    sheet: str | None = None
+    query: str | None = None
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -136,7 +144,7 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
         settings["stride"] = stride_text(settings["stride"])
     if "allow_gaps" in settings:
         settings["allow_gaps"] = flag(settings["allow_gaps"], "allow_gaps")
-    return settings
+    return settings | dialect_in(settings).to_dict()
 
 
 def _check_rules(rules: Rules, state: Sequence[str], actions: Sequence[str], reward: str) -> None:
@@ -260,7 +268,7 @@ def _check_given(given: Mapping[str, Any]) -> None:
 
 
 def _check_distinct(names: Sequence[str]) -> None:
-    repeated = sorted({name for name in names if list(names).count(name) > 1}) if len(set(names)) < len(names) else []
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise LogError(
             "repeated_column",
@@ -274,7 +282,8 @@ def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tupl
     if isinstance(value, str):
         several = role in SEVERAL and value not in names
         value = [part.strip() for part in value.split(",")] if several else [value]
-    missing = [name for name in value if name not in names]
+    there = set(names)
+    missing = [name for name in value if name not in there]
     if missing and role in BY_EXPRESSION and _is_expression(value[0], role, names):
         return tuple(value)
     if missing:
@@ -312,7 +321,7 @@ def _recognised(role: str, names: Sequence[str], chosen: Mapping[str, tuple[str,
     taken = {name for own in chosen.values() for name in own}
     if role == "next_state" and "state" in chosen:  # the user's own names: age -> next_age
         own = tuple(f"next_{name}" for name in chosen["state"])
-        if all(name in names for name in own):
+        if set(names).issuperset(own):
             return own
     free = [name for name in names if name not in taken]
     families: list[tuple[str, ...]] = [(name,) for name in free if name.lower() in ALIASES[role]]

@@ -22,10 +22,7 @@ from kbrl.data.column_names import listing
 from kbrl.data.recipe import Recipe, StateColumn
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
-from kbrl.logs.cell_values import Batch, Column, Kind, Labels, Numbers
 from kbrl.logs.columns import Columns, resolve, resolve_state
-from kbrl.logs.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
-from kbrl.logs.formats import Table, batch_length, open_table, regrouped
 from kbrl.logs.prepared import PreparedTable
 from kbrl.logs.rows import (
     ActionSet,
@@ -56,6 +53,10 @@ from kbrl.logs.sequence import (
     find_edge,
 )
 from kbrl.logs.value_facts import look_at_values
+from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
+from kbrl.tables.dialect import dialect_in
+from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
+from kbrl.tables.formats import Table, batch_length, open_table, regrouped
 
 CHUNK_ROWS = 65536
 Mapped = Mapping[str, Any] | Columns | None  # names of columns by role, stride and allow_gaps
@@ -126,11 +127,14 @@ def open_log(
     >>> sum(len(chunk) for chunk in log.chunks(chunk_rows=3))
     5
     """
-    table = open_table(source)
+    table = open_table(source, dialect_in(columns))
     named = resolve(table.names, columns)
     prepared = prepare(table, named, recipe, is_known=is_known)
     found = scan(prepared, named)
     found.tell()
+    if getattr(table, "is_unordered", False) and not found.columns.next_state:
+        message = "The query has no ORDER BY, but next states are taken from the next row. Order by episode and step."
+        warnings.warn(message, KbrlWarning, stacklevel=2)
     return found.log(prepared, actions)
 
 

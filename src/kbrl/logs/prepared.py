@@ -17,10 +17,10 @@ from kbrl.arrays import Booleans, Floats
 from kbrl.checks import KbrlWarning
 from kbrl.data.expressions import Cells, Coded, Expression, Type, parse
 from kbrl.data.recipe import ActionBins, Recipe, StateColumn, ValueMemory, Values, level_text
-from kbrl.logs.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts
 from kbrl.logs.columns import BY_EXPRESSION, Columns
-from kbrl.logs.faults import Place, places_of
-from kbrl.logs.formats import Border, Table, batch_length
+from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts
+from kbrl.tables.faults import Place, places_of
+from kbrl.tables.formats import Border, Table, batch_length
 
 _KINDS: dict[Type, Kind] = {"number": "numbers", "text": "labels", "truth": "flags"}
 

@@ -28,11 +28,11 @@ from kbrl.data.action_labels import (
     is_whole,
     said_of_amounts,
 )
-from kbrl.logs.cell_values import Batch, Kind, Labels, Numbers
 from kbrl.logs.columns import Columns
-from kbrl.logs.faults import CATALOGUE, LogError
-from kbrl.logs.formats import Border, Table, batch_length, borders_in, regrouped
 from kbrl.logs.sequence import Numbering, Order, stride_size
+from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
+from kbrl.tables.faults import CATALOGUE, LogError
+from kbrl.tables.formats import Border, Table, batch_length, borders_in, regrouped
 
 LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
 MOST_ACTIONS = 1000  # more labels than that are continuous actions

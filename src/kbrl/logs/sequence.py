@@ -16,7 +16,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import positive
-from kbrl.logs.faults import SHOWN_ROWS, LogError
+from kbrl.tables.faults import SHOWN_ROWS, LogError
 
 ANY = "any"  # a stride: the step only orders the rows; its differences mean nothing
 MOST_GAPS = 0.05  # the share of rows that gaps may leave out unless more is allowed

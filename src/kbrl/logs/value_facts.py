@@ -23,12 +23,12 @@ from kbrl.data.expressions import Coded
 from kbrl.data.recipe import FALSE, TRUE, ActionBins, Recipe, StateColumn, ValueMemory, level_text
 from kbrl.data.value_counts import ValueCounts
 from kbrl.data.value_rules import WORDS, Bins, Rules
-from kbrl.logs.cell_values import BLANKS, Column, Kind, Labels, Numbers
 from kbrl.logs.columns import Columns
-from kbrl.logs.faults import PLACE, Fault, LogError, counted, make_fault
-from kbrl.logs.formats import Table, batch_length, regrouped
 from kbrl.logs.prepared import is_plain
 from kbrl.logs.sequence import stride_size
+from kbrl.tables.cell_values import BLANKS, Column, Kind, Labels, Numbers
+from kbrl.tables.faults import PLACE, Fault, LogError, counted, make_fault
+from kbrl.tables.formats import Table, batch_length, regrouped
 
 MOST_TEXTS = 10_000  # different texts of a column that are counted
 MOST_LEVELS = 30  # of a category; rarer ones are put together

@@ -24,6 +24,8 @@ from kbrl.model.kernels import Kernel, KernelAt, check_norm
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.settings import Settings
 
+_LEAST_LOSS = 1e-12  # of the value ahead, in one step: less would be rounded away
+
 
 class Samples(NamedTuple):
     """The transitions of one action, in scaled coordinates."""
@@ -31,7 +33,7 @@ class Samples(NamedTuple):
     states: Floats  # (n, n_dims)
     rewards: Floats  # (n,)
     next_states: Floats  # (n, n_dims)
-    terminals: Booleans  # (n,)
+    terminals: Any  # (n,) flags: whether nothing follows; or with durations the share of what follows that is lost
 
     def part(self, rows: slice) -> Samples:
         """Return a range of the rows, without a copy."""
@@ -59,6 +61,7 @@ class Basis:
     rep_kernel: Kernel
     n_actions: int
     hard: bool = False
+    discount: float | None = None  # per unit of time, where steps have durations; None: each step takes one
 
     @property
     def n_reps(self) -> int:
@@ -82,22 +85,40 @@ class Basis:
         kernel = replace(self.rep_kernel, neighbors=1, width=1.0) if self.hard else self.rep_kernel
         return kernel.at(self.reps)
 
-    def to_reps(self, next_states: Floats, terminals: Booleans) -> Any:
-        """Return D for these transitions, (n, n_reps); the rows of terminal ones are zero: they lead nowhere."""
+    def to_reps(self, next_states: Floats, terminals: Booleans | Floats) -> Any:
+        """Return D for these transitions, (n, n_reps), each row times what is not lost: those of ends are zero."""
         weights = self.rep_weights.weights(next_states)
         if not terminals.any():
             return weights
         if sparse.issparse(weights):
-            return sparse.csr_array(sparse.diags_array((~terminals).astype(float)) @ weights)
-        weights[terminals] = 0.0
+            return sparse.csr_array(sparse.diags_array(1.0 - terminals) @ weights)
+        fade(weights, terminals)
         return weights
+
+    def losses(self, log: Transitions) -> Booleans | Floats:
+        """Return the share of the value of each next state that is lost, (n,): all of it at an end.
+
+        With durations it is 1 - discount^duration otherwise; without, the discount is left to the MDP.
+        """
+        self.check_durations(log)
+        return log.terminals if self.discount is None else lost_over_time(log, self.discount)
+
+    def check_durations(self, log: Transitions) -> None:
+        """Refuse a log with durations for sums without them, and the other way round."""
+        if (log.durations is None) != (self.discount is None):
+            held, wanted = ("none", "durations") if log.durations is None else ("durations", "none")
+            raise ValueError(
+                f"The transitions of a model must all have durations or none of them, but it was fitted to {wanted} "
+                f"and these have {held}. State what the discount is per, as in the first log: --discount-per '1 day', "
+                f"in Python columns={{'discount_per': '1 day'}} or Transitions(..., durations=...)."
+            )
 
     def by_action(self, log: Transitions) -> list[Samples]:
         """Scale the states and part the transitions by action."""
         states, next_states = self.coordinates.of(log.states), self.coordinates.of(log.next_states)
         if self.hard:
             states = self.reps[self.rep_weights.nearest(states)]
-        everything = Samples(states, log.rewards, next_states, log.terminals)
+        everything = Samples(states, log.rewards, next_states, self.losses(log))
         return [everything.take(rows) for rows in log.by_action()]
 
     def check_same(self, other: Basis) -> None:
@@ -109,6 +130,7 @@ class Basis:
             "representative kernel": self.rep_kernel.same_as(other.rep_kernel),
             "number of actions": self.n_actions == other.n_actions,
             "kind of aggregation": self.hard == other.hard,
+            "discount over time": self.discount == other.discount,
         }
         different = [name for name, equal in same.items() if not equal]
         if different:
@@ -116,6 +138,28 @@ class Basis:
                 f"Statistics add up only if they refer to the same basis, but these differ in: {', '.join(different)}. "
                 f"Fit both models with the same representative states, scaling and widths."
             )
+
+
+def fade(weights: Floats, terminals: Booleans | Floats) -> None:
+    """Multiply the rows of D, (n, n_reps), in place by what is not lost of the value ahead."""
+    if terminals.dtype == bool:
+        weights[terminals] = 0.0
+    else:
+        weights *= (1.0 - terminals)[:, None]
+
+
+def lost_over_time(log: Transitions, discount: float) -> Floats:
+    """Return 1 - discount^duration for transitions with durations, (n,); 1 at an end."""
+    durations = np.asarray(log.durations)
+    with np.errstate(divide="ignore"):
+        lost = np.where(log.terminals, 1.0, -np.expm1(np.log(discount) * durations))
+    if (lost < _LEAST_LOSS).any():
+        shortest = float(durations[~log.terminals].min())
+        raise ValueError(
+            f"Durations must be long enough for the discount to matter, but after the shortest, {shortest:g}, a reward "
+            f"counts {discount:g}^{shortest:g} = 1 but for rounding. State a shorter period or a smaller discount."
+        )
+    return np.asarray(lost, dtype=np.float64)
 
 
 def basis_for(settings: Settings, log: Transitions, moments: Moments | None = None) -> Basis:
@@ -131,6 +175,7 @@ def basis_for(settings: Settings, log: Transitions, moments: Moments | None = No
         rep_kernel=Kernel(settings.rep_width, settings.profile, settings.rep_neighbors, settings.norm),
         n_actions=log.n_actions,
         hard=settings.aggregation == "hard",
+        discount=None if log.durations is None else float(settings.discount),
     )
 
 

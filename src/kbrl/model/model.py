@@ -103,6 +103,15 @@ class Model:
         return float(self.settings.discount)
 
     @property
+    def step_discount(self) -> float:
+        """What remains to be discounted of each step: nothing where the sums hold the discount already."""
+        return self.discount if self.basis.discount is None else 1.0
+
+    def fades(self, log: Transitions) -> Floats:
+        """Return what the value of each next state counts, (n,): 0 at an end, else discount^duration."""
+        return np.asarray(self.step_discount * (1.0 - self.basis.losses(log)), dtype=np.float64)
+
+    @property
     def min_cases(self) -> int:
         """How often an action must have been taken to be available."""
         return self.settings.min_cases or 1
@@ -200,7 +209,7 @@ class Model:
             )
         log, units = join(self.samples), self.coordinates
         values = self.rep_q_function(units.of(log.next_states)).max(axis=1)
-        worths = log.rewards + self.discount * np.where(log.terminals, 0.0, values)
+        worths = log.rewards + self.fades(log) * values
         rows = [found if kept else found[:0] for found, kept in zip(log.by_action(), self.often_taken)]
         return SampleQ.of(self.basis.sample_kernel, units.of(log.states), worths, rows)
 
@@ -223,8 +232,13 @@ class Model:
         self.coordinates.check(log.states)
         self.coordinates.check(log.next_states)
         log = log.with_actions(self.action_labels)
+        self.basis.check_durations(log)
         if self.settings.terminals == "absorb":
             return log
+        if log.durations is not None and log.terminals.any():
+            raise ValueError(
+                "terminals='continue' needs steps of one length: the duration of a last step is not known."
+            )
         return log.replaced(terminals=np.zeros(len(log), dtype=bool))
 
     def extend(self, log: Transitions | Iterable[Transitions], *, n_jobs: int = 1) -> Model:

@@ -80,6 +80,8 @@ def _refuse_what_has_no_bound(model: Model) -> None:
         reason = "its neighbours were counted in each chunk (neighborhoods='per_chunk'), KBRL's in all data"
     elif model.has_changed:
         reason = "its representative states came or went while it learnt, so that its sums are of several bases"
+    elif basis.discount is not None:
+        reason = "its steps have durations, and the bounds are for one discount"
     elif model.left_out:
         reason = f"it leaves out the actions {list(model.left_out)} (min_cases={model.min_cases}; 1 keeps all)"
     if reason:

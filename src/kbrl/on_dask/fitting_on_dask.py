@@ -21,7 +21,6 @@ from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import say_if_rare
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import Mapped
 from kbrl.logs.rows import label_array
 from kbrl.model.check_settings import growth_distance
@@ -41,6 +40,8 @@ from kbrl.on_dask.log_parts import (
 )
 from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
 from kbrl.settings import Settings
+from kbrl.tables.dialect import Dialect, dialect_in
+from kbrl.tables.faults import LogError
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ def open_on_dask(
     ``columns`` and ``actions`` are as in `read_log`; ``retries`` is how often Dask repeats a failed task.
     """
     client = find_client(client)
-    parts, held = _parts(sources)
+    parts, held = _parts(sources, dialect_in(columns))
     if not parts:
         raise LogError("empty_log", "The log has no parts.")
     everything = OnCluster(client, parts, held, [0] * len(parts), retries)
@@ -189,7 +190,7 @@ def fit_all_on_dask(
     say_if_rare(models[0].action_labels, models[0].sums.counts, settings[0].min_cases)  # once: they share the log
 
 
-def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
+def _parts(sources: Any, dialect: Dialect) -> tuple[list[Part], list[Any]]:
     """Return the parts of a log, and the Dask promise of each part that is not a file."""
     if isinstance(sources, (str, PathLike)):
         sources = [sources]
@@ -200,7 +201,7 @@ def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
     if not isinstance(promised, (list, tuple)):
         raise TypeError(f"On a cluster a log must be paths or a Dask collection, but it is {type(sources).__name__}.")
     if all(isinstance(item, (str, PathLike)) for item in promised):
-        parts = parts_of(promised)
+        parts = parts_of(promised, dialect)
         return parts, [None] * len(parts)
     if not all(hasattr(item, "__dask_graph__") for item in promised):
         kinds = sorted({type(item).__name__ for item in promised})

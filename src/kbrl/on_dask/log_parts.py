@@ -24,11 +24,13 @@ from kbrl.data.recipe import Recipe
 from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import LogError
-from kbrl.logs.formats import find_files, open_table
 from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, prepare, scan
 from kbrl.logs.sequence import EpisodeMemory
 from kbrl.logs.value_facts import ValueFacts, look_at_values
+from kbrl.tables.databases import is_address
+from kbrl.tables.dialect import PLAIN, Dialect
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import find_files, open_table
 
 _LEAST_ROWS, _MOST_PARTS = 2**20, 4096  # rows of a piece of a Parquet file, and how many pieces all files make
 
@@ -40,15 +42,16 @@ class Part:
     name: str
     path: str | None = None
     row_groups: tuple[int, ...] | None = None
+    dialect: Dialect = PLAIN
 
     def open(self, held: Any = None) -> Any:
         """Return the part as what can be read: Transitions, a table, or a list of them."""
         if self.row_groups is not None:
-            from kbrl.logs.arrow_files import ParquetTable
+            from kbrl.tables.arrow_files import ParquetTable
 
             return ParquetTable(Path(cast(str, self.path)), self.row_groups)
         if self.path is not None:
-            return open_table(self.path)
+            return open_table(self.path, self.dialect)
         if isinstance(held, (list, Iterator)):
             return [self.open(item) for item in held]
         return held if isinstance(held, Transitions) else open_table(held)
@@ -92,15 +95,19 @@ class Facts:
                     raise
 
 
-def parts_of(paths: Sequence[Any]) -> list[Part]:
+def parts_of(paths: Sequence[Any], dialect: Dialect = PLAIN) -> list[Part]:
     """Return the files of a log as parts; folders and globs are looked up here, files only where they are read."""
-    from kbrl.logs.datasets import find_dataset
+    from kbrl.tables.datasets import find_dataset
 
-    files: list[Path] = []
-    for path in map(Path, paths):
+    files: list[Any] = []
+    for source in paths:
+        path = Path(source)
+        if is_address(source):
+            files.append(source)
+            continue
         is_folder = path.is_dir() and find_dataset(path) is None
         files += find_files(path) if is_folder or glob.has_magic(str(path)) else [path]
-    return [Part(str(file), str(file)) for file in files]
+    return [Part(str(file), str(file), dialect=dialect) for file in files]
 
 
 def find_columns(opened: Any, columns: Mapped) -> Columns | None:

@@ -88,7 +88,7 @@ def _solver(model: Model) -> Solver:
         converged=bool(solution.converged),
         iterations=int(solution.iterations),
         residual=float(solution.residual),
-        largest_error=float(solution.residual) / (1 - model.discount),
+        largest_error=float(solution.residual) / (1 - model.mdp.discount),
         tolerance=float(settings.tolerance),
     )
 

@@ -12,11 +12,12 @@ from typing import Any
 from kbrl.data.state_names import find_names
 from kbrl.data.value_rules import NAMES as RULES
 from kbrl.logs.columns import carried_over
-from kbrl.logs.faults import LogError
-from kbrl.logs.formats import open_table
 from kbrl.logs.log import Log, open_log
 from kbrl.logs.rows import label_array
 from kbrl.model.model import Model
+from kbrl.tables.dialect import dialect_in
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import open_table
 
 
 def open_matching_log(
@@ -27,7 +28,8 @@ def open_matching_log(
     ``source`` is anything that `open_log` takes; ``stored`` are the columns in the model's file; ``columns`` names, by
     role, those that differ.
     """
-    available, known, recipe = open_table(source).names, names_by_role(stored), model.source.recipe
+    known, recipe = names_by_role(stored), model.source.recipe
+    available = open_table(source, dialect_in(known | dict(columns))).names
     said = [name for name in RULES if name in columns]
     if said:
         raise ValueError(

@@ -87,6 +87,7 @@ def check_contents(contents: Contents) -> None:
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
     _check_solution(facts["solution"], arrays, spoken_of & often[:, None])
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
+    _check_time(arrays, facts["planning"]["discount"])
 
 
 def _require(holds: Any, rule: str) -> None:
@@ -207,12 +208,15 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         "scale": ("f", (n_dims,)), "reps": ("f", (n_reps, n_dims)), "growth": ("i", (None, 2)),
         "values": ("f", (n_reps,)), "q": ("f", (n_reps, n_actions)), "policy": ("i", (n_reps,)),
     }  # fmt: skip
+    if "time_discount" in arrays:  # of steps with durations
+        shapes["time_discount"] = ("f", (1,))
     if basis["rep_width"] is None:
         shapes["rep_widths"] = ("f", (n_reps,))
     if basis["sample_neighbors"] is not None and basis["neighborhoods"] == "exact":
         kept = (*pairs, _n_places(arrays, basis["sample_neighbors"]))
         shapes |= {"neighbors.distances": ("f", kept), "neighbors.rewards": ("f", kept)}
-        shapes |= {"neighbors.next_states": ("f", (*kept, n_dims)), "neighbors.terminals": ("b", kept)}
+        lost = "f" if "time_discount" in arrays else "b"
+        shapes |= {"neighbors.next_states": ("f", (*kept, n_dims)), "neighbors.terminals": (lost, kept)}
         shapes["neighbors.multiplicities"] = ("f", kept)
     else:
         shapes |= dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
@@ -229,6 +233,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         shapes |= {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}
         shapes |= {"samples.action_indices": ("i", (n,)), "samples.rewards": ("f", (n,))}
         shapes["samples.terminals"] = ("b", (n,))
+        if "time_discount" in arrays:
+            shapes["samples.durations"] = ("f", (n,))
     return shapes
 
 
@@ -317,6 +323,16 @@ def _check_solution(facts: dict[str, Any], arrays: dict[str, Array], available: 
     _require((arrays["values"] == np.where(possible, top, 0.0)).all(), "values are not the largest q")
     in_range = (policy >= -1) & (policy < q.shape[1]) & ((policy >= 0) == possible)
     _require(in_range.all(), "policy names actions that are not there")
+
+
+def _check_time(arrays: dict[str, Array], discount: float) -> None:
+    """Check what steps with durations add to a file."""
+    if "time_discount" not in arrays:
+        return
+    _require(arrays["time_discount"][0] == discount, "time_discount is not the discount")
+    lost = arrays.get("neighbors.terminals", np.zeros(0))
+    _require(((lost >= 0) & (lost <= 1)).all(), "neighbors.terminals must be from 0 to 1")
+    _require((arrays.get("samples.durations", np.ones(1)) > 0).all(), "samples.durations must be above 0")
 
 
 def _check_samples(arrays: dict[str, Array], n_actions: int, n_samples: int) -> None:

@@ -145,6 +145,8 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
     arrays |= {"growth": reduced.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
     if np.ndim(reduced.basis.rep_kernel.width):
         arrays["rep_widths"] = np.asarray(reduced.basis.rep_kernel.width)
+    if reduced.basis.discount is not None:
+        arrays["time_discount"] = np.array([reduced.basis.discount])
     arrays |= given_arrays | fit_arrays | _statistics_arrays(reduced.sums) | _samples_arrays(reduced.samples)
     arrays |= _sketch_arrays(reduced.sketch)
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
@@ -292,7 +294,8 @@ def _samples_arrays(kept: Sequence[Transitions]) -> dict[str, Array]:
     if not kept:
         return {}
     log = join(kept)
-    return {f"samples.{name}": getattr(log, name) for name in _SAMPLES}
+    arrays = {f"samples.{name}": getattr(log, name) for name in _SAMPLES}
+    return arrays if log.durations is None else arrays | {"samples.durations": log.durations}
 
 
 def _learner(contents: Contents) -> KBSF:
@@ -334,7 +337,8 @@ def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transition
         return ()
     fields = {name: arrays[f"samples.{name}"] for name in _SAMPLES}
     fields["action_indices"] = fields["action_indices"].astype(np.intp)
-    return (Transitions.trusted(*fields.values(), None, action_labels),)
+    log = Transitions.trusted(*fields.values(), None, action_labels)
+    return (log.replaced(durations=arrays.get("samples.durations")),)
 
 
 def _whole_settings(contents: Contents, prefix: str) -> dict[str, Any]:
@@ -354,6 +358,7 @@ def _basis(facts: dict[str, Any], arrays: dict[str, Array]) -> Basis:
         rep_kernel=Kernel(rep_width, given["profile"], given["rep_neighbors"], given["norm"]),
         n_actions=len(facts["counts"]),
         hard=given["hard"],
+        discount=float(arrays["time_discount"][0]) if "time_discount" in arrays else None,
     )
 
 

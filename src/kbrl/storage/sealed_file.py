@@ -21,6 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from kbrl.arrays import Array
+from kbrl.limits import check_ordinary, raise_the_limit, too_large
 
 # The kinds of arrays that are stored: name in the file, and NumPy's type.
 _TYPES = {"F64": "<f8", "I64": "<i8", "I32": "<i4", "BOOL": "|b1"}
@@ -70,6 +71,10 @@ def read_sealed(path: str | os.PathLike[str], format_name: str, version: int, *,
     Else raise a ValueError.
     """
     versions = range(version if oldest is None else oldest, version + 1)
+    check_ordinary(path)
+    complaint = too_large(path, "it", os.stat(path).st_size)
+    if complaint is not None:
+        refuse(path, complaint, raise_the_limit())
     with open(path, "rb") as file:
         found_version = _check_start(file.read(_HEAD_BYTES), Path(path), format_name, versions)
         file.seek(0)

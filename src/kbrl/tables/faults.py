@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from kbrl.limits import raise_the_limit
+
 SHOWN_ROWS = 5  # the first rows at fault that a record names
 PLACE = "<place of the first row>"  # stands in a message until the table tells the place
 
@@ -32,8 +34,10 @@ _CUT = "If each file has its own episodes, give each episode an identifier of it
 # name: (stops learning, what to do)
 CATALOGUE: dict[str, tuple[bool, str]] = {
     "missing_file": (True, "Check the path; a folder and a glob such as 'logs/*.parquet' are accepted as well."),
-    "unknown_format": (True, "Save it as .parquet, .csv, .tsv, .arrow, .feather, .npz or .hdf5."),
+    "unknown_format": (True, "Save it as .parquet, .csv, .csv.gz, .xlsx, .jsonl, .arrow, .npz, .hdf5 or .sqlite."),
     "unreadable": (True, "Write the file again; its ending must name its format."),
+    "foreign_data": (True, "Copy the data into the file itself, such as with h5repack or h5py, and read the copy."),
+    "too_large": (True, raise_the_limit()),
     "empty_log": (True, "Write at least one row of data."),
     "missing_column": (True, "Say which column it is: --action NAME and the like, in Python columns={'action': NAME}."),
     "ambiguous_column": (True, "Name the one to use: --action NAME and the like, in Python columns={'action': NAME}."),
@@ -145,6 +149,12 @@ class Fault:
         """Return the record as a dict for JSON."""
         listed = {"rows": list(self.rows), "columns": list(self.columns), "places": list(map(str, self.places))}
         return asdict(self) | listed
+
+
+def refuse_size(complaint: str | None, path: Any) -> None:
+    """Raise the error for a file that asks for more than it may, if ``kbrl.limits`` has a complaint."""
+    if complaint is not None:
+        raise LogError("too_large", f"{path} cannot be read: {complaint}.")
 
 
 def make_fault(

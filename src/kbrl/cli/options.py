@@ -35,6 +35,7 @@ _COLUMNS = {
     "step": "Column that orders the rows of an episode: numbers or datetimes.",
     "terminated": "Column that is true where an episode really ended.",
     "truncated": "Column that is true where it was cut.",
+    "duration": "Column of the time until the next state, where --step does not tell.",
 }
 _DIALECT = {
     "encoding": "Encoding of a text, as in latin-1; else UTF-8, or what its first bytes say.",
@@ -105,6 +106,11 @@ def column_options(command: F, *, state: str = "--state") -> F:
         "--stride",
         type=Stride(),
         help="By how much the step rises, as in 1 or '1 day': rows before other rises are left out. Or: any.",
+    )(command)
+    command = click.option(
+        "--discount-per",
+        type=Stride(),
+        help="Discount by the time that passes, as in '1 day', or in units of the step: --discount is per that time.",
     )(command)
     for name, text in reversed(_COLUMNS.items()):
         option = state if name == "state" else f"--{name}"

@@ -25,7 +25,7 @@ _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # some file syste
 
 @contextmanager
 def written_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a path beside the target to write to; it takes the target's place when all went well, and goes if not."""
+    """Yield a path beside the target to write to; on success it replaces the target, on failure it is deleted."""
     target = check_target(path)
     _sweep(target)
     try:

@@ -40,7 +40,7 @@ class KbrlWarning(UserWarning):
 
 
 def how_to_install(extra: str) -> str:
-    """Say how to get the packages of one of the project's extras; kbrl is installed from a clone of it."""
+    """Return how to install the packages of one of the project's extras; kbrl is installed from a clone."""
     return f"Install it by: pip install '.[{extra}]', in the folder of the project (a clone of kbrl)."
 
 
@@ -70,7 +70,7 @@ def as_floats(values: Any, name: str) -> Floats:
     refuse_masked(values, name)
     try:
         array = np.asarray(values)
-        if array.dtype.kind in "OSU":  # strings such as "1.5" would be parsed in silence
+        if array.dtype.kind in "OSU":  # strings such as "1.5" would be parsed silently
             array = _parse_numbers(array)
         if array.dtype.kind not in "biuf":
             raise TypeError(f"their type is {array.dtype}")

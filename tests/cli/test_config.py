@@ -48,8 +48,8 @@ def test_a_file_gives_options_and_the_command_line_counts_more(folder, capsys):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("rep = 3", "'rep', but no option is called so. Did you mean 'reps'?"),
-        ("colour = 'red'", "'colour', but no option is called so."),
+        ("rep = 3", "'rep', but there is no such option. Did you mean 'reps'?"),
+        ("colour = 'red'", "'colour', but there is no such option."),
         ("sample-width = 1\nsample_width = 2", "sets 'sample-width' twice"),
         ("discount = nan", "nan is not a finite number"),
         ("tolerance = inf", "inf is not a finite number"),
@@ -66,8 +66,12 @@ def test_a_file_gives_options_and_the_command_line_counts_more(folder, capsys):
         ("state = []", "must be a list of names"),
         ("state = ['a,b']", "without commas"),
         ("state = 3", "a list, or a string with commas"),
-        ("action = ['a']", "action must be a string"),
-        ("reps = ", "is no valid TOML"),
+        ("reward = ['a']", "reward must be a string"),
+        ("[bins]\ndose = 'many'", "bins['dose'] must be a number of classes such as 4"),
+        ("[ordinal]\nseverity = ['low']", "ordinal['severity'] must list different levels from low to high"),
+        ("[allowed]\nhigh = 'map <'", "allowed['high']: 'map <' cannot be read"),
+        ("missing = true", "missing must be a string, a number, a list or a table"),
+        ("reps = ", "is not valid TOML"),
         ("[reps]\nx = 1", "reps must be a whole number"),
     ],
 )
@@ -82,7 +86,7 @@ def test_a_wrong_setting_is_a_usage_error_that_names_it(folder, capsys, text, wo
 
 def test_a_file_that_is_not_there_or_no_text_is_a_usage_error(folder, capsys):
     (folder / "bytes.toml").write_bytes(b"\xff\xfe\x00")
-    for name, words in (("none.toml", "does not exist"), ("bytes.toml", "no valid TOML")):
+    for name, words in (("none.toml", "does not exist"), ("bytes.toml", "not valid TOML")):
         with pytest.raises(SystemExit) as stop:
             main(["fit", "log.csv", "-o", "m.kbrl", "--config", name])
         assert stop.value.code == 2

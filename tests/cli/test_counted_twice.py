@@ -1,4 +1,4 @@
-"""update and merge stop where data would count twice; --again counts them once more."""
+"""update and merge stop where data would count twice; --again counts them again."""
 
 import csv
 import shutil
@@ -57,7 +57,7 @@ def test_the_same_log_is_not_learnt_twice_unless_asked_for(folder, capsys):
     said = refused(["update", "m.kbrl", "april.csv", "-q"], capsys)
     assert said.endswith(
         "Error: april.csv was not learnt from: of its transitions, all 360 are learnt already, and nothing else is. "
-        "They would count twice. Nothing was written. Give only new ones, or count these once more: --again.\n"
+        "They would count twice. Nothing was written. Give only new rows, or count these again: --again.\n"
     )
     main(["update", "m.kbrl", "april.csv", "--again", "-q"])
     assert n_learnt("m.kbrl") == 720
@@ -82,7 +82,9 @@ def test_a_few_rows_are_not_learnt_again_however_long_ago_they_were_learnt(folde
     main(["update", "m.kbrl", "june.csv", "-q"])
     said = refused(["update", "m.kbrl", "visit.csv", "-q"], capsys)
     assert "of its transitions, all 4 are learnt already (0 % of all that is). They would count twice." in said
-    assert said.endswith("once more: --again. If these are other episodes with the same identifiers, --again, too.\n")
+    assert said.endswith(
+        "count these again: --again. If these are different episodes with the same identifiers, use --again as well.\n"
+    )
 
 
 def test_a_hospital_that_numbers_its_patients_alike_is_learnt_from(tmp_path, monkeypatch):
@@ -106,7 +108,7 @@ def test_a_model_is_not_merged_with_one_that_contains_it(folder, capsys):
     assert said.startswith(
         "Error: m.kbrl cannot be added to all.kbrl: they share data: of its transitions, all 360 are"
     )
-    assert "count these once more: --again" in said
+    assert "count these again: --again" in said
     assert "they share data" in refused(["merge", "may.kbrl", "m.kbrl", "all.kbrl", "-o", "more.kbrl"], capsys)
     main(["merge", "all.kbrl", "m.kbrl", "--again", "-o", "more.kbrl"])
     assert n_learnt("more.kbrl") == 900
@@ -125,7 +127,7 @@ def test_a_file_of_format_1_cannot_tell_and_says_so(tmp_path, monkeypatch, capsy
     rows = ["dee,1,61,158,none,-3.8,no", "dee,2,61,163,low dose,-4.3,yes"]
     Path("more.csv").write_text("\n".join(["patient,visit,age,pressure,drug,score,discharged", *rows]) + "\n")
     main(["update", "old.kbrl", "more.csv", "-q", "-o", "new.kbrl"])
-    assert "old.kbrl comes from a file of format 1, which does not say what was learnt from" in capsys.readouterr().err
+    assert "old.kbrl has file format 1, which does not record which rows were learnt" in capsys.readouterr().err
     main(["update", "old.kbrl", "more.csv", "-q", "--again", "-o", "new.kbrl"])
     assert capsys.readouterr().err == ""
 

@@ -144,8 +144,8 @@ def test_variables_in_another_order_and_actions_by_place_mean_the_same(folder):
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["evaluate", "puddle.kbrl"], 2, "Name a task, or a Gymnasium environment"),
-        (["evaluate", "puddle.kbrl", "--task", "HIV", "--env", "x"], 2, "not both"),
+        (["evaluate", "puddle.kbrl"], 2, "Name either a task, or a Gymnasium environment"),
+        (["evaluate", "puddle.kbrl", "--task", "HIV", "--env", "x"], 2, "either a task"),
         (["evaluate", "puddle.kbrl", "--task", "Chess"], 2, "There is no task 'Chess'"),
         (["evaluate", "puddle.kbrl", "--task", "HIV"], 1, "has 2 state variables, but HIV observes 6: log10 T1"),
         (["evaluate", "strange.kbrl", "--task", "PuddleWorld"], 1, "the actions left, stay, but PuddleWorld has up"),
@@ -154,8 +154,8 @@ def test_variables_in_another_order_and_actions_by_place_mean_the_same(folder):
         (["evaluate", "puddle.kbrl", "--env", "NoSuch-v0"], 2, "'NoSuch-v0' cannot be made"),
         (["evaluate", "puddle.kbrl", "--env", "MountainCarContinuous-v0"], 1, "Discrete actions"),
         (["evaluate", "no.kbrl", "--task", "PuddleWorld"], 2, "File 'no.kbrl' does not exist"),
-        (["collect", "-o", "x.csv"], 2, "Name a task, or a Gymnasium environment"),
-        (["collect", "PuddleWorld", "-o", "x.csv", "--epsilon", "0.1"], 2, "--epsilon goes with --policy"),
+        (["collect", "-o", "x.csv"], 2, "Name either a task, or a Gymnasium environment"),
+        (["collect", "PuddleWorld", "-o", "x.csv", "--epsilon", "0.1"], 2, "--epsilon needs --policy"),
         (["collect", "HIV", "-o", "x.csv", "--policy", "puddle.kbrl"], 1, "has 2 state variables"),
         (["collect", "PoleBalancing", "-o", "x.csv", "--set", "poles=2"], 2, "Its options are n_poles, gravity"),
         (["collect", "PuddleWorld", "-o", "."], 2, "is a directory"),

@@ -184,11 +184,11 @@ def test_a_model_of_a_task_acts_by_the_same_names_in_its_gymnasium_environment(m
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--max-reps", "3"], "--max-reps is where growth or a cover stops"),
-        (["--neighborhoods", "per_chunk"], "goes with --sample-neighbors"),
-        (["--cover-distance", "1"], "go together"),
-        (["./log.csv"], "./log.csv is log.csv again"),
-        (["--state", " "], "The column of the state was named, but by no name"),
+        (["--max-reps", "3"], "--max-reps limits growth or a cover"),
+        (["--neighborhoods", "per_chunk"], "needs --sample-neighbors"),
+        (["--cover-distance", "1"], "must be given together"),
+        (["./log.csv"], "./log.csv is the same file as log.csv"),
+        (["--state", " "], "--state must name a column, but it is empty"),
         (["-o", "."], "is a directory"),
     ],
 )

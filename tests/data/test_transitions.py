@@ -100,7 +100,7 @@ def log_of(actions, **more):
 
 def test_many_different_fractions_for_actions_are_doubted():
     rewards = np.random.default_rng(0).random(101)
-    with pytest.warns(KbrlWarning, match=r"101 different labels, .* If these are rewards, mind the order"):
+    with pytest.warns(KbrlWarning, match=r"101 different labels, .* If these are rewards, check the order"):
         log = log_of(rewards)
     assert log.n_actions == 101
     np.testing.assert_array_equal(log.actions, rewards)

@@ -87,7 +87,7 @@ def test_rows_that_were_never_learnt_are_not_forgotten(tmp_path):
     model = loaded(fitted(FIRST), tmp_path)
     before = model.q_values(STATES).tolist()
     changed = FIRST[:3].replaced(rewards=FIRST.rewards[:3] + np.array([0.0, 1e-9, 0.0]))
-    with pytest.raises(ValueError, match=r"but 1 of these 3 were never learnt, or not so often. Nothing is forgotten"):
+    with pytest.raises(ValueError, match=r"but 1 of these 3 were never learnt, or fewer times. Nothing is forgotten"):
         model.forget(changed)
     with pytest.raises(ValueError, match="but 1 of these 2 were never learnt"):
         model.forget(FIRST[np.array([4, 4])])

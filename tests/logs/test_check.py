@@ -84,6 +84,14 @@ RAGGED[17] = [1.0]
 MIXED = np.array(["a", 1] * (N_ROWS // 2), dtype=object)
 
 
+def many_names():
+    """Return a log with an identifier of its own in each row."""
+    n_rows = 10_100
+    names = np.array([f"patient {k}" for k in range(n_rows)])
+    rest = {"action": np.arange(n_rows) % 2, "reward": np.arange(n_rows) % 3, "terminated": np.arange(n_rows) % 5 == 4}
+    return {"observation_x": names} | rest
+
+
 def twice(name):
     """Return a log with a column of a name that another has."""
     frame = pandas.DataFrame(good())
@@ -100,14 +108,21 @@ CASES = {
     "lists of varying length": (good(observation_x=None, observation_v=None, obs=RAGGED), {}, "ragged_state", 1, (17,), True),
     "next states of other width": (good(next_obs=np.ones((N_ROWS, 3))), {}, "wrong_width", 1, (), True),
     "vectors as actions": (good(action=np.ones((N_ROWS, 2))), {}, "vector_action", 1, (), True),
-    "words in the state": (good(observation_x=np.array(["low"] * N_ROWS)), {}, "not_a_number", N_ROWS, (0, 1, 2, 3, 4), True),
+    "an unknown name in an expression": (good(), {"columns": {"reward": "-0.1 * pain"}}, "bad_expression", 1, (), True),
+    "dates in the state": (good(observation_x=np.array([f"2024-01-{1 + k % 28:02}" for k in ROWS])), {}, "date_in_state", 1, (0,), True),
+    "numbers where times should be": (good(), {"columns": {"elapsed": {"observation_x": "1 day"}}}, "not_a_date", 1, (), True),
+    "an identifier in the state": (many_names(), {}, "too_many_levels", 1, (0,), True),
+    "a level outside its order": (good(observation_x=np.where(ROWS == 8, "mid", "low")), {"columns": {"ordinal": {"observation_x": ["low", "high"]}}}, "unknown_level", 1, (), True),
     "one word in the state": (good(**put("observation_x", 8, "?", object)), {}, "not_a_number", 1, (8,), True),
     "words as rewards": (good(**put("reward", [3, 4], "good", object)), {}, "not_a_number", 2, (3, 4), True),
-    "NaN in the state": (good(**put("observation_x", [4, 99], NAN)), {}, "missing_state", 2, (4, 99), True),
+    "NaN in the state": (good(**put("observation_x", [4, 99], NAN)), {}, "filled_values", 2, (), False),
+    "NaN in a list of state variables": (good(observation_x=None, observation_v=None, obs=np.where(ROWS[:, None] == [4, 5], NAN, 1.0)), {}, "missing_state", 2, (4, 5), True),
+    "a column without values": (good(observation_x=np.full(N_ROWS, NAN)), {}, "missing_state", N_ROWS, (0, 1, 2, 3, 4), True),
     "infinity in the state": (good(**put("observation_v", 7, -INF)), {}, "infinite_state", 1, (7,), True),
     "NaN in the reward": (good(**put("reward", [0, 5], NAN)), {}, "missing_reward", 2, (0, 5), True),
     "infinity in the reward": (good(**put("reward", 119, INF)), {}, "infinite_reward", 1, (119,), True),
-    "a next state missing": (with_next() | {"next_observation_x": np.where(ROWS == 3, NAN, 1)}, {}, "missing_next_state", 1, (3,), True),
+    "a next state with a missing value": (with_next() | {"next_observation_x": np.where(ROWS == 3, NAN, 1)}, {}, "filled_values", 1, (), False),
+    "a next state missing": (with_next() | {f"next_observation_{name}": np.where(ROWS == 3, NAN, 1) for name in "xv"}, {}, "missing_next_state", 1, (3,), True),
     "an infinite next state": (with_next() | {"next_observation_x": np.where(ROWS == 3, INF, 1)}, {}, "infinite_next_state", 1, (3,), True),
     "a state that is too large": (good(**put("observation_x", 7, 1e101)), {}, "infinite_state", 1, (7,), True),
     "a next state that is too large": (with_next() | {"next_observation_x": np.where(ROWS == 3, -1e300, 1)}, {}, "infinite_next_state", 1, (3,), True),
@@ -281,7 +296,7 @@ def test_words_in_a_text_file_are_counted_with_their_rows(tmp_path):
     frame.to_csv(tmp_path / "log.csv", index=False)
     found = {fault.name: fault for fault in check_log(tmp_path / "log.csv").faults}
     assert found["not_a_number"].rows == (3, 70)
-    assert found["missing_state"].rows == (5,)
+    assert (found["filled_values"].columns, found["filled_values"].count) == (("observation_v",), 1)
     with pytest.raises(
         LogError, match=r"'observation_x' has at least 2 faulty cells .* the first is line 5 of .*: 'n.a.'"
     ):

@@ -116,7 +116,7 @@ def test_columns_that_cannot_be_told_are_refused(case):
 @pytest.mark.parametrize("given, error, words", [
     ({"states": "x"}, ValueError, "columns must map some of .* but it also has 'states'"),
     ({"state": 3}, TypeError, r"columns\['state'\] must be the name of a column or several, but it is 3"),
-    ({"action": ["a", "b"]}, ValueError, r"columns\['action'\] must be one column"),
+    ({"reward": ["a", "b"]}, ValueError, r"columns\['reward'\] must be one column"),
 ])  # fmt: skip
 def test_a_mapping_that_is_none_is_refused(given, error, words):
     with pytest.raises(error, match=words):

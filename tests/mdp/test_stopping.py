@@ -6,7 +6,6 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from kbrl.mdp import dynamic_programming as planning
 from kbrl.mdp.dynamic_programming import backup, evaluate_policy, solve
 from kbrl.mdp.finite_mdp import FiniteMDP
 from small_mdps import FORMS, METHODS, howard_values, make, quantecon_values, random_mdp, scale_of
@@ -115,16 +114,19 @@ def test_actions_that_differ_by_rounding_only_do_not_go_around_in_circles(discou
 
 
 def test_policy_iteration_accepts_no_policy_twice_however_wrong_its_evaluation(monkeypatch):
-    def noisy(mdp, policy):
+    def noisy(operators, policy):
+        calls.append(1)
         noise = np.random.default_rng(crc32(policy.tobytes())).standard_normal(mdp.n_states)
         return evaluate_policy(mdp, policy) + noise
 
-    monkeypatch.setattr(planning, "evaluate_policy", noisy)
+    calls = []
+    monkeypatch.setattr("kbrl.mdp.dynamic_programming._Operators.exact_values", noisy)
     for seed in range(20):
         mdp = random_mdp(seed, 0.9, holes=False)
         solution = solve(mdp, "policy iteration", max_iterations=2000)
         assert solution.converged
         assert np.abs(solution.values - howard_values(mdp)).max() <= 1.01e-8 * scale_of(mdp)
+    assert len(calls) >= 20
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -170,7 +172,8 @@ def test_modified_policy_iteration_does_not_copy_the_rows_of_a_dense_policy():
 
 def test_auto_chooses_policy_iteration_for_few_states_the_more_the_more_actions(monkeypatch):
     calls = []
-    monkeypatch.setattr(planning, "evaluate_policy", lambda *arguments: calls.append(1) or evaluate_policy(*arguments))
+    exact_values = "kbrl.mdp.dynamic_programming._Operators.exact_values"
+    monkeypatch.setattr(exact_values, lambda _, policy: calls.append(1) or evaluate_policy(mdp, policy))
     rng = np.random.default_rng(0)
     for n_states, n_actions, form, exact in [
         (300, 1, "dense", True),
@@ -180,7 +183,8 @@ def test_auto_chooses_policy_iteration_for_few_states_the_more_the_more_actions(
     ]:
         calls.clear()
         probabilities = rng.dirichlet(np.ones(n_states), (n_actions, n_states))
-        solve(make(probabilities, rng.random((n_actions, n_states)), 0.9, form=form))
+        mdp = make(probabilities, rng.random((n_actions, n_states)), 0.9, form=form)
+        solve(mdp)
         assert bool(calls) == exact
 
 

@@ -123,7 +123,7 @@ def fit_automatically(
     phase: phase(name, n_rows) returns a progress callback, which takes the number of rows done.
 
     If the learner has no ``min_cases``, it is set to 5: an action that was taken fewer times is not recommended.  A log
-    in which no action was taken so often is refused.
+    in which no action was taken that often is refused.
 
     >>> from kbrl import KBSF, fit_automatically, open_log
     >>> from kbrl.logs.writing import write_log

@@ -1,8 +1,8 @@
 """The command kbrl.
 
 Results go to standard output, progress and errors to standard error; progress only where that is a terminal.
-Exit status: 0 all went well, 1 the data or the files are at fault, or nobody reads the results to their end, 2 the
-command line is at fault, 130 after Ctrl-C.
+Exit status: 0 for success; 1 for faults in data or files, or if the reader of the results stops reading; 2 for faults
+in the command line; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command; an error is one line or two on standard error, never a traceback."""
+    """Run the command; an error is one or two lines on standard error, never a traceback."""
     try:
         with remembered(), warnings.catch_warnings():
-            warnings.simplefilter("always", UserWarning)  # as ours are: they are for the user, and no errors
+            warnings.simplefilter("always", UserWarning)  # as ours are: they are for the user, and not errors
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             commands.main(args=arguments, prog_name="kbrl", standalone_mode=False)
     except click.ClickException as error:
@@ -96,12 +96,12 @@ def main(arguments: list[str] | None = None) -> Any:
         click.echo(f"Error: {_said(error)}", err=True)
         sys.exit(1)
     except Exception as error:  # ours, not the user's
-        click.echo(f"Error: {type(error).__name__}: {error}. This is a fault of kbrl: please report it.", err=True)
+        click.echo(f"Error: {type(error).__name__}: {error}. This is a bug in kbrl. Please report it.", err=True)
         sys.exit(1)
 
 
 def _show_error(error: click.ClickException) -> None:
-    """Print an error, and in a second line where help is if the command line is at fault."""
+    """Print an error; if the command line is at fault, a second line says where help is."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return
@@ -112,7 +112,7 @@ def _show_error(error: click.ClickException) -> None:
 
 
 def _said(error: Exception) -> str:
-    """Return the words of an error, without the number that the system has for it."""
+    """Return the text of an error, without the system's error number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return str(error) or type(error).__name__

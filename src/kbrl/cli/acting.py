@@ -1,4 +1,4 @@
-"""From the words of a command line to a simulator and a policy that acts in it."""
+"""From the arguments of a command to a simulator and a policy that acts in it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from kbrl.tasks import Task
     from kbrl.trials.policies import Policy
 
-env_option = click.option("--env", metavar="ID", help="Gymnasium environment instead, as in CartPole-v1.")
+env_option = click.option(
+    "--env", metavar="ID", help="Gymnasium environment instead of a task, for example CartPole-v1."
+)
 set_option = click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="An option of the task, as in --set n_poles=2."
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Option of the task, for example --set n_poles=2."
 )
 
 
@@ -35,9 +37,9 @@ def complete_task(context: click.Context, parameter: click.Parameter, incomplete
 def simulator_of(
     task: str | None, env: str | None, settings: tuple[str, ...], *, discount: float = 0.99
 ) -> Iterator[Task]:
-    """Give the task of this name, or of this Gymnasium environment with a discount, with its options set."""
+    """Yield the task of this name, or of this Gymnasium environment with a discount, with its options set."""
     if (task is None) == (env is None):
-        raise click.UsageError("Name a task, or a Gymnasium environment by --env ID; not both.")
+        raise click.UsageError("Name either a task, or a Gymnasium environment by --env ID.")
     options = dict(_setting(text) for text in settings)
     if task is not None:
         yield _make_task(task, options)
@@ -104,7 +106,7 @@ def random_moves(simulator: Task, rng: Any) -> Policy:
 
 
 def counted(policy: Policy, count: Callable[[int], None]) -> Policy:
-    """Return the same policy, which says how many decisions it has taken."""
+    """Return the same policy, which reports how many decisions it has made."""
 
     def counting(observations: Floats) -> Array:
         count(len(observations))

@@ -29,6 +29,7 @@ from kbrl.cli.options import (
 if TYPE_CHECKING:
     from kbrl.insight.explanation import ActionExplanation, Case, Explanation
     from kbrl.learners.kbsf import KBSF
+    from kbrl.logs.log import StateRows
     from kbrl.logs.writing import Piece
 
 
@@ -39,9 +40,13 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=FILE,
-    help=".csv, .parquet, .arrow or .npz; else CSV here.",
+    help="File to write: .csv, .parquet, .arrow or .npz. Default: CSV to standard output.",
 )
-@click.option("--state", help="Columns of the state, where they are not those that the model was fitted to.")
+@click.option("--state", help="Columns of the state, if they differ from those that the model was fitted to.")
+@click.option("--keep", help="Columns of the LOG to copy into the answers, as in patient,visit.")
+@click.option(
+    "--digits", default=6, show_default=True, type=click.IntRange(1, 17), help="Of numbers in CSV; 17 are all of them."
+)
 @dialect_options
 @json_option
 @quiet_option
@@ -50,17 +55,20 @@ def predict(
     log: tuple[str, ...],
     output: Path | None,
     state: str | None,
+    keep: str | None,
+    digits: int,
     as_json: bool,
     quiet: bool,
     **dialect: str | None,
 ) -> None:
-    """Answer for each row of a LOG: the best action, the values, and how well the data of the MODEL cover the state.
+    """Print the best action for each row of a LOG, with values and how well the data of the MODEL cover the state.
 
-    The LOG needs no columns but those of the state.  Columns of the answer: row, action, value, q_LABEL for each
-    action (-inf where it is not available), distance to the nearest representative state in units of the model's
-    scale, support, about how many logged cases of the chosen action there are around the state (0 outside of the data;
-    nan in CSV where the model's file does not tell), and log_mass, the log of its kernel sums, which is no number of
-    cases.  Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
+    The LOG needs only the columns of the state.  A row that cannot be answered, for example because a value is missing
+    and the model has no rule for it, has an empty answer and a reason.  Columns of the answer: row; action; value;
+    q_LABEL for each action (-inf if it is not available); distance to the nearest representative state, in units of the
+    model's scale; support, about how many logged cases of the chosen action there are around the state (0 outside of
+    the data; nan in CSV if the model file does not tell); log_mass, the log of the kernel sums, which is not a number
+    of cases; reason.  Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
@@ -74,33 +82,39 @@ def predict(
     saved = read_model(model)
     table = open_table(source_of(log), dialect_in(names_by_role(saved.columns) | (given(dialect) or {})))
     columns = state or columns_in(table.names, saved)
-    with _answers_to(output, as_json) as write, row_progress(quiet) as phase:
-        n_rows, count = 0, phase("answering", 0)
-        for states in read_states(table, state=columns):
-            write(_answers(saved.model, states, n_rows))
-            n_rows += len(states)
-            count(len(states))
+    kept = [name.strip() for name in keep.split(",")] if keep else []
+    with _answers_to(output, as_json, digits) as write, row_progress(quiet) as phase:
+        n_rows, n_empty, count = 0, 0, phase("answering", 0)
+        for rows in read_states(table, state=columns, recipe=saved.model.source_.recipe, keep=kept):
+            write({**rows.kept, **_answers(saved.model, rows, n_rows)})
+            n_rows += len(rows.states)
+            n_empty += int((~rows.usable).sum())
+            count(len(rows.states))
+    if n_empty:
+        click.echo(f"{n_empty} of {n_rows} rows have no answer; the column reason says why.", err=True)
     if output is not None:
         click.echo(f"{output}: {n_rows} answers.")
 
 
 @click.command()
 @model_argument
-@click.option("--state", "state_text", required=True, metavar="VALUES", help="As in 0.2,0.4 or x=0.2,y=0.4.")
-@click.option("--log", multiple=True, type=click.Path(), help="What the model was fitted to; may be repeated.")
-@click.option("--cases", default=10, show_default=True, type=click.IntRange(1), help="Number of cases an action.")
+@click.option(
+    "--state", "state_text", required=True, metavar="VALUES", help="The state, for example 0.2,0.4 or x=0.2,y=0.4."
+)
+@click.option("--log", multiple=True, type=click.Path(), help="The log that the model was fitted to; may be repeated.")
+@click.option("--cases", default=10, show_default=True, type=click.IntRange(1), help="Number of cases per action.")
 @log_column_options
 @json_option
 @quiet_option
 def explain(
     model: str, state_text: str, log: tuple[str, ...], cases: int, as_json: bool, quiet: bool, **columns: str | None
 ) -> None:
-    """Show the logged cases that weigh most in the value of each action, in one state.
+    """Show which logged cases have the largest weight in the value of each action, in one state.
 
-    Every value is a weighted mean over logged cases of what they were worth: their reward, and the discounted value
-    of their next state.  A MODEL with sample_neighbors has kept the outcomes of the cases that matter; for the rows
-    of the cases, and for other models, give the log that the model was fitted to.  Its columns are those that the
-    MODEL was learnt from, unless others are named.  Rows are counted from 0 over the whole log, without headers.
+    Every value is a weighted mean over logged cases of what each was worth: its reward plus the discounted value of its
+    next state.  A MODEL with sample_neighbors has kept the outcomes of the cases that matter.  To see the rows of the
+    cases, or for other models, give the log that the model was fitted to.  Its columns are those that the MODEL was
+    fitted to, unless others are named.  Rows are counted from 0 over the whole log, without headers.
 
     Example: kbrl explain model.kbrl --state x=0.2,y=0.4 --log log.csv
     """
@@ -110,7 +124,7 @@ def explain(
     saved = read_model(model)
     state = parse_state(state_text, saved)
     if given(columns) and not log:
-        raise click.UsageError("Columns are those of --log LOG, which was not given.")
+        raise click.UsageError("Options that name columns need --log LOG, which was not given.")
     opened = open_for(saved, log, given(columns) or {}) if log else None
     with row_progress(quiet) as phase:
         count = phase("weighing cases", opened.n_rows if opened else 0)
@@ -122,25 +136,35 @@ def explain(
 
 
 @contextmanager
-def _answers_to(output: Path | None, as_json: bool) -> Iterator[Callable[[Piece], None]]:
-    """Give a function that writes answers to a file, or to standard output."""
+def _answers_to(output: Path | None, as_json: bool, digits: int) -> Iterator[Callable[[Piece], None]]:
+    """Yield a function that writes answers to a file, or to standard output."""
     from kbrl.logs.writing import check_suffix, csv_writer, table_writer
 
     if output is None:
-        yield _write_json if as_json else csv_writer(sys.stdout)
+        yield _write_json if as_json else csv_writer(sys.stdout, digits=digits)
         return
     if as_json:
-        raise click.UsageError("--json prints to standard output; it does not go with --output.")
+        raise click.UsageError("--json prints to standard output, so it cannot be used with --output.")
     try:
         check_suffix(output, "A table of answers")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    with table_writer(output, "A table of answers") as write:
+    with table_writer(output, "A table of answers", digits=digits) as write:
         yield write
 
 
-def _answers(model: KBSF, states: Any, first: int) -> Piece:
-    """Return a table of answers, one row a state."""
+def _answers(model: KBSF, rows: StateRows, first: int) -> Piece:
+    """Return a table of answers, one row per state; those without a state are empty."""
+    import numpy as np
+
+    numbers, reasons = first + np.arange(len(rows.states)), rows.reasons
+    answered = _answers_for(model, rows.states[rows.usable]) if rows.usable.any() else _no_answers(model)
+    if not rows.usable.all():
+        answered = {name: _spread(column, rows.usable) for name, column in answered.items()}
+    return {"row": numbers, **answered, "reason": np.array([str(reason) for reason in reasons.tolist()])}
+
+
+def _answers_for(model: KBSF, states: Any) -> Piece:
     import numpy as np
 
     from kbrl.insight.coverage import coverage
@@ -151,7 +175,6 @@ def _answers(model: KBSF, states: Any, first: int) -> Piece:
     rows, best = np.arange(len(q)), best_actions(q)
     values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels_.tolist())}
     return {
-        "row": first + rows,
         "action": model.action_labels_[best],
         "value": q[rows, best],
         **values,
@@ -161,8 +184,29 @@ def _answers(model: KBSF, states: Any, first: int) -> Piece:
     }
 
 
+def _no_answers(model: KBSF) -> Piece:
+    """Return answers to no states."""
+    import numpy as np
+
+    names = ["value", *(f"q_{label}" for label in model.action_labels_.tolist()), "distance", "support", "log_mass"]
+    return {"action": model.action_labels_[:0], **dict.fromkeys(names, np.empty(0))}
+
+
+def _spread(column: Any, usable: Any) -> Any:
+    """Return a column with an empty entry for each row that is not usable."""
+    import numpy as np
+
+    if column.dtype.kind == "f":
+        result = np.full(len(usable), np.nan)
+        result[usable] = column
+        return np.ma.masked_array(result, ~usable)
+    cells = np.full(len(usable), None, dtype=object)
+    cells[usable] = column
+    return cells
+
+
 def _write_json(piece: Piece) -> None:
-    """Print one JSON object a row; what is not available is null."""
+    """Print one JSON object per row; what is not available is null."""
     from math import isfinite
 
     for cells in zip(*(column.tolist() for column in piece.values())):
@@ -174,7 +218,9 @@ def _print_explanation(found: Explanation, names: list[str]) -> None:
     state = ", ".join(f"{name} = {value:g}" for name, value in zip(names, found.state))
     click.echo(f"State {state}; {found.distance:.3g} from the nearest representative state, in units of the scale.")
     if found.source == "outcomes":
-        click.echo("Cases are known by their outcomes; --log LOG shows their rows, episodes and states.")
+        click.echo(
+            "The model has kept only the outcomes of cases; --log LOG also shows their rows, episodes and states."
+        )
     for rank, action in enumerate(found.actions, start=1):
         click.echo(f"\n{rank}. {_heading(action)}")
         if action.cases:
@@ -197,7 +243,7 @@ def _heading(action: ActionExplanation) -> str:
 
 
 def _support(support: float) -> str:
-    """Say how many logged cases a value rests on."""
+    """Return how many logged cases a value rests on, in words."""
     if support != support:
         return "support not known: this model's file does not say how many cases there were"
     if support < 0.05:
@@ -225,4 +271,4 @@ def _sum_up(action: ActionExplanation) -> str:
     shown = f"Weight of the cases shown: {action.shown_weight:.4f}"
     rest = f"of the other {n_rest}: {action.rest_weight:.4f}, worth {action.rest_worth:.6g} on average"
     parts = f"{shown}; {rest}" if n_rest else shown
-    return f"{parts}; of all: {action.total_weight:.6g}, which makes {action.explained:.6g}."
+    return f"{parts}; of all: {action.total_weight:.6g}, which gives {action.explained:.6g}."

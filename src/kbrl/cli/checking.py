@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 import click
 
 from kbrl.cli.console import print_table
-from kbrl.cli.options import column_options, config_option, given, json_option, log_argument, option_names, source_of
+from kbrl.cli.options import (
+    column_options,
+    config_option,
+    given,
+    json_option,
+    log_argument,
+    option_names,
+    source_of,
+    value_options,
+)
 
 if TYPE_CHECKING:
     from kbrl.logs.check import Report
@@ -30,12 +39,13 @@ _with_config = partial(config_option, also=_options_of_fit)  # one file serves c
 @click.command()
 @log_argument
 @column_options
+@value_options
 @_with_config
 @json_option
 def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:
-    """Find what is wrong with a LOG before learning does: a file, a folder or a glob of Parquet, CSV, Arrow or .npz.
+    """List what is wrong with a LOG: a file, a folder or a glob of Parquet, CSV, Arrow or .npz.
 
-    Exit status 1 if anything stops learning.  With --json, rows are counted from 0 over the whole log, without
+    The exit status is 1 if a fault stops learning.  With --json, rows are counted from 0 over the whole log, without
     headers; places are the same rows as lines of their files, or counted from 1.
 
     Example: kbrl check log.csv --state age,sofa --action dose
@@ -73,11 +83,11 @@ def _print_faults(report: Report) -> None:
     if "line" in units:
         click.echo("Lines are those of the file: line 1 is the header.")
     if "row" in units:
-        click.echo("Rows are counted from 1, in each file anew.")
+        click.echo("Rows are counted from 1 in each file.")
 
 
 def _listed(places: tuple[Place, ...]) -> str:
-    """Name the places, and a file once: line 2, 5, 9."""
+    """Return the places, each file named once: line 2, 5, 9."""
     listed: dict[tuple[str, str], list[str]] = {}
     for place in places:
         listed.setdefault((Path(place.file).name, place.unit), []).append(str(place.number))

@@ -11,7 +11,7 @@ from kbrl.interrupts import stop_if_asked
 
 @contextmanager
 def progress(n_steps: int, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show a bar on a terminal; the function given advances it by a step and says what comes next."""
+    """Yield a function that advances a progress bar on a terminal by one step and names the next one."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -23,7 +23,7 @@ def progress(n_steps: int, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, right: bool = False) -> None:
-    """Print a table on standard output, at least 110 characters wide where that is no terminal."""
+    """Print a table on standard output, at least 110 characters wide."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -53,7 +53,7 @@ def row_progress(quiet: bool) -> Iterator[Callable[[str, int], Callable[[int], N
             stop_if_asked()
             for task in last:
                 bar.remove_task(task)
-            # without rows to count, the bar only shows that something is going on
+            # without rows to count, the bar only shows that work is in progress
             task = bar.add_task(name, total=n_rows or None, rows="", left="left" if n_rows else "")
             last[:] = [task]
             of_all = f" of {_short(n_rows)}" if n_rows else ""

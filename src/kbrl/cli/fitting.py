@@ -28,6 +28,7 @@ from kbrl.cli.options import (
     quiet_option,
     refuse_input_as_output,
     settings_as_options,
+    value_options,
 )
 
 if TYPE_CHECKING:
@@ -38,33 +39,42 @@ if TYPE_CHECKING:
     from kbrl.model.model import Model
     from kbrl.storage.model_file import SavedModel
 
-_jobs_option = click.option("--jobs", type=click.IntRange(1), help="Threads; one a core if not given.")
+_jobs_option = click.option("--jobs", type=click.IntRange(1), help="Number of threads. Default: one per core.")
 _chunk_option = click.option(
-    "--chunk-rows", type=click.IntRange(1), help="Rows in memory at a time; 16384, or 65536 with --sample-neighbors."
+    "--chunk-rows",
+    type=click.IntRange(1),
+    help="Rows in memory at a time. Default: 16384, or 65536 with --sample-neighbors.",
 )
 
-_again_option = click.option("--again", is_flag=True, help="Count rows once more that were learnt already.")
+_again_option = click.option("--again", is_flag=True, help="Accept rows that were learnt before, and count them again.")
 
 
 @click.command()
 @log_argument
 @click.option("-o", "--output", required=True, type=FILE, help="File to write the model to.")
 @column_options
-@click.option("--actions", help="All possible actions, as in no,low,high, where not all of them were taken.")
+@value_options
+@click.option(
+    "--actions", help="All possible actions, for example no,low,high, if the log does not contain all of them."
+)
 @learner_options
 @click.option(
     "--criterion",
     type=click.Choice(("error", "bellman")),
     default="error",
     show_default=True,
-    help="Widths by the errors of predictions, or by the values of solved models, which takes longer.",
+    help="Choose widths by the errors of predictions, or by the values of solved models (slower).",
 )
-@click.option("--megabytes", type=POSITIVE, help="Memory for the model's sums, to limit --reps; 256 if not given.")
-@click.option("--seconds", type=POSITIVE, help="Time for all of it, to limit --reps by a measurement.")
+@click.option("--megabytes", type=POSITIVE, help="Memory for the model's sums; limits --reps. Default: 256.")
+@click.option(
+    "--seconds", type=POSITIVE, help="Time for the whole fit; limits --reps, by a measurement on this machine."
+)
 @_jobs_option
 @_chunk_option
-@click.option("--workers", type=click.IntRange(1), help="Start that many worker processes here (needs Dask).")
-@click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is there.")
+@click.option(
+    "--workers", type=click.IntRange(1), help="Start this many worker processes on this machine (needs Dask)."
+)
+@click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster with the scheduler at this address.")
 @config_option
 @quiet_option
 @json_option
@@ -79,11 +89,11 @@ def fit(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Learn a model from a LOG: files, folders or globs of Parquet, CSV, Arrow or .npz, in memory that stays flat.
+    """Learn a model from a LOG: files, folders or globs of Parquet, CSV, Arrow or .npz.  Memory does not grow with it.
 
-    What is not given is chosen from the data: the number of representative states and both widths.  Chosen widths
-    predict well, which is no proof that they decide well: where there is a simulator, compare some by kbrl evaluate.
-    Any of the options can stand in a TOML file instead, as in: reps = 200, state = ["age", "sofa"], discount = 0.95.
+    If not given, the number of representative states and both widths are chosen from the data.  Chosen widths predict
+    well, but good predictions do not guarantee good decisions: if you have a simulator, compare some by kbrl evaluate.
+    Options can also be in a TOML file, for example: reps = 200, state = ["age", "sofa"], discount = 0.95.
 
     Example: kbrl fit log.csv --state age,sofa --action dose -o model.kbrl
     """
@@ -115,9 +125,13 @@ def fit(
 @click.command()
 @click.argument("model", type=FILE)
 @log_argument
-@click.option("-o", "--output", type=FILE, help="File to write to; MODEL itself if not given.")
+@click.option("-o", "--output", type=FILE, help="File to write. Default: MODEL itself.")
 @column_options
-@click.option("--alone", is_flag=True, help="Leave out what MODEL has learnt; the result can be merged with it.")
+@click.option(
+    "--alone",
+    is_flag=True,
+    help="Learn only from LOG, without what MODEL has learnt. The result can be merged with MODEL.",
+)
 @_again_option
 @_jobs_option
 @_chunk_option
@@ -135,10 +149,11 @@ def update(
     as_json: bool,
     **columns: str | None,
 ) -> None:
-    """Go on learning: MODEL and the transitions of LOG, in the columns of its first log unless others are named.
+    """Continue learning: add the transitions of LOG to MODEL.
 
-    Representative states, scale, widths and actions stay those of MODEL.  A LOG of which rows are in MODEL already is
-    refused, as far as MODEL's sketch of its rows can tell; --again counts them once more.
+    The columns are those of MODEL's first log, unless others are named.  Representative states, scale, widths and
+    actions stay those of MODEL.  A LOG with rows that MODEL has learnt before is refused, as far as the sketch in MODEL
+    can tell; --again counts them again.
 
     Example: kbrl update model.kbrl may.csv -o model-may.kbrl
     """
@@ -148,7 +163,7 @@ def update(
 
     start = perf_counter()
     if alone and output is None:
-        raise click.UsageError("--alone would write over what MODEL has learnt. Name another file: -o NEW.")
+        raise click.UsageError("--alone would overwrite what MODEL has learnt. Name another file: -o NEW.")
     refuse_input_as_output(output, *log)
     _check_output(output or model)
     saved = read_model(model)
@@ -172,19 +187,22 @@ def update(
 @_again_option
 @json_option
 def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) -> None:
-    """Add up MODELS that were learnt from different data on the same representative states, scale and widths.
+    """Merge MODELS of different data that have the same representative states, scale and widths.
 
-    One whose data are in another one already is refused, as far as sketches of their rows can tell; --again counts
-    them once more.
-    Such models come from kbrl update --alone.  Example: kbrl merge april.kbrl may.kbrl -o both.kbrl
+    Such models come from kbrl update --alone.  Models that share data are refused, as far as the sketches of their rows
+    can tell; --again counts shared rows again.
+
+    Example: kbrl merge april.kbrl may.kbrl -o both.kbrl
     """
     from kbrl.storage.model_file import read_model, save_model
 
     start = perf_counter()
     if len(models) < 2:
-        raise click.UsageError("merge needs two models or more, as in: kbrl merge A B -o OUT.")
+        raise click.UsageError("merge needs at least two models: kbrl merge A B -o OUT.")
     if len({path.resolve() for path in models}) < len(models) and not again:
-        raise click.UsageError("merge needs different models: the same one twice would count its data twice.")
+        raise click.UsageError(
+            "merge needs different models: the data of a model that is named twice would count twice."
+        )
     refuse_input_as_output(output, *models)
     _check_output(output)
     first = read_model(models[0])
@@ -212,14 +230,16 @@ def _check_pairs(parameters: dict[str, Any]) -> None:
     """Refuse options that would do nothing without another one."""
     is_cover = parameters["reps"] == "cover"
     if is_cover != ("cover_distance" in parameters):
-        raise click.UsageError("--choose-reps cover and --cover-distance go together: one was given alone.")
+        raise click.UsageError(
+            "--choose-reps cover and --cover-distance must be given together, but only one was given."
+        )
     if "max_reps" in parameters and not is_cover and not {"grow_distance", "grow_below"} & set(parameters):
         raise click.UsageError(
-            "--max-reps is where growth or a cover stops: give --grow-distance, --grow-below or --choose-reps cover "
-            "with it. The number itself is --reps."
+            "--max-reps limits growth or a cover: give --grow-distance, --grow-below or --choose-reps cover with it. "
+            "The number itself is --reps."
         )
     if parameters["neighborhoods"] == "per_chunk" and "sample_neighbors" not in parameters:
-        raise click.UsageError("--neighborhoods per_chunk goes with --sample-neighbors, which was not given.")
+        raise click.UsageError("--neighborhoods per_chunk needs --sample-neighbors, which was not given.")
 
 
 def _check_same_state(first: SavedModel, other: SavedModel) -> None:
@@ -241,9 +261,9 @@ def _refuse_if_twice(found: Overlap, what: str) -> None:
     if found.is_counted_twice:
         may_clash = found.has_identifiers and not found.is_same
         raise ValueError(
-            f"{what}: of its transitions, {found}. They would count twice. Nothing was written. Give only new ones, or "
-            f"count these once more: --again."
-            + (" If these are other episodes with the same identifiers, --again, too." if may_clash else "")
+            f"{what}: of its transitions, {found}. They would count twice. Nothing was written. Give only new rows, or "
+            f"count these again: --again."
+            + (" If these are different episodes with the same identifiers, use --again as well." if may_clash else "")
         )
 
 
@@ -251,8 +271,8 @@ def _warn_of_unknown(path: Path) -> None:
     from kbrl.checks import KbrlWarning
 
     warnings.warn(
-        f"{path} comes from a file of format 1, which does not say what was learnt from: rows that are in it already "
-        f"would count twice. To be sure, fit it again.",
+        f"{path} has file format 1, which does not record which rows were learnt: rows that it has learnt before would "
+        f"count twice. To be sure, fit it again.",
         KbrlWarning,
         stacklevel=3,
     )
@@ -263,7 +283,7 @@ def _content(path: Path) -> bytes:
 
 
 def _check_output(path: Path) -> None:
-    """Refuse a file that cannot be written, before hours of work rather than after."""
+    """Refuse a file that cannot be written before any work is done."""
     from kbrl.atomic_write import check_target
 
     folder = check_target(path).parent
@@ -272,13 +292,13 @@ def _check_output(path: Path) -> None:
 
 
 _JUDGED = {
-    "error": "chosen by the errors of next states and rewards left out, and of next states rebuilt",
-    "bellman": "chosen by how well values explain the targets of transitions held out",
+    "error": "chosen by the errors of predicted next states and rewards, and of rebuilt next states",
+    "bellman": "chosen by how well values explain held-out transitions",
 }
 
 
 def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
-    """Print what a model was learnt from, what was chosen for it and why, what was ``asked`` for, and where it is."""
+    """Print what a model was learnt from, what was chosen and why, what was ``asked`` for, and the file."""
     facts = _facts(found.model, path, seconds)
     facts |= {"rows": log.n_rows, "episodes": found.n_episodes or None, "columns": log.columns.to_dict()}
     facts["reps_reason"] = found.n_reps.reason if found.n_reps else None
@@ -303,7 +323,7 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
 
 
 def print_model(model: KBSF, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
-    """Print what is behind a model now, and where it is."""
+    """Print what a model has now been learnt from, and the file."""
     facts = _facts(model, path, seconds) | {"transitions_before": n_before}
     if as_json:
         click.echo(json.dumps(facts, indent=2))
@@ -314,7 +334,7 @@ def print_model(model: KBSF, path: Path, n_before: int, seconds: float, *, as_js
 
 
 def _why_so_many(found: Automatic, n_reps: int, asked: dict[str, Any]) -> str:
-    """Say how the number of representative states came about."""
+    """Return the reason for the number of representative states."""
     if found.n_reps is not None:
         return found.n_reps.reason
     if "n_reps" not in asked:
@@ -358,12 +378,13 @@ def _model_lines(model: KBSF, facts: dict[str, Any]) -> dict[str, str]:
 
 
 def _left_out(model: KBSF) -> dict[str, str]:
-    """Say which actions are not recommended because they were hardly ever taken, and why; or why none is."""
+    """Return the line about actions that are left out because they were rarely taken, or why none is."""
     least, counts = model.model_.min_cases, model.statistics_.counts
     taken = counts[counts > 0]
     if len(taken) and (taken < least).all():
         return {
-            "actions left out": f"none, though all were taken fewer than {least} times (--min-cases): mind the values"
+            "actions left out": f"none, because all were taken fewer than {least} times (--min-cases): values are "
+            f"unreliable"
         }
     rare = [f"{label} ({n:,})" for label, n in model.left_out_.items()]
     if not rare:

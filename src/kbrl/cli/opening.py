@@ -11,6 +11,7 @@ import click
 from kbrl.cli.options import refuse_repeated, source_of
 
 if TYPE_CHECKING:
+    from kbrl.data.recipe import Recipe
     from kbrl.logs.log import Log
     from kbrl.storage.model_file import SavedModel
 
@@ -29,9 +30,9 @@ def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: An
 
 @contextmanager
 def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[Any]:
-    """Give a client of the cluster that was asked for, None if none was."""
+    """Yield a client of the Dask cluster that was asked for, or None."""
     if workers is not None and address is not None:
-        raise click.UsageError("--workers starts a cluster and --dask uses one that runs: give one of them.")
+        raise click.UsageError("--workers starts a cluster and --dask uses a running one: give only one of them.")
     if workers is None and address is None:
         yield None
         return
@@ -51,7 +52,7 @@ def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -
 
 
 def with_actions(log: Any, actions: str | None) -> Any:
-    """Let a log know of actions that it does not have, given as a,b,c; they are of the kind of those it has."""
+    """Add possible actions to a log, given as a,b,c; they must be of the same type as its own."""
     if actions is None:
         return log
     kind: Any = {"b": _flag, "i": int, "u": int, "f": float}.get(log.action_labels.dtype.kind, str)
@@ -60,11 +61,14 @@ def with_actions(log: Any, actions: str | None) -> Any:
         labels = [kind(text) for text in texts]
     except (ValueError, KeyError):
         raise click.BadParameter(
-            f"the actions of the log are such as {log.action_labels[0]}, but some of {actions!r} are not of that kind.",
+            f"actions must be of the type of those in the log, such as {log.action_labels[0]}, but some of {actions!r} "
+            f"are not.",
             param_hint="--actions",
         ) from None
     if "" in texts or len(set(labels)) < len(labels):
-        raise click.BadParameter(f"names must differ, and none be empty: {actions!r}.", param_hint="--actions")
+        raise click.BadParameter(
+            f"names must be different and not empty, but they are {actions!r}.", param_hint="--actions"
+        )
     return _with_labels(log, labels)
 
 
@@ -81,7 +85,7 @@ def _with_labels(log: Any, labels: list[Any]) -> Any:
 
 @contextmanager
 def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
-    """Say of faults in a log how to see all of them."""
+    """Add to an error about a log how to see all its faults."""
     from kbrl.tables.faults import LogError
 
     try:
@@ -90,13 +94,15 @@ def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
         if error.fault.name in ("missing_file", "unknown_action"):
             raise
         raise ValueError(
-            f"{error} All that is wrong with the log is listed by: kbrl check {' '.join(log)} (with the same columns)"
+            f"{error} To list all faults of the log: kbrl check {' '.join(log)} (with the same columns)"
         ) from None
 
 
 def state_columns(saved: SavedModel) -> list[str]:
     """Return the columns of the state that a model file names, in their order; none if it names none."""
     columns = saved.columns.get("state") if isinstance(saved.columns, dict) else saved.columns
+    if saved.model.source_.recipe is not None:
+        return list(columns or saved.model.source_.recipe.names)
     return list(columns or saved.model.source_.state_names or ())
 
 
@@ -105,6 +111,8 @@ def variables(saved: SavedModel) -> list[str]:
     from kbrl.logs.columns import Columns
 
     names, n_dims = state_columns(saved), saved.model.n_features_in_
+    if saved.model.source_.recipe is not None:
+        return list(saved.model.source_.recipe.variables)
     return list(Columns(tuple(names), "", "").labels) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
 
 
@@ -121,12 +129,15 @@ def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
         return found
     raise ValueError(
         f"The model was fitted to the state in {listing(names)}, but the columns are {listing(table)}. Name those that "
-        f"hold the same variables, in this order: --state a,b."
+        f"contain the same variables, in this order: --state a,b."
     )
 
 
 def parse_state(text: str, saved: SavedModel) -> list[float]:
     """Read values in the order of the model's variables, or NAME=VALUE pairs in any order."""
+    recipe = saved.model.source_.recipe
+    if recipe is not None:
+        return _parse_cells(text, recipe)
     names, parts = variables(saved), [part.strip() for part in text.split(",")]
     if not any("=" in part for part in parts):
         if len(parts) != len(names):
@@ -143,6 +154,25 @@ def parse_state(text: str, saved: SavedModel) -> list[float]:
     if missing:
         raise _bad_state(f"There is no value for {', '.join(missing)}.")
     return [given[name] for name in names]
+
+
+def _parse_cells(text: str, recipe: Recipe) -> list[float]:
+    """Read the cells of one row, in the order of the columns or as NAME=VALUE; a missing one is left empty."""
+    names, parts = list(recipe.names), [part.strip() for part in text.split(",")]
+    if all("=" not in part for part in parts):
+        if len(parts) != len(names):
+            raise _bad_state(f"{len(parts)} values for {len(names)} columns: {', '.join(names)}.")
+        parts = [f"{name}={part}" for name, part in zip(names, parts)]
+    cells: dict[str, list[str | None]] = {}
+    for part in parts:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in names or name in cells:
+            raise _bad_state(f"{part!r} must be NAME=VALUE, once for each of {', '.join(names)}.")
+        cells[name] = [value or None]
+    encoded = recipe.encode({name: cells.get(name, [None]) for name in names})
+    if encoded.say(0):
+        raise _bad_state(f"{encoded.say(0)}.")
+    return [float(value) for value in encoded.rows[0]]
 
 
 def _number(text: str, name: str) -> float:

@@ -27,14 +27,14 @@ from kbrl.settings import POSITIVE as POSITIVE_KIND
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COLUMNS = {
-    "state": "Columns of the state, as in age,sofa,lactate.",
-    "action": "Column of the action.",
-    "reward": "Column of the reward.",
+    "state": "Columns of the state, for example age,sofa,lactate.",
+    "action": "Column of the action; several, for example drug,dose, for their combinations.",
+    "reward": "Column of the reward, or an expression.",
     "next-state": "Columns of the next state, in the order of --state.",
-    "episode": "Column that tells episodes apart.",
+    "episode": "Column that identifies the episode.",
     "step": "Column that orders the rows of an episode: numbers or datetimes.",
-    "terminated": "Column that is true where an episode really ended.",
-    "truncated": "Column that is true where it was cut.",
+    "terminated": "Column, or expression, that is true where an episode ended.",
+    "truncated": "Column, or expression, that is true where an episode was cut off, for example by a time limit.",
     "duration": "Column of the time until the next state, where --step does not tell.",
 }
 _DIALECT = {
@@ -48,7 +48,7 @@ _DIALECT = {
 
 
 class FiniteRange(click.FloatRange):
-    """A range of numbers that has no NaN, which is in no range but also outside none, and nothing infinite."""
+    """A FloatRange that rejects NaN and infinity."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number, or refuse it."""
@@ -65,7 +65,7 @@ else:
 
 
 class Stride(TextParam):
-    """A number, a number with a unit of time, or any; a TOML file may hold a number."""
+    """A number, a number with a unit of time, or the word any; a TOML file may contain a number."""
 
     name = "stride"
 
@@ -79,20 +79,36 @@ class Stride(TextParam):
             self.fail(str(error), param, ctx)
 
 
+class ValueRule(click.ParamType[Any]):
+    """What is said about columns: name=value; name=value, or a table in a TOML file."""
+
+    name = "rules"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the rule as it is, once it can be read."""
+        from kbrl.data.value_rules import rules_of
+
+        try:
+            rules_of({str(param.name if param else ""): value})
+        except (TypeError, ValueError) as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
 POSITIVE = FiniteRange(0, min_open=True)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 log_argument = click.argument("log", nargs=-1, required=True, type=click.Path())
 model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program to read.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 seed_option = click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Decides all randomness."
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of all random choices."
 )
 
 
 def column_options(command: F, *, state: str = "--state") -> F:
-    """Let a command say which column of its log is what: one keyword argument each, None where not given.
+    """Add the options that name the columns of a log: one keyword argument each, None if not given.
 
     ``state`` is how the option for the columns of the state is written.
     """
@@ -100,12 +116,13 @@ def column_options(command: F, *, state: str = "--state") -> F:
     command = click.option(
         "--allow-gaps",
         is_flag=True,
-        help="Allow many rows to be left out: over 5 % before gaps, or over half in all.",
+        help="Allow many rows to be left out: more than 5 % because of gaps, or more than half in total.",
     )(command)
     command = click.option(
         "--stride",
         type=Stride(),
-        help="By how much the step rises, as in 1 or '1 day': rows before other rises are left out. Or: any.",
+        help="Usual difference between steps, for example 1 or '1 day'. Rows before another difference are left out. "
+        "'any' accepts all.",
     )(command)
     command = click.option(
         "--discount-per",
@@ -125,7 +142,26 @@ def dialect_options(command: F) -> F:
     return command
 
 
-log_column_options = partial(column_options, state="--state-columns")  # where --state is no column
+_RULES = {
+    "missing": "What missing values become: forward for all, or map=forward; lactate=median; age=65; sofa=drop.",
+    "category": "Columns whose numbers are names of levels, for example ward,unit.",
+    "ordinal": "Levels from low to high, for example severity=low,mid,high.",
+    "elapsed": "Times as time since the episode began, for example taken_at=1 hour.",
+    "bins": "Classes of a numeric action, for example dose=4 (quantiles), dose=0+3 (0 apart) or dose=10,50 (edges).",
+    "allowed": "Where an action is allowed, for example high=map < 65; low=true.",
+}
+
+
+def value_options(command: F) -> F:
+    """Let a command say what the values of columns mean: one keyword argument each, None where not given."""
+    for name, text in reversed(_RULES.items()):
+        command = click.option(f"--{name}", type=ValueRule(), help=text)(command)
+    return click.option("--minimize", help="Column or expression of what should be small, instead of --reward.")(
+        command
+    )
+
+
+log_column_options = partial(column_options, state="--state-columns")  # where --state is not a column
 
 
 def given(options: dict[str, Any]) -> dict[str, Any] | None:
@@ -133,12 +169,12 @@ def given(options: dict[str, Any]) -> dict[str, Any] | None:
     found = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, value in found.items():
         if isinstance(value, str) and not value.strip() and name not in _DIALECT:
-            raise click.UsageError(f"The column of the {name.replace('_', ' ')} was named, but by no name: {value!r}.")
+            raise click.UsageError(f"--{name.replace('_', '-')} must name a column, but it is empty: {value!r}.")
     return found or None
 
 
 def refuse_input_as_output(output: Path | None, *inputs: str | Path) -> None:
-    """An output that is also an input, or lies in a folder that is one, would destroy what was read."""
+    """Refuse an output that is also an input, or in a folder that is one: it would destroy what was read."""
     if output is None:
         return
     for name in inputs:
@@ -150,12 +186,14 @@ def refuse_input_as_output(output: Path | None, *inputs: str | Path) -> None:
 
 
 def refuse_repeated(log: Sequence[str]) -> None:
-    """A file that is named twice would be learnt from twice."""
+    """Refuse a file that is named twice: its rows would count twice."""
     named: dict[Path, str] = {}
     for name in log:
         other = named.setdefault(Path(name).resolve(), name)
         if other is not name:
-            raise click.UsageError(f"{name} is {other} again, and its rows would count twice. Name each file once.")
+            raise click.UsageError(
+                f"{name} is the same file as {other}, so its rows would count twice. Name each file once."
+            )
 
 
 def source_of(log: Sequence[str]) -> Any:
@@ -163,24 +201,25 @@ def source_of(log: Sequence[str]) -> Any:
     return log[0] if len(log) == 1 else list(log)
 
 
-_LISTS = ("state", "next_state", "actions")  # options that are written a,b,c on the command line
+_LISTS = ("state", "next_state", "action", "actions")  # options that are written a,b,c on the command line
 _KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
     click.types.IntParamType: ("a whole number", (int,)),
     click.types.FloatParamType: ("a number", (int, float)),
     click.types.BoolParamType: ("true or false", (bool,)),
     Stride: ("a number, or a string such as '1 day'", (int, float, str)),
+    ValueRule: ("a string, a number, a list or a table", (str, int, float, list, dict)),
 }
 
 
 def config_option(command: F, *, also: Callable[[], Iterable[str]] = tuple) -> F:
-    """Let a command take its options from a TOML file; ``also`` names what other commands take from the same file."""
+    """Add --config, a TOML file with options; ``also`` names options of other commands that the file may have."""
     return click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         is_eager=True,
         expose_value=False,
         callback=lambda context, parameter, path: _read_config(context, parameter, path, also),
-        help="TOML file with any of these options, as in: reps = 200. Options given here count more.",
+        help="TOML file with any of these options, for example: reps = 200. The command line takes precedence.",
     )(command)
 
 
@@ -192,7 +231,7 @@ def _read_config(
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{path} is no valid TOML: {error}.", context) from None
+        raise click.UsageError(f"{path} is not valid TOML: {error}.", context) from None
     params = (param for param in context.command.params if isinstance(param, click.Option) and param is not parameter)
     options = {_written(option): option for option in params}
     also = set(others())
@@ -202,7 +241,9 @@ def _read_config(
         if option is None and key.replace("_", "-") in also:
             continue
         if option is None:
-            raise click.UsageError(f"{path} sets {key!r}, but no option is called so.{_nearest(key, options)}", context)
+            raise click.UsageError(
+                f"{path} sets {key!r}, but there is no such option.{_nearest(key, options)}", context
+            )
         if option.name in settings:
             raise click.UsageError(f"{path} sets {_written(option)!r} twice, once with - and once with _.", context)
         settings[str(option.name)] = _checked(value, option, f"{path}: {key}", context)
@@ -251,9 +292,9 @@ _TYPES: dict[str, Any] = {
     NUMBER: click.FLOAT,
 }
 _CHOSEN = {
-    "n_reps": "Number of representative states; chosen by the size of the data if not given.",
-    "sample_width": "Width of the kernel around samples; chosen if not given.",
-    "rep_width": "Width around representative states; chosen if not given.",
+    "n_reps": "Number of representative states. Default: chosen from the size of the data.",
+    "sample_width": "Width of the kernel around samples. Default: chosen from the data.",
+    "rep_width": "Width of the kernel around representative states. Default: chosen from the data.",
 }
 
 
@@ -279,7 +320,7 @@ LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
 
 
 def learner_options(command: F) -> F:
-    """Let a command take the settings of KBSF: one keyword argument each, under the option's name."""
+    """Add the settings of KBSF as options: one keyword argument each, under the option's name."""
     for option, (_, kind, default, text) in reversed(LEARNER_OPTIONS.items()):
         names = ("-m", f"--{option}") if option == "reps" else (f"--{option}",)
         command = click.option(*names, type=kind, default=default, show_default=default is not None, help=text)(command)

@@ -22,18 +22,18 @@ from kbrl.cli.options import (
 @click.command()
 @model_argument
 @log_argument
-@click.option("-o", "--output", required=True, type=FILE, help="File to write.")
+@click.option("-o", "--output", required=True, type=FILE, help="File to write, an HTML page.")
 @click.option("--title", help="Heading of the page.")
 @column_options
 @quiet_option
 def report(
     model: str, log: tuple[str, ...], output: Path, title: str | None, quiet: bool, **columns: str | None
 ) -> None:
-    """Write one page, for a browser, about a MODEL and a LOG.
+    """Write an HTML page about a MODEL and a LOG.
 
-    The page shows the data, the logged and the recommended actions, where these differ, how well the data cover the
-    states, values and policy over pairs of variables, representative states and settings, with pictures.  The columns
-    of the LOG are those that the MODEL was fitted to, unless others are named.  The page loads nothing from elsewhere.
+    The page shows the data, logged and recommended actions, where these differ, how well the data cover the states,
+    values and policy over pairs of variables, representative states, and settings, with pictures.  The columns of the
+    LOG are those that the MODEL was fitted to, unless others are named.  The page is one file and loads nothing else.
 
     Example: kbrl report model.kbrl log.csv -o report.html
     """

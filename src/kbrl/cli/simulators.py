@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "-n", "--transitions", default=4000, show_default=True, type=click.IntRange(10, 20000), help="Moves a run."
+    "-n", "--transitions", default=4000, show_default=True, type=click.IntRange(10, 20000), help="Moves per run."
 )
 @click.option("-m", "--reps", default=100, show_default=True, type=click.IntRange(1), help="Representative states.")
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Independent runs.")
 @seed_option
-@click.option("-o", "--output", default="demo", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option(
+    "-o", "--output", default="demo", show_default=True, type=click.Path(path_type=Path), help="Folder for the picture."
+)
 @quiet_option
 def demo(transitions: int, reps: int, runs: int, seed: int, output: Path, quiet: bool) -> None:
     """Learn the puddle world from random moves and draw what was learnt.
@@ -41,8 +43,8 @@ def demo(transitions: int, reps: int, runs: int, seed: int, output: Path, quiet:
     with progress(3 * runs, quiet) as step:
         scores, model = run(transitions, reps, runs, seed, step)
     click.echo(
-        f"Puddle world: {transitions} random moves a run, {runs} runs, "
-        f"13 test states of the paper; the goal is worth 5, discounted by {model.discount} a move."
+        f"Puddle world: {transitions} random moves per run, {runs} runs, "
+        f"13 test states of the paper; the goal is worth 5, discounted by {model.discount} per move."
     )
     _print_scores(scores)
     draw(model, output / "puddle_world.png", seed)
@@ -74,12 +76,14 @@ def tasks() -> None:
     "--output",
     required=True,
     type=FILE,
-    help=".csv, .parquet, .arrow or .npz",
+    help="File to write: .csv, .parquet, .arrow or .npz.",
 )
 @env_option
 @set_option
 @click.option(
-    "--policy", type=click.Path(exists=True, dir_okay=False), help="Model to act by; without it, moves are random."
+    "--policy",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Model that chooses the moves. Default: random moves.",
 )
 @click.option("--epsilon", type=FiniteRange(0, 1), help="Share of random moves among those of --policy.")
 @seed_option
@@ -88,7 +92,7 @@ def collect(
     task: str | None, transitions: int, output: Path, env: str | None, settings: tuple[str, ...],
     policy: str | None, epsilon: float | None, seed: int, quiet: bool,
 ) -> None:  # fmt: skip
-    """Write a log of moves in TASK, or in a Gymnasium environment: random ones, or those of a model.
+    """Write a log of random moves, or of a model's moves, in TASK or in a Gymnasium environment.
 
     Example: kbrl collect PuddleWorld -n 8000 -o log.csv
     """
@@ -97,7 +101,7 @@ def collect(
     from kbrl.logs.writing import write_log
 
     if epsilon is not None and policy is None:
-        raise click.UsageError("--epsilon goes with --policy: without a model, all moves are random.")
+        raise click.UsageError("--epsilon needs --policy: without a model, all moves are random.")
     _check_output(output)
     with simulator_of(task, env, settings) as simulator, row_progress(quiet) as phase:
         rng = np.random.default_rng(seed)
@@ -110,7 +114,7 @@ def collect(
 
 
 def _check_output(output: Path) -> None:
-    """Refuse a file that could not be written in the end."""
+    """Refuse a file that cannot be written before any work is done."""
     from kbrl.atomic_write import check_target
     from kbrl.logs.writing import check_suffix
 
@@ -133,7 +137,7 @@ def _moves(simulator: Task, model: str | None, epsilon: float, rng: Any) -> Poli
 
 @click.command()
 @model_argument
-@click.option("--task", shell_complete=complete_task, help="Simulator; kbrl tasks lists them.")
+@click.option("--task", shell_complete=complete_task, help="Name of a simulator; kbrl tasks lists them.")
 @env_option
 @set_option
 @click.option("--states", help="Name of a set of test states, or a number of start states.")
@@ -147,9 +151,9 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Let a MODEL act in a simulator, and compare it with uniformly random moves.
 
-    A run is one episode from each of the states, and its return is their mean; the interval is one over the runs.
-    Where nothing in the simulator is random, all runs of the model are the same.  Returns are discounted as the task
-    does, in a Gymnasium environment as the model does.
+    A run is one episode from each of the start states; its return is the mean of theirs.  The intervals are over runs.
+    If nothing in the simulator is random, all runs of the model are the same.  The discount of returns is the task's;
+    in a Gymnasium environment it is the model's.
 
     Example: kbrl evaluate model.kbrl --task PuddleWorld --states paper --runs 20
     """
@@ -214,7 +218,7 @@ def _scores(simulator: Task, found: list[Evaluation]) -> dict[str, Any]:
 def _print_evaluation(facts: dict[str, Any]) -> None:
     click.echo(
         f"{facts['task']}: {facts['runs']} runs of {facts['episodes_a_run']} episodes; "
-        f"returns discounted by {facts['discount']:g} a decision; intervals of 99 %."
+        f"returns discounted by {facts['discount']:g} per decision; 99 % intervals."
     )
     measures = list(facts["policies"]["model"])
     rows = [

@@ -128,7 +128,7 @@ def _warn_of_amounts(counts: Mapping[Any, int]) -> None:
     said = said_of_amounts(counts)
     if said is not None:
         warnings.warn(
-            f"actions have {said}. If these are rewards, mind the order: Transitions(states, actions, rewards, "
+            f"actions have {said}. If these are rewards, check the order: Transitions(states, actions, rewards, "
             f"next_states). If they are amounts, put them into a few classes, or name them all in action_labels.",
             KbrlWarning,
             stacklevel=4,

@@ -2,7 +2,7 @@
 
 Certain are two sets that are the same, and a batch (the rows of one fit or update) that is in both, unless such few
 rows may well come again.  Otherwise the rows are compared whose hashes are so small that both sketches list them.
-Rows of discrete states repeat by nature, and are no evidence.  One of two rules must speak:
+Rows of discrete states repeat naturally, which is not evidence.  One of two rules must apply:
 
 *Some rows are known.*  Two questions have to be answered with yes:
 1. Are fewer rows new than there should be?  The chance that a further row of the same source is new is estimated by
@@ -110,7 +110,7 @@ def overlap(learnt: Sketch, further: Sketch) -> Overlap:
 
 
 def is_learnt_batch(learnt: Sketch, further: Sketch) -> bool:
-    """Say whether further rows are just all those learnt before, or a batch of them, by no chance."""
+    """Return whether further rows are exactly those learnt before, or a batch of them, and not by chance."""
     batch = (further.n_rows, further.total)
     return batch in _batches(learnt) and _chance_of_batch(learnt, further) < _THOUSANDTH
 
@@ -159,14 +159,14 @@ def _without_identifiers(sketch: Sketch) -> Sketch:
 
 
 def _are_some_known(common: _Common, share: float) -> bool:
-    """Say whether there are too few new rows, and too many of the repeated ones are in both."""
+    """Return whether there are too few new rows, and too many of the repeated ones are in both."""
     mine, theirs = common.mine, common.theirs
     few_new = min(_chance_of_so_few_new(mine, theirs), _chance_of_so_few_new(theirs, mine)) < _MILLIONTH
     return few_new and _chance_of_so_many_in_both(mine, theirs, share) < _THOUSANDTH
 
 
 def _are_all_known(common: _Common) -> bool:
-    """Say whether all further rows are known, and more than chance allows are among those that had occurred once."""
+    """Return whether all further rows are known, and more than by chance are among those that had occurred once."""
     mine, theirs = common.mine, common.theirs
     n, n_further = int(mine.sum()), int(theirs.sum())
     if n_further == 0 or (theirs > mine).any():

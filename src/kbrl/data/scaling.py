@@ -18,7 +18,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kbrl.arrays import Floats
-from kbrl.checks import LARGEST_COORDINATE, as_floats, one_of
+from kbrl.checks import LARGEST_COORDINATE, as_floats, as_rows, one_of
+from kbrl.data.state_names import UNNAMED, Source, rows_by_name
 
 # A variable that moves by no more than this fraction of its size moves by rounding: it is constant.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -65,6 +66,10 @@ class Coordinates:
         """Whether the centre of some variable is not 0."""
         return bool(self.centre.any())
 
+    def rows(self, states: Any, source: Source) -> Floats:
+        """Return states as users pass them, checked, by name where they have names, in these coordinates."""
+        return self.of(as_rows(rows_by_name(states, source), "states", n_dims=self.n_dims))
+
     def shifted(self, states: Floats) -> Floats:
         """Return states minus the centre."""
         return states - self.centre if self.has_centre else states
@@ -94,12 +99,12 @@ class Coordinates:
         )
 
 
-def coordinates(states: Floats, scaling: Any, *, around: Floats | None = None) -> Coordinates:
+def coordinates(states: Floats, scaling: Any, *, around: Floats | None = None, source: Source = UNNAMED) -> Coordinates:
     """Return the coordinates of states, (n, n_dims), by ``scaling``: "std", "range", None, or given by the user.
 
-    ``around`` are other states to take the centre from.
+    ``around`` are other states to take the centre from; ``source`` says which variables are levels of a category.
     """
-    scale = state_scale(states, scaling)
+    scale = source.with_fixed_scales(state_scale(states, scaling), scaling)
     return around_centre(scale, Moments(states.shape[1]).widen(states if around is None else around))
 
 
@@ -208,7 +213,7 @@ class Moments:
         return np.array([_root(self.n_rows * squares - total**2, self.n_rows) for total, squares in sums])
 
     def _widen(self, smallest: Floats, largest: Floats) -> None:
-        self.smallest = np.minimum(self.smallest, smallest) + 0.0  # -0 and 0 are the same number: it shall be 0
+        self.smallest = np.minimum(self.smallest, smallest) + 0.0  # -0 and 0 are the same number: store 0
         self.largest = np.maximum(self.largest, largest) + 0.0
 
     def _carry(self) -> None:

@@ -97,7 +97,7 @@ class Survey:
 
     def scale(self, scaling: Any) -> Floats:
         """Return what each state variable is divided by, (n_dims,): "std", "range", None, or given by the user."""
-        return scale_of(self.moments, scaling)
+        return self.source.with_fixed_scales(scale_of(self.moments, scaling), scaling)
 
     @property
     def is_short(self) -> bool:

@@ -7,7 +7,7 @@ this number that needs no data.  With n[a, i] = (sum_t k)^2 / sum_t k^2 at repre
     w_t = sum_i kappa-bar_i kappa_a(rep i, s_t), and squares are convex, so
     sum_t w_t^2 <= sum_i kappa-bar_i sum_t kappa_a(rep i, s_t)^2 = sum_i kappa-bar_i / n[a, i].
 
-It falls to 0 outside of the data.  The kernel mass, the paper's w (Algorithm 2), is no number of cases.
+It falls to 0 outside of the data.  The kernel mass, the paper's w (Algorithm 2), is not a number of cases.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROUNDING = 1e-12  # of distances, and of scaling a state and back, relative to 
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """How well the data behind a model cover some states, one row a state.
+    """How well the data behind a model cover some states, one row per state.
 
     Distances are Euclidean, in units of the model's scale (a standard deviation of each variable, say), whatever the
     widths.  ``support`` is at most the number of logged cases of the action that its value rests on, 1 / sum_t w_t^2

@@ -94,7 +94,7 @@ class FittedQ(Learner):
         self._check_parameters()
         log = as_log(log)
         refuse_durations(log, "FittedQ")
-        units = coordinates(log.states, self.scaling)
+        units = coordinates(log.states, self.scaling, source=log.source)
         continues = np.flatnonzero(~log.terminals) if self.terminals == "absorb" else np.arange(len(log))
         inputs, parts = self._parts(log, units, continues)
         next_values = np.zeros(len(continues))

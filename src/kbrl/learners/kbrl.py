@@ -87,7 +87,7 @@ class KBRL(Learner):
         log = as_log(log)
         fades = None if log.durations is None else 1.0 - lost_over_time(log, float(self.discount))
         kernel = Kernel(self.sample_width, self.profile, self.sample_neighbors, self.norm)
-        units = coordinates(log.states, self.scaling)
+        units = coordinates(log.states, self.scaling, source=log.source)
         states, next_states = units.of(log.states), units.of(log.next_states)
         ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
         by_action = log.by_action()

@@ -7,8 +7,9 @@ Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; sec
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from itertools import chain
 from typing import Any
@@ -22,12 +23,14 @@ from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner, say_if_rare
+from kbrl.logs.log import load_log
 from kbrl.mdp.bounds import Bound
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.check_settings import check_settings
 from kbrl.model.model import Model, first_model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
+from kbrl.model.q_functions import GreedyPolicy
 from kbrl.model.sums import Statistics
 from kbrl.settings import Settings, described
 from kbrl.threads import number_of_jobs
@@ -70,12 +73,20 @@ class KBSF(Settings, Learner):
         check_settings(settings)
         return settings
 
-    def fit(self, log: Any) -> KBSF:
+    def fit(self, log: Any, *, columns: Any = None) -> KBSF:
         """Learn from transitions, or from an iterable of chunks of them, one at a time in memory; return the learner.
 
-        For logs on a Dask cluster, use `kbrl.fit_on_dask`.
+        A frame, a mapping of columns or the path of a file is loaded by `kbrl.load_log`; ``columns`` are as there.  For
+        logs on a Dask cluster, use `kbrl.fit_on_dask`.
+
+        >>> from kbrl import KBSF
+        >>> ward = {"sex": ["F", "M", "F", "M"], "drug": ["a", "b", "b", "a"], "score": [1.0, 1.0, 0.0, 0.0],
+        ...         "home": [True, True, True, True]}
+        >>> roles = {"state": "sex", "action": "drug", "reward": "score", "terminated": "home"}
+        >>> KBSF(n_reps=2, random_state=0).fit(ward, columns=roles).predict({"sex": ["M", "F"]}).tolist()
+        ['b', 'a']
         """
-        settings, chunks = self.checked_settings(), _chunks(log)
+        settings, chunks = self.checked_settings(), _chunks(_loaded(log, columns))
         first = as_log(next(chunks))
         empty = first_model(settings, first)
         model = empty.extend(chain([first], chunks), n_jobs=number_of_jobs(settings.n_jobs)).with_batch_since(empty)
@@ -222,6 +233,10 @@ class KBSF(Settings, Learner):
         """Return the label of the best action for one state, (n_dims,), as fast as possible."""
         return self._fitted.act(state)
 
+    def policy(self) -> GreedyPolicy:
+        """Return the current greedy policy, which later learning does not change."""
+        return self._fitted.policy
+
     def bound(self, log: Transitions) -> Bound:
         """Return how far this model's ``q_values`` can be from KBRL's: see `kbrl.model.model_bounds.bound_answers`."""
         return bound_answers(self._fitted, log)
@@ -233,9 +248,6 @@ class KBSF(Settings, Learner):
     def bound_online(self, log: Transitions, q_error: float = 0.0) -> Bound:
         """Return the bound of proposition 4: see `kbrl.model.model_bounds.bound_rep_q`."""
         return bound_rep_q(self._fitted, log, q_error)
-
-    def _q_function(self) -> Callable[[Floats], Floats]:
-        return self._fitted.q_function
 
     @property
     def _fitted(self) -> Model:
@@ -258,10 +270,24 @@ def _say_if_again(before: Model, after: Model) -> None:
         which = "those" if n_rows == whole else "a batch of those"
         warnings.warn(
             f"These {n_rows:,} transitions are {which} that the model was fitted to: they count twice now. "
-            f"Learn only from further ones; fit(log) starts anew.",
+            f"Learn only from new ones; fit(log) starts from the beginning.",
             KbrlWarning,
             stacklevel=3,
         )
+
+
+def _loaded(log: Any, columns: Any) -> Any:
+    """Return the transitions of a frame, a mapping or a file; anything else as it is."""
+    is_path = isinstance(log, (str, os.PathLike))
+    is_frame = hasattr(log, "__arrow_c_stream__") or isinstance(log, Mapping)
+    is_frame = is_frame or (hasattr(log, "columns") and hasattr(log, "to_numpy") and not hasattr(log, "__dask_graph__"))
+    if is_path or is_frame:
+        return load_log(log, columns=columns)
+    if columns is not None:
+        raise TypeError(
+            f"columns name those of a frame or a file, but the log is {type(log).__name__}. Leave them out."
+        )
+    return log
 
 
 def _chunks(log: Any) -> Iterator[Any]:

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
-from kbrl.checks import KbrlWarning, NotFittedError, as_rows
+from kbrl.checks import KbrlWarning, NotFittedError
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, answered
 from kbrl.model.q_functions import GreedyPolicy, best_actions, check_some_action
 from kbrl.settings import FEW_CASES
 
@@ -76,7 +76,9 @@ class Learner:
 
     @property
     def feature_names_in_(self) -> Array:
-        """The names of the state variables, (n_dims,), as in scikit-learn; an AttributeError if the data had none."""
+        """The names of the columns of the state, as in scikit-learn; an AttributeError if the data had none."""
+        if self.source_.recipe is not None:
+            return np.array(self.source_.recipe.names, dtype=object)
         if self.source_.state_names is None:
             raise AttributeError(f"This {type(self).__name__} has no names of state variables: its data had none.")
         return np.array(self.source_.state_names, dtype=object)
@@ -97,8 +99,14 @@ class Learner:
         """Return the value of each state, (n_states,): that of its best action."""
         return self.q_values(states).max(axis=1)
 
-    def predict(self, states: Any) -> Array:
-        """Return the label of the best action for each state, (n_states,)."""
+    def predict(self, states: Any) -> Any:
+        """Return the label of the best action for each state, (n_states,).
+
+        For a frame of pandas or polars, a series with the frame's index; a row without a state has the answer None.
+        """
+        return answered(states, self.source_, self._best)
+
+    def _best(self, states: Any) -> Array:
         q = self.q_values(states)
         check_some_action(q)
         return self.action_labels_[best_actions(q)]
@@ -121,13 +129,7 @@ class Learner:
 
     def _scaled(self, states: Any) -> Floats:
         self._check_fitted()
-        rows = as_rows(rows_by_name(states, self.source_), "states", n_dims=self.coordinates_.n_dims)
-        return self.coordinates_.of(rows)
-
-    def _as_row(self, state: Any) -> Floats:
-        """Return one state, (n_dims,), by name where it has names."""
-        self._check_fitted()
-        return as_rows([row_by_name(state, self.source_)], "states", n_dims=self.coordinates_.n_dims)[0]
+        return self.coordinates_.rows(states, self.source_)
 
 
 def clone(learner: L) -> L:
@@ -147,7 +149,7 @@ _is_said_elsewhere: ContextVar[bool] = ContextVar("is_said_elsewhere", default=F
 
 @contextmanager
 def said_elsewhere() -> Iterator[None]:
-    """Let learners be silent about rare actions: who asks them to learn says it, once for all of them."""
+    """Suppress the learners' warnings about rare actions: the caller warns once for all of them."""
     token = _is_said_elsewhere.set(True)
     try:
         yield

@@ -146,7 +146,7 @@ class LSPI(Learner):
         """Fix scaling, actions and features by the first transitions."""
         first = as_log(next(iter(chunks)))
         own = callable(self.features)  # the user's features see states as they are
-        units = Coordinates.plain(first.n_dims) if own else coordinates(first.states, self.scaling)
+        units = Coordinates.plain(first.n_dims) if own else coordinates(first.states, self.scaling, source=first.source)
         features = self._feature_function(first, units)
         few = features(units.of(first.states[:100]))
         return FeatureData(

@@ -71,8 +71,8 @@ class CellMeasure:
 class VariableMeasure:
     """The range and the spread of each state variable."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._names = columns.state
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
         self._low: Array | None = None
 
     def add(self, rows: Rows) -> None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kbrl.checks import KbrlWarning, flag
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
+from kbrl.data.expressions import ExpressionError, Name, parse, unknown_columns
+from kbrl.data.value_rules import NAMES as RULES
+from kbrl.data.value_rules import Rules, rules_of
 from kbrl.logs.sequence import period_text, stride_text
 from kbrl.tables.dialect import STATED, dialect_in
 from kbrl.tables.faults import LogError
@@ -22,6 +25,8 @@ from kbrl.tables.faults import LogError
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")
 SETTINGS = ("stride", "allow_gaps", "discount_per", *STATED)  # about rows; other entries name columns
+SEVERAL = ("state", "next_state", "action")  # roles that several columns may have together
+BY_EXPRESSION = {"reward": "number", "terminated": "truth", "truncated": "truth"}  # roles, and their types
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class Columns:
     thousands: str | None = None
     sheet: str | None = None
     query: str | None = None
+    action_parts: tuple[str, ...] = ()  # the columns whose combinations are the actions, if there are several
+    rules: Rules = field(default_factory=Rules)  # for the values of the columns
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -71,9 +78,12 @@ class Columns:
     def to_dict(self) -> dict[str, Any]:
         """Return the mapping as a dict for JSON, which can be given as ``columns`` again.
 
-        ``allow_gaps`` is left out: it was said about one log, not about those that come later.
+        ``allow_gaps`` is left out: it was said about one log, not about those that come later.  The rules are left
+        out, too: the model keeps the recipe that was learnt by them.
         """
-        listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k != "allow_gaps"}
+        left_out = ("allow_gaps", "action_parts", "rules")
+        listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k not in left_out}
+        listed["action"] = list(self.action_parts) or self.action
         return {role: names for role, names in listed.items() if names}
 
 
@@ -84,30 +94,35 @@ def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = No
     ('obs_x', 'obs_y')
     """
     named = vars(given) if isinstance(given, Columns) else dict(given or {})
+    rules = given.rules if isinstance(given, Columns) else rules_of(named)
     settings = _checked_settings({name: named[name] for name in SETTINGS if name in named})
     given = given.to_dict() if isinstance(given, Columns) else named
-    given = {role: value for role, value in given.items() if role not in SETTINGS}
+    given = {role: value for role, value in given.items() if role not in (*SETTINGS, *RULES)}
+    given = _to_be_lowered(given, names)
     _check_given(given)
     _check_distinct(names)
     named_by_user = {role: _chosen(role, value, names) for role, value in given.items()}
     found: dict[str, Any] = {}
     for role in ROLES:
         chosen = named_by_user[role] if role in given else _recognised(role, names, named_by_user)
-        found[role] = chosen if role in ("state", "next_state") else next(iter(chosen), None)
+        found[role] = chosen if role in SEVERAL else next(iter(chosen), None)
+    parts, found["action"] = found["action"], " + ".join(found["action"])
     for role in REQUIRED:
         if not found[role]:
             why = _why_not(role, names, found)
             message = f"A log must have a column for the {role}, but {why}."
             raise LogError("missing_column", message, advice=_say_which(role))
     found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
-    _check_one_role(found)
+    _check_one_role(found | {"action": parts})
+    parts = parts if len(parts) > 1 else ()
+    _check_rules(rules, found["state"], parts or (found["action"],), found["reward"])
     if found["step"] is None and settings.get("stride") is not None:
         raise LogError(
             "missing_column",
             f"A stride of {settings['stride']} was stated, but no column of {listing(names)} is the step.",
             advice=_say_which("step"),
         )
-    columns = Columns(**found, **settings)
+    columns = Columns(**found, **settings, action_parts=parts, rules=rules)
     _check_timing(columns, names)
     return columns
 
@@ -131,6 +146,17 @@ def _check_timing(columns: Columns, names: Sequence[str]) -> None:
         )
 
 
+def _to_be_lowered(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the columns with the reward that ``minimize`` means: less of a column, or of an expression, is better."""
+    if "minimize" not in given:
+        return given
+    if "reward" in given:
+        raise ValueError("columns must have 'reward' or 'minimize', but it has both: minimize = X is reward = -X.")
+    text = given["minimize"]
+    column = f"`{text}`" if text in names else f"({text})"
+    return {role: value for role, value in given.items() if role != "minimize"} | {"reward": f"-{column}"}
+
+
 def _say_which(role: str, request: str = "Say which column it is") -> str:
     """Return the advice to name the column of a role."""
     option = "" if role == "done" else f"--{role.replace('_', '-')} NAME, "  # done is recognised only by its name
@@ -145,6 +171,40 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     if "allow_gaps" in settings:
         settings["allow_gaps"] = flag(settings["allow_gaps"], "allow_gaps")
     return settings | dialect_in(settings).to_dict()
+
+
+def _check_rules(rules: Rules, state: Sequence[str], actions: Sequence[str], reward: str) -> None:
+    """Refuse rules for columns that they cannot be about."""
+    for rule, names in rules.named().items():
+        known = [*state, reward] if rule == "missing" else list(state)
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise LogError(
+                "missing_column",
+                f"The rule {rule!r} must name columns of the state, {listing(list(state))}, but it names "
+                f"{listing(unknown)}.",
+                columns=unknown,
+                advice=f"Name a column of the state, as in --{rule} {state[0]}=..., or add it to --state.",
+            )
+    unknown = [name for name in rules.bins if name not in actions]
+    if unknown:
+        raise LogError(
+            "missing_column",
+            f"The rule 'bins' must name the column of the action, {listing(list(actions))}, but it names "
+            f"{listing(unknown)}.",
+            columns=unknown,
+            advice=f"Name it: --bins {actions[0]}=4.",
+        )
+    for label, text in rules.allowed.items():
+        other = [name for name in parse(text, "truth").columns if name not in state]
+        if other:
+            raise LogError(
+                "bad_expression",
+                f"Where {label!r} is allowed, {text!r}, must depend on the state alone, {listing(list(state))}, but it "
+                f"reads {listing(other)}.",
+                columns=other,
+                advice="Add these columns to the state: an answer knows nothing else.",
+            )
 
 
 def _why_not(role: str, names: Sequence[str], found: Mapping[str, Any]) -> str:
@@ -199,7 +259,7 @@ def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Seq
     roles = {role: columns for role, columns in stored.items() if role not in SETTINGS}
     listed = {role: [columns] if isinstance(columns, str) else list(columns) for role, columns in roles.items()}
     optional = [role for role in listed if role not in REQUIRED and role not in given]
-    missing = [role for role in optional if not set(names).issuperset(listed[role])]
+    missing = [role for role in optional if not set(names).issuperset(_columns_read(role, listed[role], names))]
     if missing:
         lacking = [name for role in missing for name in listed[role]]
         message = f"The log lacks {listing(lacking)}, which the model's first log had."
@@ -208,18 +268,28 @@ def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Seq
     return {role: columns for role, columns in stored.items() if role not in missing} | dict(given)
 
 
+def _columns_read(role: str, listed: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """Return the columns behind a role: those named, or those that its expression reads."""
+    if role not in BY_EXPRESSION or set(listed) <= set(names):
+        return listed
+    try:
+        return list(parse(listed[0]).columns)
+    except ExpressionError:  # no column of this name, and no expression
+        return listed
+
+
 def _check_given(given: Mapping[str, Any]) -> None:
     unknown = [role for role in given if role not in ROLES]
     if unknown:
         raise ValueError(
-            f"columns must map some of {', '.join(ROLES)} to names, or set {' or '.join(SETTINGS)}, but it also has "
-            f"{listing(unknown)}."
+            f"columns must map some of {', '.join(ROLES)} to names, or set {', '.join(SETTINGS)}, minimize, "
+            f"{', '.join(RULES)}, but it also has {listing(unknown)}."
         )
     for role, value in given.items():
         names = [value] if isinstance(value, str) else value
         if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
             raise TypeError(f"columns[{role!r}] must be the name of a column or several, but it is {value!r}.")
-        if len(names) > 1 and role not in PREFIXES:
+        if len(names) > 1 and role not in SEVERAL:
             raise ValueError(f"columns[{role!r}] must be one column, but it is {value!r}.")
 
 
@@ -236,10 +306,12 @@ def _check_distinct(names: Sequence[str]) -> None:
 def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that the user named; 'age,sofa' means two columns unless one has that name."""
     if isinstance(value, str):
-        several = role in PREFIXES and value not in names
+        several = role in SEVERAL and value not in names
         value = [part.strip() for part in value.split(",")] if several else [value]
     there = set(names)
     missing = [name for name in value if name not in there]
+    if missing and role in BY_EXPRESSION and _is_expression(value[0], role, names):
+        return tuple(value)
     if missing:
         raise LogError(
             "missing_column",
@@ -248,6 +320,26 @@ def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tupl
             advice=_say_which(role),
         )
     return tuple(value)
+
+
+def _is_expression(text: str, role: str, names: Sequence[str]) -> bool:
+    """Return whether a text that names no column is an expression; refuse one that cannot be read or evaluated."""
+    try:
+        expression = parse(text, BY_EXPRESSION[role])  # type: ignore[arg-type]
+    except ExpressionError as error:
+        raise LogError(
+            "bad_expression", f"The {role} must be a column or an expression. {error} The columns are {listing(names)}."
+        ) from None
+    if isinstance(expression.tree, Name):
+        return False
+    unknown = unknown_columns(expression, names)
+    if unknown:
+        raise LogError(
+            "bad_expression",
+            f"The {role}, {text!r}, reads {listing(unknown)}, but the columns are {listing(names)}.",
+            columns=unknown,
+        )
+    return True
 
 
 def _recognised(role: str, names: Sequence[str], chosen: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

@@ -18,9 +18,12 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, whole
 from kbrl.data.action_labels import find_label
+from kbrl.data.column_names import listing
+from kbrl.data.recipe import Recipe, StateColumn
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
 from kbrl.logs.columns import Columns, resolve, resolve_state
+from kbrl.logs.prepared import PreparedTable
 from kbrl.logs.rows import (
     ActionSet,
     Problem,
@@ -50,6 +53,7 @@ from kbrl.logs.sequence import (
     Sequencer,
     find_edge,
 )
+from kbrl.logs.value_facts import look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
 from kbrl.tables.dialect import dialect_in
 from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
@@ -71,10 +75,14 @@ class Log:
     episode_type: type | None
     left_out: LeftOut  # rows that become no transition
     state_names: tuple[str, ...] | None = None  # of the state variables, if they differ from those of the columns
+    recipe: Recipe | None = None  # how columns become state variables; None: each is one
 
     def source(self, n_dims: int) -> Source:
         """Return what is known about the transitions beside their numbers, given the number of state variables."""
         names, has_ids = self.state_names or self.columns.state, self.columns.episode is not None
+        if self.recipe is not None:
+            rest = tuple(name for name in self.table.names if name not in self.recipe.variables)
+            return Source(self.recipe.variables, rest, has_ids, self.recipe)
         return Source.of_columns(names, n_dims, others=self.table.names, has_episode_ids=has_ids)
 
     def chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[Transitions]:
@@ -98,12 +106,20 @@ class Log:
             raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state or ends an episode.")
 
 
-def open_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | None = None) -> Log:
+def open_log(
+    source: Any,
+    *,
+    columns: Mapped = None,
+    actions: Sequence[Any] | None = None,
+    recipe: Recipe | None = None,
+    is_known: bool = False,
+) -> Log:
     """Open a log and scan it once, so that every chunk knows all actions; arguments as for ``read_log``.
 
-    Returns a ``Log``, whose ``chunks()`` can be read again and again.  The scan of a Parquet or Arrow file reads only
-    the action and the columns that tell which rows are left out; a CSV file is read twice.  A KbrlWarning says how many
-    rows are left out and why.
+    Returns a ``Log``, whose ``chunks()`` can be read again and again.  A first pass over the state finds out what its
+    columns are: see ``Recipe``.  A ``recipe`` of an earlier log takes its place; ``is_known`` without a recipe says
+    that all are numbers.  The scan reads only the action and the columns that tell which rows are left out.  A
+    KbrlWarning says how many rows are left out and why.
 
     >>> log = open_log({"episode": [0, 0, 0, 1, 1], "obs": [0.0, 0.5, 1.0, 0.2, 0.9], "action": list("abbab"),
     ...                 "reward": [0, 0, 1, 0, 1], "terminated": [0, 0, 1, 0, 1]})
@@ -113,12 +129,25 @@ def open_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
     5
     """
     table = open_table(source, dialect_in(columns))
-    found = scan(table, resolve(table.names, columns))
+    named = resolve(table.names, columns)
+    prepared = prepare(table, named, recipe, is_known=is_known)
+    found = scan(prepared, named)
     found.tell()
     if getattr(table, "is_unordered", False) and not found.columns.next_state:
         message = "The query has no ORDER BY, but next states are taken from the next row. Order by episode and step."
         warnings.warn(message, KbrlWarning, stacklevel=2)
-    return found.log(table, actions)
+    return found.log(prepared, actions)
+
+
+def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
+    """Return the table as a recipe says: one that is given, or learnt from the values; as it is if it needs none.
+
+    With ``is_known``, no recipe is learnt where none is given.
+    """
+    if recipe is None and not is_known:
+        recipe = look_at_values(table, columns).recipe(columns, table)
+    is_made = any(name not in table.names for name in columns.used()) or columns.action_parts
+    return PreparedTable(table, columns, recipe) if recipe is not None or is_made else table
 
 
 def read_log(
@@ -161,30 +190,83 @@ def load_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
     return join(list(read_log(source, columns=columns, actions=actions)))
 
 
-def read_states(
-    table: Table, *, state: str | Sequence[str] | None = None, chunk_rows: int = CHUNK_ROWS
-) -> Iterator[Floats]:
-    """Return an iterator over the states of a table, (n, n_dims) per chunk; it needs no actions or rewards.
+@dataclass(frozen=True, eq=False)
+class StateRows:
+    """Some rows of a table of states."""
 
-    ``state`` names their columns if their names do not tell.  Missing columns are refused at once, bad cells when
-    their chunk is read.
+    states: Floats  # (n, n_dims), NaN where something is wrong
+    reasons: Array  # (n,) of texts: why a row has no state; empty if it has one
+    kept: dict[str, Array]  # other columns that were asked for, (n,) each
+
+    @property
+    def usable(self) -> Booleans:
+        """The rows that have a state, (n,)."""
+        return np.asarray(self.reasons == "")
+
+
+def read_states(
+    table: Table,
+    *,
+    state: str | Sequence[str] | None = None,
+    recipe: Recipe | None = None,
+    keep: Sequence[str] = (),
+    chunk_rows: int = CHUNK_ROWS,
+) -> Iterator[StateRows]:
+    """Return an iterator over the states of a table, chunk by chunk; it needs no actions or rewards.
+
+    ``state`` names their columns if their names do not tell; ``recipe`` says how they become state variables; ``keep``
+    names other columns to return.  Missing columns are refused at once.  A row with a bad cell has no state, and a
+    reason.
     """
     names = resolve_state(table.names, state)
+    for name in keep:
+        if name not in table.names:
+            message = f"The column {name!r} is to be kept, but the columns are {listing(table.names)}."
+            raise LogError("missing_column", message, columns=[name], advice="Name columns of the table: --keep a,b.")
+    episode = recipe.episode if recipe is not None and recipe.episode in table.names else None
+    prepared = prepare(table, Columns(names, "", "", episode=episode), recipe, is_known=True)
 
-    def chunks() -> Iterator[Floats]:
+    def chunks() -> Iterator[StateRows]:
         kinds: dict[str, Kind] = dict.fromkeys(names, "numbers")
-        first = 0
-        for batch in regrouped(table, kinds, chunk_rows):
-            states = stacked(batch, names)
-            spared = np.zeros(len(states), dtype=bool)
-            found = (bad_numbers(cast(Numbers, batch[name]), name, "state", spared) for name in names)
-            refuse_problems([problem for some in found for problem in some], first, table)
-            yield states
-            first += len(states)
-        if first == 0:
+        kinds |= {name: "labels" for name in keep if name not in names}
+        n_rows = 0
+        for batch in regrouped(prepared, kinds, chunk_rows):
+            yield StateRows(stacked(batch, names), _reasons(batch, names, recipe), _kept(batch, keep))
+            n_rows += batch_length(batch)
+        if n_rows == 0:
             raise LogError("empty_log", "The table has columns, but no rows.")
 
     return chunks()
+
+
+def _reasons(batch: Batch, names: Sequence[str], recipe: Recipe | None) -> Array:
+    """Return why rows have no state, (n,); empty texts for the others."""
+    reasons = np.full(batch_length(batch), "", dtype=object)
+    spared = np.zeros(len(reasons), dtype=bool)
+    for place, name in enumerate(names):
+        cells = cast(Numbers, batch[name])
+        for problem in bad_numbers(cells, name, "state", spared):
+            for row in np.flatnonzero(problem.bad & (reasons == "")).tolist():
+                if problem.name == "missing_state":
+                    known = recipe.columns[place] if recipe is not None else StateColumn(name)
+                    reasons[row] = known.why_missing()
+                elif problem.name == "not_a_number":
+                    reasons[row] = f"{name} is {cells.quote(row)}, which is not a number"
+                else:
+                    reasons[row] = f"{name} is infinite or too large"
+    return reasons
+
+
+def _kept(batch: Batch, keep: Sequence[str]) -> dict[str, Array]:
+    kept = {}
+    for name in keep:
+        column = batch[name]
+        if isinstance(column, Labels):
+            column_values = np.array([*column.values, None], dtype=object)[column.codes]
+        else:
+            column_values = column.values
+        kept[name] = column_values
+    return kept
 
 
 def refuse_problems(problems: Sequence[Problem], first: int, table: Table) -> None:
@@ -241,7 +323,17 @@ class Scan:
     def log(self, table: Table, actions: Sequence[Any] | None) -> Log:
         """Return the log of a table, opened."""
         labels, episode_type = self.labels(actions), self.episodes.found if self.is_text else None
-        return Log(table, self.columns, self.n_rows, labels, self.taken.kind(), episode_type, self.left_out)
+        recipe = table.recipe if isinstance(table, PreparedTable) else None
+        return Log(
+            table,
+            self.columns,
+            self.n_rows,
+            labels,
+            self.taken.kind(),
+            episode_type,
+            self.left_out,
+            recipe=recipe,
+        )
 
     def tell(self) -> None:
         """Warn about rows that are left out, and about steps that may be missing; refuse too many of the former."""
@@ -440,6 +532,8 @@ class _Stitcher:
     def _made(
         self, fields: dict[str, Array], next_states: Floats, kept: Booleans
     ) -> Iterator[tuple[Integers, Transitions]]:
+        if getattr(self._log.table, "dropped", None):  # rows with missing values, by the rule of the column
+            kept = kept & ~np.isnan(fields["states"]).any(axis=1) & ~np.isnan(next_states).any(axis=1)
         if kept.any():
             source = self._log.source(next_states.shape[1])
             named: list[Any] = [

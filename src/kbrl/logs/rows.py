@@ -87,7 +87,7 @@ def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = N
     numbering = Numbering()
     first = 0
     for batch in regrouped(table, kinds_of(columns), n_rows):
-        rows = _rows_of(batch, columns, first, numbering, episode_type)
+        rows = _rows_of(batch, columns, first, numbering, episode_type, getattr(table, "dropped", frozenset()))
         yield replace(rows, borders=borders_in(table, first, len(rows)))
         first += len(rows)
     if first == 0:
@@ -119,7 +119,9 @@ def order_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, e
     return Order(first, terminated, truncated, both, episodes, steps, are_times, stride)
 
 
-def _rows_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any) -> Rows:
+def _rows_of(
+    batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any, dropped: frozenset[str]
+) -> Rows:
     states = stacked(batch, columns.state)
     next_states = stacked(batch, columns.next_state) if columns.next_state else None
     if next_states is not None and next_states.shape != states.shape:
@@ -140,7 +142,7 @@ def _rows_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, e
         problems=(),
         durations=_durations(batch, columns),
     )
-    return replace(rows, problems=tuple(_problems(rows, batch, columns)))
+    return replace(rows, problems=tuple(_problems(rows, batch, columns, dropped)))
 
 
 def period_size(columns: Columns, are_times: bool) -> float | None:
@@ -201,12 +203,13 @@ def _flag(batch: Batch, name: str | None, n_rows: int) -> Booleans:
     return np.zeros(n_rows, dtype=bool) if name is None else cast(Numbers, batch[name]).values == 1
 
 
-def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
+def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str]) -> Iterator[Problem]:
     exempt = rows.without_next
     roles = [(name, "state") for name in columns.state] + [(name, "next_state") for name in columns.next_state]
     roles.append((columns.reward, "reward"))
     for name, role in roles:
         spared = exempt if role == "next_state" else np.zeros(len(rows), dtype=bool)
+        spared = np.ones(len(rows), dtype=bool) if name in dropped else spared
         yield from bad_numbers(cast(Numbers, batch[name]), name, role, spared)
     if columns.step is not None:
         yield from bad_numbers(cast(Numbers, batch[columns.step]), columns.step, "step", np.zeros(len(rows), bool))

@@ -252,7 +252,7 @@ def _as_matrix(values: Any, name: str) -> Any:
 
 
 def _fault(matrix: Any, ends: bool) -> str | None:
-    """Say which row is not a distribution; None if all are."""
+    """Return which row is not a distribution, in words; None if all are."""
     lowest = matrix.min(axis=1)
     lowest = lowest.toarray().ravel() if sparse.issparse(lowest) else lowest
     with np.errstate(invalid="ignore"):  # infinities of both signs

@@ -1,1 +1,1 @@
-"""Stage 2: a small MDP from what was observed."""
+"""The reduced model: a small MDP from what was observed."""

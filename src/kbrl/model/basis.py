@@ -185,6 +185,7 @@ def coordinates_of(settings: Settings, log: Transitions, moments: Moments | None
     So models with the same representative states and scale add up, whatever their data.
     """
     scale = state_scale(log.states, settings.scaling) if moments is None else scale_of(moments, settings.scaling)
+    scale = log.source.with_fixed_scales(scale, settings.scaling)
     if not isinstance(settings.reps, str):
         given = given_reps(settings.reps, log.source, log.n_dims)
         return around_centre(scale, Moments(log.n_dims).widen(given))

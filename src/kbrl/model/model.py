@@ -19,9 +19,10 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, as_rows
 from kbrl.data.overlap import Overlap, overlap
+from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates, Moments
 from kbrl.data.sketch import LARGEST_HASH, Sketch
-from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, answered, row_by_name
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -162,11 +163,22 @@ class Model:
         """Return the value of each state, (n_states,): that of its best action."""
         return self.q_values(states).max(axis=1)
 
-    def predict(self, states: Any) -> Array:
-        """Return the label of the best action for each state, (n_states,)."""
+    def predict(self, states: Any) -> Any:
+        """Return the label of the best action for each state, (n_states,).
+
+        For a frame of pandas or polars, a series with the frame's index; a row without a state has the answer None.
+        """
+        return answered(states, self.source, self._best)
+
+    def _best(self, states: Any) -> Array:
         q = self.q_values(states)
         check_some_action(q)
         return self.action_labels[best_actions(q)]
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How columns became state variables; None if each column is one."""
+        return self.source.recipe
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as possible."""
@@ -203,8 +215,7 @@ class Model:
 
     def scaled(self, states: Any) -> Floats:
         """Return states, (n, n_dims), by name where they have names, in the model's coordinates."""
-        rows = as_rows(rows_by_name(states, self.source), "states", n_dims=self.coordinates.n_dims)
-        return self.coordinates.of(rows)
+        return self.coordinates.rows(states, self.source)
 
     def as_row(self, state: Any) -> Floats:
         """Return one state, (n_dims,), by name where it has names, in the units of the data."""
@@ -379,7 +390,7 @@ class Model:
             known = "at least " if self.sketch.largest < LARGEST_HASH else ""
             raise ValueError(
                 f"Only transitions that were learnt can be forgotten, but {known}{n_unknown:,} of these {len(log):,} "
-                f"were never learnt, or not so often. Nothing is forgotten. Pass the rows as they were learnt: with "
+                f"were never learnt, or fewer times. Nothing is forgotten. Pass the rows as they were learnt: with "
                 f"the same numbers, action labels and episodes."
             )
         return self.sketch - taken

@@ -96,7 +96,7 @@ def _check_scale(model: Model, log: Transitions) -> None:
     scaling, own = model.settings.scaling, model.coordinates.scale
     if not isinstance(scaling, str):
         return
-    scale = state_scale(log.states, scaling)
+    scale = log.source.with_fixed_scales(state_scale(log.states, scaling), scaling)
     if not np.allclose(scale, own, rtol=SAME_MODEL, atol=0):
         raise ValueError(
             f"A bound is on the distance from KBRL, but with scaling={scaling!r} KBRL divides the states of this log "

@@ -219,7 +219,7 @@ class Neighborhoods:
                 setattr(self, name, wide)
 
     def _trim(self) -> None:
-        """Give room back that no tie needs any more, so that equal statistics have equal shapes."""
+        """Drop places that no tie needs any more, so that equal statistics have equal shapes."""
         if self.n_places > self.n_neighbors:
             n_taken = int(np.isfinite(self.distances).sum(axis=2).max(initial=0))
             for name in _FIELDS:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import LARGEST_COORDINATE, as_rows
+from kbrl.checks import LARGEST_COORDINATE
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import UNNAMED, Source, row_by_name, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, row_by_name
 from kbrl.model import compiled
 from kbrl.model.kernels import Kernel, KernelAt, blocks
 from kbrl.model.sample_weights import SampleWeights
@@ -169,7 +169,7 @@ class GreedyPolicy:
 
     def __call__(self, states: Any) -> Array:
         """Return the label of the best action for each state, (n_states,)."""
-        q = self.q(self._scaled(states))
+        q = self.q(self.coordinates.rows(states, self.source))
         check_some_action(q)
         return self.action_labels[best_actions(q)]
 
@@ -182,11 +182,8 @@ class GreedyPolicy:
             row = self.coordinates.shifted(row) / self.coordinates.scale
             if np.abs(row).max() <= LARGEST_COORDINATE:  # false for NaN, too
                 return self.action_labels[self._decide(row)]
-        return self.action_labels[self._decide(self._scaled([state])[0])]  # says what is wrong
-
-    def _scaled(self, states: Any) -> Floats:
-        rows = as_rows(rows_by_name(states, self.source), "states", n_dims=self.coordinates.n_dims)
-        return self.coordinates.of(rows)
+        row = self.coordinates.rows([state], self.source)[0]  # says what is wrong
+        return self.action_labels[self._decide(row)]
 
 
 def _in_blocks(compute: Callable[[slice], Floats], n_rows: int, n_columns: int) -> Floats:

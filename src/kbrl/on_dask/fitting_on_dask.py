@@ -26,7 +26,18 @@ from kbrl.logs.rows import label_array
 from kbrl.model.check_settings import growth_distance
 from kbrl.model.model import Model
 from kbrl.on_dask.clients import find_client
-from kbrl.on_dask.log_parts import Facts, Part, agree, cut, find_columns, light_columns, look_at, parts_of
+from kbrl.on_dask.log_parts import (
+    Facts,
+    Part,
+    agree,
+    agreed_recipe,
+    cut,
+    find_columns,
+    light_columns,
+    look_at,
+    parts_of,
+    values_in,
+)
 from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
 from kbrl.settings import Settings
 from kbrl.tables.dialect import Dialect, dialect_in
@@ -109,17 +120,19 @@ def open_on_dask(
     parts, held = _parts(sources, dialect_in(columns))
     if not parts:
         raise LogError("empty_log", "The log has no parts.")
-    if hasattr(type(sources), "columns"):  # a frame of Dask: only what a look needs is read
-        found = resolve([str(name) for name in sources.columns], columns)
-        light = list(sources[light_columns(found)].to_delayed())
-        light = (
-            light if len(light) == len(parts) else held
-        )  # Dask may read several files at once where little is wanted
+    everything = OnCluster(client, parts, held, [0] * len(parts), retries)
+    is_frame = hasattr(type(sources), "columns")
+    if is_frame:
+        found: Columns | None = resolve([str(name) for name in sources.columns], columns)
     else:
         found = OnCluster(client, parts[:1], held[:1], [0], retries).each(find_columns, columns)[0]
-        light = held
-    looks = OnCluster(client, parts, light, [0] * len(parts), retries).each(look_at, found, len(parts))
-    facts = agree(looks, [part.name for part in parts], actions)
+    recipe = agreed_recipe(everything.each(values_in, found), found, len(parts))
+    light = held
+    if is_frame and found is not None and recipe is None and set(light_columns(found)) <= set(sources.columns):
+        light = list(sources[light_columns(found)].to_delayed())  # only what a look needs is read
+        light = light if len(light) == len(parts) else held  # Dask may read several files at once
+    looks = OnCluster(client, parts, light, [0] * len(parts), retries).each(look_at, found, len(parts), recipe)
+    facts = agree(looks, [part.name for part in parts], actions, recipe)
     held = [promise for promise, look in zip(held, looks) if look.n_rows]
     pieces, sizes = cut(parts, looks)
     held = held if any(promise is not None for promise in held) else [None] * len(pieces)

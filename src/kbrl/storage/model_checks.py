@@ -16,6 +16,7 @@ from scipy import sparse
 
 from kbrl.arrays import Array, Booleans
 from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
+from kbrl.data.recipe import Recipe
 from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
 from kbrl.learners.kbsf import KBSF
 from kbrl.model.model import often_taken
@@ -66,7 +67,7 @@ _MAY_BE_INFINITE = {"q": -np.inf, "nearest": np.inf, "neighbors.distances": np.i
 def check_contents(contents: Contents) -> None:
     """Refuse contents that do not make a valid model."""
     facts, arrays, _ = contents
-    _check_fields(facts, _FACTS, "facts")
+    _check_fields({name: fact for name, fact in facts.items() if name != "recipe"}, _FACTS, "facts")
     _check_labels(facts["action_labels"], facts["counts"])
     _check_settings(facts["settings"], arrays)
     _check_fit_settings(facts["fit_settings"], arrays)
@@ -77,6 +78,9 @@ def check_contents(contents: Contents) -> None:
     _check_arrays(facts, arrays)
     _check_columns(facts["columns"], len(arrays["scale"]))
     _check_state_names(facts["names"], len(arrays["scale"]))
+    if "recipe" in facts:  # only of logs whose columns are not all plain numbers
+        named = list(Recipe.from_dict(facts["recipe"]).variables)
+        _require(named == facts["names"]["state"], "the recipe makes other state variables than the names say")
     _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
     whole(facts["planning"]["min_cases"], "min_cases")
     spoken_of = _check_statistics(arrays, sum(facts["counts"]))

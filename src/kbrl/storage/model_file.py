@@ -21,6 +21,7 @@ from kbrl import __version__
 from kbrl.arrays import Array, Floats
 from kbrl.atomic_write import written_beside
 from kbrl.checks import KbrlWarning, as_floats
+from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
 from kbrl.data.sketch import Sketch
 from kbrl.data.state_names import Source, rows_by_name
@@ -137,6 +138,8 @@ def _contents(model: KBSF, columns: Columns | None) -> Contents:
             "converged": bool(solution.converged),
         },
     }
+    if reduced.source.recipe is not None:
+        facts["recipe"] = reduced.source.recipe.to_dict()
     arrays: dict[str, Array] = {"scale": reduced.basis.coordinates.scale, "reps": reduced.basis.reps}
     arrays["centre"] = reduced.basis.coordinates.centre
     arrays |= {"growth": reduced.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
@@ -161,7 +164,7 @@ def _columns_as_facts(columns: Columns | None) -> Any:
 def _named(model: KBSF, columns: Any) -> Source:
     """Return the names that a model has, or else those of the columns, which must not contradict them."""
     given = names_of_columns(columns, model.n_features_in_)
-    if columns is not None:
+    if columns is not None and model.source_.recipe is None:
         given.places_in(model.source_)  # refuses other variables
     return model.source_ if model.source_.state_names else given
 
@@ -315,13 +318,18 @@ def _model(contents: Contents, settings: Settings) -> Model:
         sums=_sums(basis, facts, arrays),
         settings=replace(settings, neighborhoods=facts["basis"]["neighborhoods"], **planning),
         action_labels=action_labels,
-        source=Source(None if names["state"] is None else tuple(names["state"]), tuple(names["others"])),
+        source=_source(names, facts.get("recipe")),
         sketch=_sketch(facts["sketch"], arrays),
         has_changed=facts["history"]["has_changed"],
         sizes=tuple((n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()),
         samples=_samples(arrays, action_labels),
         solved=Solution(arrays["values"], arrays["q"], arrays["policy"].astype(np.intp), **facts["solution"]),
     )
+
+
+def _source(names: dict[str, Any], recipe: Any) -> Source:
+    state = None if names["state"] is None else tuple(names["state"])
+    return Source(state, tuple(names["others"]), recipe=None if recipe is None else Recipe.from_dict(recipe))
 
 
 def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transitions, ...]:

@@ -51,7 +51,7 @@ def _as_dict(facts: Any) -> dict[str, Any]:
 
 
 def _has_changed(arrays: Mapping[str, Array]) -> bool | None:
-    """Say what the curve m(n) shows: a change for certain, but nothing of models that were added to this one."""
+    """Return True if the curve m(n) shows a change, else None: it does not tell about models that were added."""
     growth = arrays.get("growth")
     shows_it = growth is not None and growth.ndim == 2 and growth.size and len(np.unique(growth[:, -1])) > 1
     return True if shows_it else None

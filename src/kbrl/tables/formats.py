@@ -190,7 +190,7 @@ def _cut(batch: Batch, rows: slice) -> Batch:
 
 def borders_in(table: Table, first: int, n_rows: int) -> tuple[Border, ...]:
     """Return the borders of files just before or within rows that were read."""
-    known = table.borders if isinstance(table, FilesTable) else []
+    known: list[Border] = getattr(table, "borders", [])
     start, stop = (bisect_left(known, row, key=lambda border: border.row) for row in (first, first + n_rows))
     return tuple(known[start:stop])
 

@@ -29,7 +29,7 @@ def taught(learner: Any, log: Transitions, **params: Any) -> Any:
 
 
 def teach(learner: Any, log: Transitions) -> Any:
-    """Let a learner learn from a log, by ``fit`` or from one row after the other, and return it."""
+    """Teach a learner a log, by ``fit`` or row by row, and return it."""
     if not is_online(learner):
         return learner.fit(log)
     columns = (log.states, log.actions.tolist(), log.rewards.tolist(), log.next_states, log.terminals.tolist())

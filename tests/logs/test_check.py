@@ -147,6 +147,7 @@ CASES = {
     "a step left out, and a stride": (reordered(np.delete(ROWS, [3, 4])), {"columns": {"stride": 1}}, "missing_steps", 1, (2,), False),
     "another stride than is stated": (good(), {"columns": {"stride": 2}}, "too_many_gaps", 108, (), True),
     "visits instead of patients": (good(episode_id=np.minimum(ROWS, 80), step=None, terminated=None, truncated=None), {}, "too_many_left_out", 81, (), True),
+    "a duration of 0": (good(step_duration=np.arange(N_ROWS) % LENGTH * 1.0), {}, "bad_duration", 12, (0, 10, 20, 30, 40), True),
     "a stride with a unit for numbers": (good(), {"columns": {"stride": "1 day"}}, "wrong_stride", 1, (), True),
     "both flags": (good(**put("truncated", 9, True)), {}, "both_flags", 1, (9,), False),
     "rows after an end": (good(**put("terminated", 4, True)), {}, "rows_after_end", 1, (5,), False),

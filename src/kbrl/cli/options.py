@@ -35,6 +35,7 @@ _COLUMNS = {
     "step": "Column that orders the rows of an episode: numbers or datetimes.",
     "terminated": "Column, or expression, that is true where an episode ended.",
     "truncated": "Column, or expression, that is true where an episode was cut off, for example by a time limit.",
+    "duration": "Column of the time until the next state, where --step does not tell.",
 }
 _DIALECT = {
     "encoding": "Encoding of a text, as in latin-1; else UTF-8, or what its first bytes say.",
@@ -123,9 +124,21 @@ def column_options(command: F, *, state: str = "--state") -> F:
         help="Usual difference between steps, for example 1 or '1 day'. Rows before another difference are left out. "
         "'any' accepts all.",
     )(command)
+    command = click.option(
+        "--discount-per",
+        type=Stride(),
+        help="Discount by the time that passes, as in '1 day', or in units of the step: --discount is per that time.",
+    )(command)
     for name, text in reversed(_COLUMNS.items()):
         option = state if name == "state" else f"--{name}"
         command = click.option(option, name.replace("-", "_"), help=text.replace("--state", state))(command)
+    return command
+
+
+def dialect_options(command: F) -> F:
+    """Let a command say how its log is written: one keyword argument each, None where not given."""
+    for name, text in reversed(_DIALECT.items()):
+        command = click.option(f"--{name}", help=text)(command)
     return command
 
 
@@ -146,13 +159,6 @@ def value_options(command: F) -> F:
     return click.option("--minimize", help="Column or expression of what should be small, instead of --reward.")(
         command
     )
-
-
-def dialect_options(command: F) -> F:
-    """Let a command say how its log is written: one keyword argument each, None where not given."""
-    for name, text in reversed(_DIALECT.items()):
-        command = click.option(f"--{name}", help=text)(command)
-    return command
 
 
 log_column_options = partial(column_options, state="--state-columns")  # where --state is not a column

@@ -294,7 +294,7 @@ class SuccessionMeasure:
         """Yield rows after which steps are missing, or seem to be missing if no stride is stated."""
         own = bool(self._columns.next_state)
         if self._columns.stride is None:
-            if self._rises.usual is not None and self._rises.n_larger:
+            if self._rises.usual is not None and self._rises.n_larger and self._columns.discount_per is None:
                 said, advice = self._rises.say()
                 joined = "" if own else " The row after each of them is taken as the next."
                 yield make_fault(

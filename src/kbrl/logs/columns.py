@@ -19,13 +19,13 @@ from kbrl.data.expressions import ExpressionError, Name, parse, unknown_columns
 from kbrl.data.recipe import JOINED
 from kbrl.data.value_rules import NAMES as RULES
 from kbrl.data.value_rules import Rules, rules_of
-from kbrl.logs.sequence import stride_text
+from kbrl.logs.sequence import period_text, stride_text
 from kbrl.tables.dialect import STATED, dialect_in
 from kbrl.tables.faults import LogError
 
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")
-SETTINGS = ("stride", "allow_gaps", *STATED)  # how rows are joined and written; the other entries name columns
+SETTINGS = ("stride", "allow_gaps", "discount_per", *STATED)  # about rows; other entries name columns
 SEVERAL = ("state", "next_state", "action")  # roles that several columns may have together
 BY_EXPRESSION = {"reward": "number", "terminated": "truth", "truncated": "truth"}  # roles, and their types
 
@@ -43,16 +43,18 @@ class Columns:
     done: str | None = None
     episode: str | None = None
     step: str | None = None
+    duration: str | None = None  # how much time passes until the next state
     stride: str | None = None  # of the step: a number, a number with a unit of time, or any
     allow_gaps: bool = False  # many rows may be left out: see sequence.LeftOut
-    action_parts: tuple[str, ...] = ()  # the columns whose combinations are the actions, if there are several
-    rules: Rules = field(default_factory=Rules)  # for the values of the columns
+    discount_per: str | None = None  # a number of steps, or a time: discount by the time that passes
     encoding: str | None = None  # this and the others below: see tables.dialect
     delimiter: str | None = None
     decimal: str | None = None
     thousands: str | None = None
     sheet: str | None = None
     query: str | None = None
+    action_parts: tuple[str, ...] = ()  # the columns whose combinations are the actions, if there are several
+    rules: Rules = field(default_factory=Rules)  # for the values of the columns
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -66,7 +68,8 @@ class Columns:
 
     def used(self) -> tuple[str, ...]:
         """Return the names of all columns that are read."""
-        return (*self.state, *self.next_state, self.action, self.reward, *self.ordering())
+        timing = () if self.duration is None else (self.duration,)
+        return (*self.state, *self.next_state, self.action, self.reward, *self.ordering(), *timing)
 
     def ordering(self) -> tuple[str, ...]:
         """Return the names of the columns that tell which row follows which."""
@@ -120,7 +123,28 @@ def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = No
             f"A stride of {settings['stride']} was stated, but no column of {listing(names)} is the step.",
             advice=_say_which("step"),
         )
-    return Columns(**found, **settings, action_parts=parts, rules=rules)
+    columns = Columns(**found, **settings, action_parts=parts, rules=rules)
+    _check_timing(columns, names)
+    return columns
+
+
+def _check_timing(columns: Columns, names: Sequence[str]) -> None:
+    """Refuse a discount over time where no column tells how much time passed."""
+    if columns.discount_per is None or columns.duration is not None:
+        return
+    if columns.next_state:
+        raise LogError(
+            "missing_column",
+            f"The discount is per {columns.discount_per}, but rows have next states of their own, and no column of "
+            f"{listing(names)} is named as the time until then.",
+            advice=_say_which("duration"),
+        )
+    if columns.step is None:
+        raise LogError(
+            "missing_column",
+            f"The discount is per {columns.discount_per}, but no column of {listing(names)} is the step.",
+            advice=_say_which("step"),
+        )
 
 
 def _to_be_lowered(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -143,6 +167,8 @@ def _say_which(role: str, request: str = "Say which column it is") -> str:
 def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     if settings.get("stride") is not None:
         settings["stride"] = stride_text(settings["stride"])
+    if settings.get("discount_per") is not None:
+        settings["discount_per"] = period_text(settings["discount_per"])
     if "allow_gaps" in settings:
         settings["allow_gaps"] = flag(settings["allow_gaps"], "allow_gaps")
     return settings | dialect_in(settings).to_dict()

@@ -35,6 +35,7 @@ from kbrl.logs.rows import (
     kinds_of,
     label_array,
     order_of,
+    period_size,
     read_rows,
     stacked,
     warn_of_amounts,
@@ -162,7 +163,8 @@ def read_log(
     Without a next state of its own, a row takes the state of the next row of its episode.  ``columns["stride"]`` says
     by how much the step rises from one row to the next: 1, "1 day" for datetimes, or "any".  A row after which it rises
     by anything else is left out.  ``columns["allow_gaps"]`` allows this for more than 5 % of the rows, and allows more
-    than half of the rows to be left out in all.
+    than half of the rows to be left out in all.  ``columns["discount_per"]``, such as "1 day", lets learners discount
+    by the time between rows; ``columns["duration"]`` names a column of it where the step does not tell.
 
     >>> from kbrl import KBSF
     >>> ward = {"age": [61, 61, 61, 47, 47], "drug": ["none", "low", "none", "low", "none"],
@@ -340,6 +342,8 @@ class Scan:
         refuse_left_out(self.left_out, self.n_rows, self.columns)
         if 0 < self.left_out.total < self.n_rows:  # where no row is left, the reader refuses the log
             warnings.warn(self.left_out.say(self.n_rows), KbrlWarning, stacklevel=3)
+        if self.columns.discount_per is not None:
+            return  # rows are not expected at equal intervals
         if self.columns.stride is None and self.rises.usual is not None and self.rises.n_larger:
             said, advice = self.rises.say()
             warnings.warn(f"{said}, and the row after it is taken as the next. {advice}", KbrlWarning, stacklevel=3)
@@ -458,6 +462,8 @@ class _Stitcher:
             "rewards": rows.rewards,
             "numbers": np.arange(rows.first, rows.first + len(rows)),
         }
+        if rows.durations is not None:
+            fields["durations"] = np.where(rows.terminated, 1.0, rows.durations)  # after an end nothing follows
         if rows.next_states is not None:
             fields |= {"terminated": rows.terminated} | ({} if rows.episodes is None else {"episodes": rows.episodes})
             closed = rows.without_next & rows.terminated
@@ -469,12 +475,17 @@ class _Stitcher:
         self._refuse_steps(pairs)
         head = {name: field[:-1] for name, field in pairs.fields.items()}
         is_end = head["terminated"]
+        if self._log.columns.discount_per is not None and "durations" not in head:
+            period = cast(float, period_size(self._log.columns, pairs.are_times))
+            head["durations"] = np.where(is_end, 1.0, cast(Floats, pairs.rises) / period)
         next_states = _with_own_states(pairs.fields["states"][1:], is_end, head["states"])
         yield from self._made(head, next_states, pairs.follows | is_end)
 
     def finish(self) -> Iterator[tuple[Integers, Transitions]]:
         waiting = self._sequencer.last
         if waiting and waiting["terminated"][0]:
+            if self._log.columns.discount_per is not None:
+                waiting = waiting | {"durations": np.ones(1)}
             yield from self._made(waiting, waiting["states"], np.ones(1, dtype=bool))
 
     def _indices(self, actions: Labels) -> Integers:
@@ -532,10 +543,11 @@ class _Stitcher:
                 next_states,
                 fields["terminated"],
             ]
-            named += [fields.get("episodes"), fields["numbers"]]
+            named += [fields.get("episodes"), fields.get("durations"), fields["numbers"]]
             if not kept.all():
                 named = [None if field is None else field[kept] for field in named]
-            yield named[-1], Transitions.trusted(*named[:-1], self._log.action_labels, source)
+            *columns, durations, numbers = named
+            yield numbers, Transitions.trusted(*columns, self._log.action_labels, source, durations)
 
 
 def _with_own_states(next_states: Floats, ends: Booleans, states: Floats) -> Floats:

@@ -63,6 +63,7 @@ class Rows(Order):
     next_states: Floats | None  # (n, d)
     problems: tuple[Problem, ...]
     borders: tuple[Border, ...] = ()  # of files, before one of these rows
+    durations: Floats | None = None  # (n,), until the next state, in periods of the discount
 
     def __len__(self) -> int:
         return len(self.states)
@@ -113,6 +114,8 @@ def order_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, e
         episodes = numbering.number(terminated | truncated, steps)
     are_times = columns.step is not None and cast(Numbers, batch[columns.step]).is_time
     stride = stride_size(columns.stride, columns.step, is_time=are_times)
+    if columns.duration is None:
+        period_size(columns, are_times)  # refuses one of another kind than the steps
     return Order(first, terminated, truncated, both, episodes, steps, are_times, stride)
 
 
@@ -137,8 +140,23 @@ def _rows_of(
         rewards=rewards,
         next_states=next_states,
         problems=(),
+        durations=_durations(batch, columns),
     )
     return replace(rows, problems=tuple(_problems(rows, batch, columns, dropped)))
+
+
+def period_size(columns: Columns, are_times: bool) -> float | None:
+    """Return the period of the discount, in units of the step or in seconds; None if it is per row."""
+    return stride_size(columns.discount_per, columns.step, is_time=are_times, what="discount's period")
+
+
+def _durations(batch: Batch, columns: Columns) -> Floats | None:
+    """Return the durations that a column holds, in periods of the discount; None if there is no such column."""
+    durations = _column(batch, columns.duration)
+    if durations is None:
+        return None
+    period = stride_size(columns.discount_per or "1", columns.duration, is_time=False, what="discount's period")
+    return durations / cast(float, period)
 
 
 def stacked(batch: Batch, names: Sequence[str]) -> Floats:
@@ -195,6 +213,10 @@ def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str
         yield from bad_numbers(cast(Numbers, batch[name]), name, role, spared)
     if columns.step is not None:
         yield from bad_numbers(cast(Numbers, batch[columns.step]), columns.step, "step", np.zeros(len(rows), bool))
+    if rows.durations is not None:
+        cells = cast(Numbers, batch[cast(str, columns.duration)])
+        bad = ~(is_usable(rows.durations) & (rows.durations > 0)) & ~rows.terminated
+        yield from _found("bad_duration", cast(str, columns.duration), bad, lambda row: _amount(cells, row))
     for flag in (columns.terminated, columns.truncated, columns.done):
         if flag is not None:
             cells = cast(Numbers, batch[flag])
@@ -220,6 +242,11 @@ def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Itera
         yield from _found(
             f"infinite_{role}", name, infinite, lambda row: f"{values[row][too_large[row]][0]:g} ({rule})"
         )
+
+
+def _amount(cells: Numbers, row: int) -> str:
+    value = float(cells.values.reshape(len(cells), -1)[row, 0])
+    return cells.quote(row) if np.isnan(value) else f"{value:g} (durations must be above 0)"
 
 
 def is_usable(numbers: Floats) -> Booleans:

@@ -44,7 +44,21 @@ def stride_text(value: Any) -> str:
     return str(text)
 
 
-def stride_size(text: str | None, column: str | None, *, is_time: bool) -> float | None:
+def period_text(value: Any) -> str:
+    """Return what a discount is per as it is stored: a number, or a number with a unit of time."""
+    try:
+        text = stride_text(value)
+    except ValueError:
+        text = ANY
+    if text == ANY:
+        raise ValueError(
+            f"discount_per must be a number above 0, or a number with a unit from ms to weeks such as '1 day', but it "
+            f"is {value!r}."
+        )
+    return text
+
+
+def stride_size(text: str | None, column: str | None, *, is_time: bool, what: str = "stride") -> float | None:
     """Return the stride between the steps of a column, in seconds if they are times; None for any difference."""
     if text is None or text == ANY:
         return None
@@ -52,7 +66,7 @@ def stride_size(text: str | None, column: str | None, *, is_time: bool) -> float
     if (seconds is not None) != is_time:
         held = "datetimes, which need a unit" if is_time else "numbers, which have no unit"
         raise LogError(
-            "wrong_stride", f"The stride is {text!r}, but the steps in {column!r} are {held}.", columns=[str(column)]
+            "wrong_stride", f"The {what} is {text!r}, but the steps in {column!r} are {held}.", columns=[str(column)]
         )
     return float(text) if seconds is None else seconds
 

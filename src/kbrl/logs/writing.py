@@ -144,6 +144,7 @@ def as_columns(log: Transitions, names: Sequence[str] | None = None) -> dict[str
         **{f"next_observation_{name}": log.next_states[:, k] for k, name in enumerate(names)},
         "terminated": log.terminals,
         "truncated": is_last & ~log.terminals,
+        **({} if log.durations is None else {"step_duration": log.durations}),
     }
 
 

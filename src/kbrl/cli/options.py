@@ -43,6 +43,7 @@ _DIALECT = {
     "decimal": "The decimal sign of a text: . or ,",
     "thousands": "What separates thousands in a text, as in 1.234,5: one of . , ' _ or space.",
     "sheet": "Sheet of an Excel file, where it has several.",
+    "split": "Columns of lists to split into one column per entry, for example action becomes action_0, action_1.",
     "query": "For a database: the query that selects the rows, as in 'select * from visits order by id, day'.",
 }
 
@@ -201,7 +202,7 @@ def source_of(log: Sequence[str]) -> Any:
     return log[0] if len(log) == 1 else list(log)
 
 
-_LISTS = ("state", "next_state", "action", "actions")  # options that are written a,b,c on the command line
+_LISTS = ("state", "next_state", "split", "action", "actions")  # options that are written a,b,c on the command line
 _KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
     click.types.IntParamType: ("a whole number", (int,)),
     click.types.FloatParamType: ("a number", (int, float)),

@@ -86,9 +86,10 @@ def predict(
     with _answers_to(output, as_json, digits) as write, row_progress(quiet) as phase:
         n_rows, n_empty, count = 0, 0, phase("answering", 0)
         for rows in read_states(table, state=columns, recipe=saved.model.source_.recipe, keep=kept):
-            write({**rows.kept, **_answers(saved.model, rows, n_rows)})
+            answers = _answers(saved.model, rows, n_rows)
+            write({**rows.kept, **answers})
             n_rows += len(rows.states)
-            n_empty += int((~rows.usable).sum())
+            n_empty += int((answers["reason"] != "").sum())
             count(len(rows.states))
     if n_empty:
         click.echo(f"{n_empty} of {n_rows} rows have no answer; the column reason says why.", err=True)
@@ -154,28 +155,35 @@ def _answers_to(output: Path | None, as_json: bool, digits: int) -> Iterator[Cal
 
 
 def _answers(model: KBSF, rows: StateRows, first: int) -> Piece:
-    """Return a table of answers, one row per state; those without a state are empty."""
+    """Return a table of answers, one row per state; those that cannot be answered are empty and have a reason."""
     import numpy as np
 
-    numbers, reasons = first + np.arange(len(rows.states)), rows.reasons
-    answered = _answers_for(model, rows.states[rows.usable]) if rows.usable.any() else _no_answers(model)
-    if not rows.usable.all():
-        answered = {name: _spread(column, rows.usable) for name, column in answered.items()}
-    return {"row": numbers, **answered, "reason": np.array([str(reason) for reason in reasons.tolist()])}
+    reasons, places = rows.reasons.copy(), np.flatnonzero(rows.usable)
+    q = model.q_values(rows.states[places]) if len(places) else np.empty((0, len(model.action_labels_)))
+    if model.source_.recipe is not None and model.source_.recipe.allowed:
+        has_some = np.isfinite(q).any(axis=1)
+        reasons[places[~has_some]] = "no action is allowed in this state, or none that is was taken near it"
+        q, places = q[has_some], places[has_some]
+    answered = _answers_for(model, rows.states[places], q) if len(places) else _no_answers(model)
+    if len(places) < len(reasons):
+        answered = {name: _spread(column, reasons == "") for name, column in answered.items()}
+    texts = np.array([str(reason) for reason in reasons.tolist()])
+    return {"row": first + np.arange(len(reasons)), **answered, "reason": texts}
 
 
-def _answers_for(model: KBSF, states: Any) -> Piece:
+def _answers_for(model: KBSF, states: Any, q: Any) -> Piece:
     import numpy as np
 
     from kbrl.insight.coverage import coverage
     from kbrl.model.q_functions import best_actions, check_some_action
 
-    q, covered = model.q_values(states), coverage(model, states)
+    covered = coverage(model, states)
     check_some_action(q)
     rows, best = np.arange(len(q)), best_actions(q)
     values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels_.tolist())}
     return {
         "action": model.action_labels_[best],
+        **{name: doses[best] for name, doses in _doses(model).items()},
         "value": q[rows, best],
         **values,
         "distance": covered.distances,
@@ -184,11 +192,30 @@ def _answers_for(model: KBSF, states: Any) -> Piece:
     }
 
 
+def _doses(model: KBSF) -> Piece:
+    """Return what stands for each action, (n_actions,), by the column whose numbers were put into classes."""
+    import numpy as np
+
+    recipe, labels = model.source_.recipe, model.action_labels_.tolist()
+    names = [] if recipe is None else [each.name for each in recipe.bins]
+    return {
+        f"{name}_dose": np.array([recipe.doses(label).get(name, np.nan) for label in labels])  # type: ignore[union-attr]
+        for name in names
+    }
+
+
 def _no_answers(model: KBSF) -> Piece:
     """Return answers to no states."""
     import numpy as np
 
-    names = ["value", *(f"q_{label}" for label in model.action_labels_.tolist()), "distance", "support", "log_mass"]
+    names = [
+        *_doses(model),
+        "value",
+        *(f"q_{label}" for label in model.action_labels_.tolist()),
+        "distance",
+        "support",
+        "log_mass",
+    ]
     return {"action": model.action_labels_[:0], **dict.fromkeys(names, np.empty(0))}
 
 
@@ -237,6 +264,8 @@ def _heading(action: ActionExplanation) -> str:
     if action.is_left_out:
         times = "once" if action.n_taken == 1 else f"{action.n_taken} times"
         return f"{action.action}: left out, as it was taken only {times} in all (see --min-cases of kbrl fit)."
+    if not action.is_allowed:
+        return f"{action.action}: not allowed in this state, by the rules that the model was fitted with."
     if action.value == float("-inf"):
         return f"{action.action}: not available, as nothing is known of it around this state."
     return f"{action.action}: value {action.value:.6g}, {_support(action.support)}"

@@ -22,6 +22,7 @@ from kbrl.data.expressions import Cells, Coded, Expression, parse
 Kind = Literal["number", "category", "ordinal", "boolean", "elapsed", "vector"]
 Missing = Literal["refuse", "median", "forward", "constant", "level", "drop"]
 OTHER, MISSING = "(other)", "(missing)"  # names of levels
+JOINED = " + "  # between the labels of a combination of actions
 LEVEL_DISTANCE = {"std": 2.0, "range": 1.0}  # between two different levels, in units of the scaling
 TRUE, FALSE = frozenset({"true", "t", "yes", "1"}), frozenset({"false", "f", "no", "0"})
 BLANK_TEXTS = frozenset({"", "na", "n/a", "nan", "null"})  # "none" may be a level
@@ -205,6 +206,7 @@ class Recipe:
     bins: tuple[ActionBins, ...] = ()
     allowed: tuple[tuple[str, str], ...] = ()  # where an action is allowed: its label as text, and an expression
     episode: str | None = None  # the column of the episode, if a value may depend on earlier rows of it
+    actions: tuple[str, ...] = ()  # the columns of the action, if some are put into classes
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -274,6 +276,12 @@ class Recipe:
                     result[:, place] = rule.truths(cells)
         return result
 
+    def doses(self, label: Any) -> dict[str, float]:
+        """Return what stands for the classes in an action's label, by the column of the number."""
+        parts = str(label).split(JOINED) if len(self.actions) > 1 else [str(label)]
+        classes = {each.name: dict(zip(each.labels, each.doses)) for each in self.bins}
+        return {name: classes[name][part] for name, part in zip(self.actions, parts) if part in classes.get(name, {})}
+
     def differences(self, other: Recipe) -> list[str]:
         """Return in words what differs between two recipes."""
         mine, theirs = ({c.name: c for c in recipe.columns} for recipe in (self, other))
@@ -286,7 +294,8 @@ class Recipe:
                 if one != two:
                     said.append(f"{field.name.replace('_', ' ')} of {name!r}: {one!r} and {two!r}")
         said += [f"the episode: {self.episode!r} and {other.episode!r}"] if self.episode != other.episode else []
-        said += ["the classes of the actions"] if self.bins != other.bins else []
+        same_actions = (self.bins, self.actions) == (other.bins, other.actions)
+        said += [] if same_actions else ["the classes of the actions"]
         return said + (["where actions are allowed"] if self.allowed != other.allowed else [])
 
     def to_dict(self) -> dict[str, Any]:
@@ -296,15 +305,17 @@ class Recipe:
             "bins": [{key: list(v) if isinstance(v, tuple) else v for key, v in asdict(b).items()} for b in self.bins],
             "allowed": [list(pair) for pair in self.allowed],
             "episode": self.episode,
+            "actions": list(self.actions),
         }
 
     @classmethod
     def from_dict(cls, facts: Any) -> Recipe:
         """Return the recipe of a dict; refuse one that no recipe gives."""
         _require(isinstance(facts, dict) and set(facts) == {f.name for f in fields(cls)}, "it lacks fields")
-        lists, episode = [facts[name] for name in ("columns", "bins", "allowed")], facts["episode"]
+        lists, episode = [facts[name] for name in ("columns", "bins", "allowed", "actions")], facts["episode"]
         _require(all(isinstance(part, list) for part in lists) and facts["columns"], "it has no columns")
-        _require(episode is None or isinstance(episode, str), "the episode is no column")
+        names = [*facts["actions"], *([] if episode is None else [episode])]
+        _require(all(isinstance(name, str) for name in names), "the episode or the action is no column")
         columns = tuple(_column_of(entry) for entry in facts["columns"])
         _require(len({column.name for column in columns}) == len(columns), "columns must differ")
         bins = tuple(_bins_of(entry) for entry in facts["bins"])
@@ -313,7 +324,7 @@ class Recipe:
         for label, text in pairs:
             unknown = [name for name in parse(text, "truth").columns if name not in {c.name for c in columns}]
             _require(not unknown, f"allowed[{label!r}] reads columns that are not of the state")
-        return cls(columns, bins, tuple((label, text) for label, text in pairs), episode)
+        return cls(columns, bins, tuple((label, text) for label, text in pairs), episode, tuple(facts["actions"]))
 
 
 class ValueMemory:

@@ -271,6 +271,15 @@ def refuse_durations(log: Transitions, who: str) -> None:
         )
 
 
+def refuse_allowed(log: Transitions, who: str) -> None:
+    """Refuse a log with rules for allowed actions for a learner that knows none."""
+    if log.source.recipe is not None and log.source.recipe.allowed:
+        raise ValueError(
+            f"{who} takes the maximum over all actions, but this log says where actions are allowed. Learn by KBSF, "
+            f"which honours it, or leave 'allowed' out."
+        )
+
+
 def _source(state_names: Any, states: Any, columns: Iterable[Any], next_states: Any) -> Source:
     """Return the names that were given, or those of the frame of states, and those of other columns."""
     given = frame_names(states) if state_names is None else tuple(state_names)

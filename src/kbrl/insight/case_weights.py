@@ -23,7 +23,7 @@ from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import blocks, distances_between, log_ratio
 from kbrl.model.model import Model
 from kbrl.model.nearest_samples import Neighborhoods
-from kbrl.model.q_functions import RepQ
+from kbrl.model.q_functions import RepQ, best_values
 from kbrl.model.sample_weights import SampleWeights
 from kbrl.model.sums import KernelSums
 
@@ -64,7 +64,7 @@ def worths(model: Model, log: Transitions) -> Floats:
     basis, solution = model.basis, model.solution
     next_states = basis.coordinates.of(log.next_states)
     if model.settings.q_function == "samples":
-        values = RepQ(basis.rep_weights, solution.q)(next_states).max(axis=1)
+        values = best_values(model.where_allowed(RepQ(basis.rep_weights, solution.q)), next_states)
         return log.rewards + model.fades(log) * values
     return _worths(basis, log.rewards, next_states, basis.losses(log), solution.values, model.step_discount)
 

@@ -55,6 +55,7 @@ class ActionExplanation:
     n_cases: int  # that weigh anything, shown or not
     rest_weight: float  # of all cases that are not shown, together
     rest_worth: float  # their mean worth; 0 where they weigh nothing
+    is_allowed: bool = True  # by the rules of the model's recipe
 
     @property
     def shown_weight(self) -> float:
@@ -236,6 +237,8 @@ def _numbers(values: Array) -> tuple[float, ...]:
 def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -> Explanation:
     q, covered = model.q_values([state])[0], coverage(model, [state])
     labels = model.action_labels.tolist()
+    rows = np.asarray([state], dtype=np.float64)
+    allowed = np.ones(len(q)) if model.recipe is None else model.recipe.allowed_in(rows, model.action_labels)[0]
     found = []
     best = int(best_actions(q[None])[0])
     for action in sorted(range(len(q)), key=lambda action: (action != best, -q[action])):
@@ -253,6 +256,7 @@ def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -
                 n_cases=tally.n_cases,
                 rest_weight=tally.rest_weight,
                 rest_worth=rest_worth,
+                is_allowed=bool(allowed[action]),
             )
         )
     given = _numbers(np.asarray(state, dtype=np.float64))

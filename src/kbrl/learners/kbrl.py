@@ -15,7 +15,7 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import coordinates
-from kbrl.data.transitions import Transitions, as_log
+from kbrl.data.transitions import Transitions, as_log, refuse_allowed
 from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.mdp.dynamic_programming import Solution, solve
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -85,6 +85,7 @@ class KBRL(Learner):
         """Learn from transitions: build the MDP of their next states and solve it."""
         self._check_parameters()
         log = as_log(log)
+        refuse_allowed(log, "KBRL")
         fades = None if log.durations is None else 1.0 - lost_over_time(log, float(self.discount))
         kernel = Kernel(self.sample_width, self.profile, self.sample_neighbors, self.norm)
         units = coordinates(log.states, self.scaling, source=log.source)

@@ -212,11 +212,11 @@ class KBSF(Settings, Learner):
 
     def q_from_reps(self, states: Any) -> Floats:
         """Return Q from the representative states, (n_states, n_actions), whatever ``q_function`` is."""
-        return self._fitted.rep_q_function(self.model_.scaled(states))
+        return self._fitted.where_allowed(self._fitted.rep_q_function)(self.model_.scaled(states))
 
     def q_from_samples(self, states: Any) -> Floats:
         """Return Q from the samples, (n_states, n_actions); the learner must have kept them: q_function="samples"."""
-        return self._fitted.sample_q_function(self.model_.scaled(states))
+        return self._fitted.where_allowed(self._fitted.sample_q_function)(self.model_.scaled(states))
 
     def q_values(self, states: Any) -> Floats:
         """Return the value of each action in each state, (n_states, n_dims) to (n_states, n_actions).

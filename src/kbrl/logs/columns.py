@@ -16,6 +16,7 @@ from typing import Any
 from kbrl.checks import KbrlWarning, flag
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.data.expressions import ExpressionError, Name, parse, unknown_columns
+from kbrl.data.recipe import JOINED
 from kbrl.data.value_rules import NAMES as RULES
 from kbrl.data.value_rules import Rules, rules_of
 from kbrl.logs.sequence import period_text, stride_text
@@ -107,7 +108,7 @@ def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = No
     for role in ROLES:
         chosen = named_by_user[role] if role in given else _recognised(role, names, named_by_user)
         found[role] = chosen if role in SEVERAL else next(iter(chosen), None)
-    parts, found["action"] = found["action"], " + ".join(found["action"])
+    parts, found["action"] = found["action"], JOINED.join(found["action"])
     for role in REQUIRED:
         if not found[role]:
             why = _why_not(role, names, found)

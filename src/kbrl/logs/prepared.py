@@ -16,7 +16,7 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats
 from kbrl.checks import KbrlWarning
 from kbrl.data.expressions import Cells, Coded, Expression, Type, parse
-from kbrl.data.recipe import ActionBins, Recipe, StateColumn, ValueMemory, Values, level_text
+from kbrl.data.recipe import JOINED, ActionBins, Recipe, StateColumn, ValueMemory, Values, level_text
 from kbrl.logs.columns import BY_EXPRESSION, Columns
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts
 from kbrl.tables.faults import Place, places_of
@@ -207,7 +207,7 @@ class _Combined:
             return Labels(found[0].codes, found[0].values)
         codes = np.column_stack([part.codes for part in found])
         combinations, places = np.unique(codes, axis=0, return_inverse=True)
-        texts = [" + ".join(str(p.values[c]) for p, c in zip(found, row)) for row in combinations.tolist()]
+        texts = [JOINED.join(str(p.values[c]) for p, c in zip(found, row)) for row in combinations.tolist()]
         return Labels(np.where((codes < 0).any(axis=1), -1, places.reshape(-1)), tuple(texts))
 
     def _classes(self, raw: _Raw, name: str) -> Coded:

@@ -155,7 +155,8 @@ class ValueFacts:
         if not bins and not allowed and all(is_plain(column) and column.missing == "refuse" for column in found):
             return None, faults
         episode = columns.episode if any(column.looks_back for column in found) else None
-        return Recipe(tuple(found), bins, allowed, episode), faults
+        actions = (columns.action_parts or (columns.action,)) if bins else ()
+        return Recipe(tuple(found), bins, allowed, episode, actions), faults
 
 
 def look_at_values(table: Table, columns: Columns) -> ValueFacts:

@@ -28,7 +28,7 @@ from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.basis import Basis, basis_for
 from kbrl.model.check_settings import growth_distance
-from kbrl.model.q_functions import GreedyPolicy, RepQ, SampleQ, best_actions, check_some_action
+from kbrl.model.q_functions import AllowedQ, GreedyPolicy, RepQ, SampleQ, best_actions, best_values, check_some_action
 from kbrl.model.representatives import cover
 from kbrl.model.sums import Statistics, new_statistics
 from kbrl.settings import Settings
@@ -131,7 +131,10 @@ class Model:
     def mdp(self) -> FiniteMDP:
         """The reduced MDP, with one state per representative state."""
         mdp = self.sums.to_mdp(self.discount)
-        return FiniteMDP.trusted(mdp.stacked, mdp.rewards, mdp.discount, mdp.available & self.often_taken[:, None])
+        available = mdp.available & self.often_taken[:, None]
+        if self.recipe is not None:
+            available = allowed_pairs(available, self.recipe, self.reps, self.action_labels)
+        return FiniteMDP.trusted(mdp.stacked, mdp.rewards, mdp.discount, available)
 
     @cached_property
     def solution(self) -> Solution:
@@ -192,7 +195,13 @@ class Model:
     @cached_property
     def q_function(self) -> Callable[[Floats], Floats]:
         """Q as a function of scaled states: from representative states or from samples, as the settings say."""
-        return self.rep_q_function if self.settings.q_function == "reps" else self.sample_q_function
+        return self.where_allowed(self.rep_q_function if self.settings.q_function == "reps" else self.sample_q_function)
+
+    def where_allowed(self, q: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+        """Return a Q function that is -inf where the recipe does not allow an action."""
+        if self.recipe is None or not self.recipe.allowed:
+            return q
+        return AllowedQ(q, self.recipe, self.coordinates, self.action_labels)
 
     @cached_property
     def rep_q_function(self) -> RepQ:
@@ -208,7 +217,7 @@ class Model:
                 "Fit with KBSF(q_function='samples'), or use q_from_reps."
             )
         log, units = join(self.samples), self.coordinates
-        values = self.rep_q_function(units.of(log.next_states)).max(axis=1)
+        values = best_values(self.where_allowed(self.rep_q_function), units.of(log.next_states))
         worths = log.rewards + self.fades(log) * values
         rows = [found if kept else found[:0] for found, kept in zip(log.by_action(), self.often_taken)]
         return SampleQ.of(self.basis.sample_kernel, units.of(log.states), worths, rows)
@@ -419,6 +428,15 @@ def as_model(source: Any) -> Model:
             f"transitions first: KBSF(...).fit(log)."
         )
     return model
+
+
+def allowed_pairs(available: Booleans, recipe: Recipe, reps: Floats, labels: Array) -> Booleans:
+    """Return which actions are available at which representative states, (n_actions, n_reps), where allowed.
+
+    Where none of the available actions is allowed, all of them stay: a maximum must be over something.
+    """
+    allowed = available & recipe.allowed_in(reps, labels).T
+    return np.where(allowed.any(axis=0), allowed, available)
 
 
 def often_taken(counts: Any, min_cases: int) -> Booleans:

@@ -11,7 +11,7 @@ import numpy as np
 
 from kbrl.arrays import Floats
 from kbrl.data.scaling import state_scale
-from kbrl.data.transitions import Transitions
+from kbrl.data.transitions import Transitions, refuse_allowed
 from kbrl.mdp.bounds import Bound
 from kbrl.mdp.dynamic_programming import backup
 from kbrl.model.kbsf_bounds import bound_kbsf, bound_online, kbsf_matrices
@@ -93,6 +93,7 @@ def _refuse_what_has_no_bound(model: Model) -> None:
 
 def _check_scale(model: Model, log: Transitions) -> None:
     """Refuse a model whose scale KBRL would not have by the same setting, as after a fit in chunks."""
+    refuse_allowed(log, "KBRL, from which a bound is the distance,")
     scaling, own = model.settings.scaling, model.coordinates.scale
     if not isinstance(scaling, str):
         return

@@ -19,7 +19,7 @@ from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
 from kbrl.data.recipe import Recipe
 from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
 from kbrl.learners.kbsf import KBSF
-from kbrl.model.model import often_taken
+from kbrl.model.model import allowed_pairs, often_taken
 from kbrl.settings import NEIGHBORHOODS
 from kbrl.storage.sealed_file import Contents
 
@@ -85,9 +85,18 @@ def check_contents(contents: Contents) -> None:
     whole(facts["planning"]["min_cases"], "min_cases")
     spoken_of = _check_statistics(arrays, sum(facts["counts"]))
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
-    _check_solution(facts["solution"], arrays, spoken_of & often[:, None])
+    _check_solution(facts["solution"], arrays, _available(facts, arrays, spoken_of & often[:, None]))
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
     _check_time(arrays, facts["planning"]["discount"])
+
+
+def _available(facts: dict[str, Any], arrays: dict[str, Array], available: Booleans) -> Booleans:
+    """Return which actions are available at which representative states, by the rules of the recipe, too."""
+    if "recipe" not in facts:
+        return available
+    labels, reps = facts["action_labels"], arrays["reps"] * arrays["scale"] + arrays["centre"]
+    recipe = Recipe.from_dict(facts["recipe"])
+    return allowed_pairs(available, recipe, reps, np.array(labels["values"], dtype=labels["dtype"]))
 
 
 def _require(holds: Any, rule: str) -> None:

@@ -71,7 +71,7 @@ def _lspi(log: Transitions, quick: bool, tick: Tick) -> Report:
     for contender, work in loops.items():
         tick(f"{contender}: is it the same?")
         require_agreement(contender, largest_difference([ours.weights_], [work()]), 1e-6)
-    work = {name: _fit(LSPI(**ours.get_params() | {"reps": ours.reps_}), log), **loops}
+    work = {name: _fit(LSPI(**ours.get_params(deep=False) | {"reps": ours.reps_}), log), **loops}
     measured = cpu_times(work, rounds=1 if quick else 2, tick=tick)
     rows = [Row(name, seconds(measured[name]), times(1.0))]
     for contender, goal in ((printed, 20.0), (blocked, None)):

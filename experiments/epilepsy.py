@@ -95,13 +95,13 @@ def _learners(part: str, m: int, seed: int, size: str) -> Iterator[tuple[Row, An
     if part == "trees":
         yield {"method": "KBSF", "scaling": "raw", "tau_bar": 1.0, "timed": True}, _kbsf(m, "raw", 1.0, seed)
         for eta in MIN_SPLITS:
-            yield {"method": "FQIT", "eta": eta}, FittedQ(min_split=eta, random_state=seed, **few)
+            yield {"method": "FQIT", "eta": eta}, FittedQ(min_split=eta, random_state=seed, **few, min_cases=1)
         return
     for scaling in SCALINGS:
         for tau_bar in TAU_BARS:
             about = {"scaling": scaling, "tau_bar": tau_bar}
             yield about | {"method": "KBSF"}, _kbsf(m, scaling, tau_bar, seed)
-            lspi = LSPI(LSPI_M, "k-means", tau_bar, scaling=SCALINGS[scaling], random_state=seed, **RAW)
+            lspi = LSPI(LSPI_M, "k-means", tau_bar, scaling=SCALINGS[scaling], random_state=seed, **RAW, min_cases=1)
             yield about | {"method": "LSPI"}, lspi
 
 
@@ -117,6 +117,7 @@ def _kbsf(m: int, scaling: str, tau_bar: float, seed: int) -> KBSF:
         rep_neighbors=NEIGHBORS,
         scaling=SCALINGS[scaling],
         random_state=seed,
+        min_cases=1,
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from experiments.drawing import curve, new_figure, paper_value
 from experiments.rule import All, Sampled, estimate, gap
 from experiments.study import Job, Row, Settings, Verdict, distinct, generator, not_run, select, with_interval
-from kbrl import KBSF, SARSA, Epsilon, OnlineAgent, OnlineRun
+from kbrl import KBSF, SARSA, Epsilon, OnlineAgent, OnlineRun, Variant
 from kbrl.tasks import Helicopter
 
 if TYPE_CHECKING:
@@ -35,13 +35,19 @@ LOWERED = 0.7  # epsilon, every batch
 PAPER_RATIO = 2.25
 LONGER, DEARER = 2.0, 1.5  # what "about 2.25 times" the steps, and "slightly higher" costs, begin and end at
 N_POINTS = 5  # of the curves, a batch
-LITERAL: dict[str, Any] = {"scaling": None, "neighborhoods": "per_chunk"}
+LITERAL: dict[str, Any] = {"scaling": None, "variant": Variant(neighborhoods="per_chunk")}
 READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "exact": ("raw units, nearest of all samples", {"scaling": None}),
     "std": ("divided by standard deviations", {}),
-    "limits": ("divided by the limits, nearest of each batch", {"scaling": "limits", "neighborhoods": "per_chunk"}),
+    "limits": (
+        "divided by the limits, nearest of each batch",
+        {"scaling": "limits", "variant": Variant(neighborhoods="per_chunk")},
+    ),
     "range": ("divided by ranges", {"scaling": "range"}),
-    "continue": ("crashes not terminal, divided by limits", {"scaling": "limits", "terminals": "continue"}),
+    "continue": (
+        "crashes not terminal, divided by limits",
+        {"scaling": "limits", "variant": Variant(terminals="continue")},
+    ),
 }
 # Weights of SARSA's table.  24 tilings of 4^12 tiles and 256 actions would be 10^11: hashing shares them out.
 MEMORIES = {f"2^{power}": 2**power for power in (16, 18, 20, 22, 24, 26)}
@@ -124,6 +130,7 @@ def _fly(method: str, setting: str, task: Helicopter, seed: int, batch: int, n_p
             discount=task.discount,
             random_state=seed,
             **options,
+            min_cases=1,
         )
         agent = OnlineAgent(
             learner, len(task.actions), exploration=exploration, model_interval=batch, random_state=generator(seed, 1)

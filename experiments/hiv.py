@@ -30,7 +30,7 @@ from experiments.study import (
     select,
     timing,
 )
-from kbrl import KBSF, Committee, FittedQ, Transitions
+from kbrl import KBSF, Committee, FittedQ, Transitions, Variant
 from kbrl.arrays import Array, Floats
 from kbrl.checks import KbrlWarning
 from kbrl.tasks.hiv import HIV, protocol
@@ -59,7 +59,7 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "raw": ("counts, divided by standard deviations", {}),
     "k-means": ("representative states by k-means", {"reps": "k-means"}),
     "ten": ("ten neighbours in both kernels", {"sample_neighbors": 10, "rep_neighbors": 10}),
-    "samples": ("Q from the samples", {"q_function": "samples"}),
+    "samples": ("Q from the samples", {"variant": Variant(q_function="samples")}),
     "current": ("reward of the state before the decision", {}),
 }
 # Of committees of that size: options of the committee, of its members, and their number of representative states.
@@ -155,7 +155,7 @@ def measure(settings: Settings, seed: int) -> Iterator[Row]:
         learners += [_committee(n, seed, 50 if size == "smoke" else MEMBERS_M) for n in MEMBERS[1:]]
         learners += [_fitted_q(eta, seed, **SIZES[size].get("trees", {})) for eta in MIN_SPLITS]
         _run(task, _kbsf(20, seed), seed, "smoke")  # compile
-        _run(task, FittedQ(min_split=50, n_trees=2, n_iterations=2, discount=DISCOUNT), seed, "smoke")
+        _run(task, FittedQ(min_split=50, n_trees=2, n_iterations=2, discount=DISCOUNT, min_cases=1), seed, "smoke")
     for about, learner in learners:
         yield about | _run(task, learner, seed, size)
 
@@ -180,7 +180,7 @@ def _sizes(size: str) -> tuple[int, ...]:
 
 def _kbsf(m: int, seed: int, **options: Any) -> KBSF:
     given: dict[str, Any] = {"sample_neighbors": MU, "rep_neighbors": MU_BAR, "reps": "random"} | options
-    return KBSF(m, sample_width=WIDTH, rep_width=WIDTH, discount=DISCOUNT, random_state=seed, **given)
+    return KBSF(m, sample_width=WIDTH, rep_width=WIDTH, discount=DISCOUNT, random_state=seed, **given, min_cases=1)
 
 
 def _committee(n_members: int, seed: int, m: int = MEMBERS_M) -> tuple[Row, Committee]:
@@ -189,7 +189,7 @@ def _committee(n_members: int, seed: int, m: int = MEMBERS_M) -> tuple[Row, Comm
 
 
 def _fitted_q(min_split: int, seed: int, **options: Any) -> tuple[Row, FittedQ]:
-    learner = FittedQ(min_split=min_split, discount=DISCOUNT, random_state=seed, **options)
+    learner = FittedQ(min_split=min_split, discount=DISCOUNT, random_state=seed, **options, min_cases=1)
     return {"method": "FQIT", "eta": min_split}, learner
 
 

@@ -125,7 +125,7 @@ def _times(size: Size, log: Transitions, seed: int) -> Iterator[Row]:
 
 
 def _agent(tau: float, tau_bar: float, t_m: int, t_v: int | None = None) -> OnlineAgent:
-    learner = KBSF(reps=S_BAR, sample_width=tau, rep_width=tau_bar, scaling=SCALING, n_jobs=1)
+    learner = KBSF(reps=S_BAR, sample_width=tau, rep_width=tau_bar, scaling=SCALING, n_jobs=1, min_cases=1)
     return OnlineAgent(learner, 4, exploration=1.0, model_interval=t_m, value_interval=t_v)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.drawing import curve, new_figure, paper_value
 from experiments.study import Job, Row, Settings, Verdict, best_over, distinct, generator, interval, select, timing
-from kbrl import KBRL, KBSF, LSPI, Transitions
+from kbrl import KBRL, KBSF, LSPI, Solver, Transitions, Variant
 from kbrl.arrays import Floats
 from kbrl.data.scaling import state_scale
 from kbrl.model.representatives import k_means
@@ -83,14 +83,16 @@ READINGS = {
     "axes": Reading("divided by the paper's axes", learner={"scaling": AXES}),
     "states": Reading("k-means on states", reps=_centres_of_states),
     "patient": Reading("k-means on all next states to its end", reps=_patient_centres),
-    "continue": Reading("failures not terminal", learner={"terminals": "continue"}),
+    "continue": Reading("failures not terminal", learner={"variant": Variant(terminals="continue")}),
     "tau": Reading("tau 0.1", learner={"sample_width": 0.1}),
     "more": Reading("4 n transitions", data=4.0),
     "forces": Reading("forces -10, 0, 10 N", {"forces": (-10.0, 0.0, 10.0)}),
     "rubbing": Reading("no friction of the track", {"track_friction": False}),
     "cells": Reading("centres of 81 cells as test states", tests="paper cells"),
     "fewer": Reading("n / 10 transitions", data=0.1),
-    "samples": Reading("n / 10 transitions, Q from the samples", learner={"q_function": "samples"}, data=0.1),
+    "samples": Reading(
+        "n / 10 transitions, Q from the samples", learner={"variant": Variant(q_function="samples")}, data=0.1
+    ),
 }
 
 
@@ -183,7 +185,9 @@ def _lspi(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
         for tau_bar in size.tau_bars:
             learners: dict[str, Any] = {"KBSF": _new_kbsf(m, tau_bar, seed)}
             for name, options in LSPIS.items():
-                learners[name] = LSPI(m, width=tau_bar, random_state=seed, max_iterations=MAX_ITERATIONS, **options)
+                learners[name] = LSPI(
+                    m, width=tau_bar, random_state=seed, max_iterations=MAX_ITERATIONS, **options, min_cases=1
+                )
             for name, learner in learners.items():
                 learner.fit(log[:500])  # compile
                 timed = _timed(learner, log, n_times=3 if name == "KBSF" else 1)
@@ -217,17 +221,26 @@ def _growth(_: Settings, size: Size, seed: int) -> Iterator[Row]:
     """The time of KBRL at small n, and of KBSF with the paper's n."""
     task = PoleBalancing(2, gravity="up")
     log = task.collect(size.n[2], random_state=generator(seed))
-    for learner in (KBRL(TAU), _new_kbsf(10, 1.0, seed)):
+    for learner in (KBRL(TAU, min_cases=1), _new_kbsf(10, 1.0, seed)):
         learner.fit(log[:100])  # compile
     for m in size.all_m[2]:
         row = {"method": "KBSF", "n": len(log), "m": m, "tau_bar": 1.0}
         yield row | _timed(_new_kbsf(m, 1.0, seed), log)
     for n in size.kbrl_n:
-        yield {"method": "KBRL", "n": n} | _timed(KBRL(TAU), log[:n])
+        yield {"method": "KBRL", "n": n} | _timed(KBRL(TAU, min_cases=1), log[:n])
 
 
 def _new_kbsf(m: int, tau_bar: float, seed: int, n_jobs: int | None = None) -> KBSF:
-    return KBSF(m, "k-means", TAU, tau_bar, solver="policy iteration", random_state=seed, n_jobs=n_jobs)
+    return KBSF(
+        m,
+        "k-means",
+        TAU,
+        tau_bar,
+        solver=Solver(method="policy iteration"),
+        random_state=seed,
+        n_jobs=n_jobs,
+        min_cases=1,
+    )
 
 
 def _timed(learner: Any, log: Transitions, n_times: int = 1) -> dict[str, float]:

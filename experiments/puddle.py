@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.drawing import STYLES, curve, new_figure
 from experiments.study import Job, Row, Settings, Verdict, best_over, distinct, generator, interval, select, timing
-from kbrl import KBRL, KBSF, Transitions
+from kbrl import KBRL, KBSF, Transitions, Variant
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.mdp.solvers import ROUNDS, SWEEPS
 from kbrl.tasks import PuddleWorld
@@ -122,7 +122,16 @@ def _kbsf(_: Settings, size: Size, seed: int) -> Iterator[Row]:
     for over, n, m in _places(size, size.all_n):
         for tau in size.widths:
             for tau_bar in size.widths:
-                learner = KBSF(m, "k-means", tau, tau_bar, random_state=seed, n_jobs=1, q_function="samples")
+                learner = KBSF(
+                    m,
+                    "k-means",
+                    tau,
+                    tau_bar,
+                    random_state=seed,
+                    n_jobs=1,
+                    variant=Variant(q_function="samples"),
+                    min_cases=1,
+                )
                 learner.fit(log[:n])
                 row = {"over": over, "n": n, "m": m, "tau": tau, "tau_bar": tau_bar}
                 of_reps = _judged(task, _greedy(learner.q_from_reps), seed)
@@ -132,10 +141,10 @@ def _kbsf(_: Settings, size: Size, seed: int) -> Iterator[Row]:
 def _kbrl(_: Settings, size: Size, seed: int) -> Iterator[Row]:
     task = PuddleWorld()
     log = task.collect(max(size.all_n), random_state=generator(seed))
-    KBRL().fit(log[:100])  # compile
+    KBRL(min_cases=1).fit(log[:100])  # compile
     for n in size.all_n:
         for tau in size.widths:
-            learner, timed = _timed(KBRL(tau), log[:n])
+            learner, timed = _timed(KBRL(tau, min_cases=1), log[:n])
             row = {
                 "method": "KBRL",
                 "n": n,
@@ -148,9 +157,9 @@ def _kbrl(_: Settings, size: Size, seed: int) -> Iterator[Row]:
 def _times(_: Settings, size: Size, seed: int) -> Iterator[Row]:
     """The time of KBSF's fit, representative states included, on one thread, as KBRL has it: the median of three."""
     log = PuddleWorld().collect(max(size.all_n + size.long_n), random_state=generator(seed))
-    KBSF(10, random_state=0).fit(log[:100])  # compile
+    KBSF(10, random_state=0, min_cases=1).fit(log[:100])  # compile
     for over, n, m in _places(size, sorted({*size.all_n, *size.long_n})):
-        learner = KBSF(m, "k-means", TIMED_WIDTH, TIMED_WIDTH, random_state=seed, n_jobs=1)
+        learner = KBSF(m, "k-means", TIMED_WIDTH, TIMED_WIDTH, random_state=seed, n_jobs=1, min_cases=1)
         repeats = [_timed(learner, log[:n])[1] for _repeat in range(3)]
         row = {"over": over, "n": n, "m": m, "operations": _kbsf_operations(n, m, learner.solution_.iterations)}
         yield row | {name: median(timed[name] for timed in repeats) for name in ("seconds", "cpu_seconds")}
@@ -160,7 +169,7 @@ def _reading(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
     reading = READINGS[settings["reading"]]
     log = reading.task.collect(max(size.all_n), random_state=generator(seed), max_steps=reading.max_steps)
     for tau in size.widths:
-        learner = KBRL(tau, **reading.learner).fit(log)
+        learner = KBRL(tau, **reading.learner, min_cases=1).fit(log)
         yield {"n": len(log), "tau": tau} | _judged(reading.task, learner.predict, seed)
 
 

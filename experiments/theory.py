@@ -16,7 +16,7 @@ import numpy as np
 from experiments.drawing import new_figure
 from experiments.study import Job, Row, Settings, Verdict, distinct, generator, select
 from experiments.theory_models import NORMS, crowd, exact_factors, largest_error, norm_ratios, random_errors
-from kbrl import KBRL, KBSF, Kernel, Transitions
+from kbrl import KBRL, KBSF, Kernel, Solver, Transitions, Variant
 from kbrl.arrays import Floats
 from kbrl.learners.online import OnlineAgent
 from kbrl.model.kbsf_bounds import bound_kbsf, largest_distance
@@ -38,7 +38,7 @@ NARROWER = (1e-1, 1e-3, 1e-6, 1e-9)  # TH3: tau-bar
 T_V = 10  # TH4: transitions between two updates of the values; t_m = 1, as the proposition has it
 CROWDS = (1, 3, 10, 30, 100)  # TH5
 SCALING = np.full(2, 1 / np.sqrt(12.0))
-EXACTLY: dict[str, Any] = {"scaling": SCALING, "tolerance": 1e-13}
+TOLERANCE = 1e-13
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _puddle(size: Size, seed: int) -> Iterator[Row]:
         for gamma in GAMMAS:
             found = []
             for tau in WIDTHS:
-                big = KBRL(tau, discount=gamma, **EXACTLY).fit(log[:n])
+                big = KBRL(tau, discount=gamma, scaling=SCALING, tolerance=TOLERANCE, min_cases=1).fit(log[:n])
                 for m in (*size.m, n):
                     for tau_bar in (*WIDTHS, 1e-6):
                         case = {"m": m, "tau": tau, "tau_bar": tau_bar}
@@ -97,8 +97,9 @@ def _puddle(size: Size, seed: int) -> Iterator[Row]:
 def _against(big: KBRL, log: Transitions, m: int, tau_bar: float, anywhere: Floats) -> dict[str, float]:
     """Compare KBSF with KBRL on the same data; with as many representative states as data, they are the next states."""
     reps: Any = np.unique(log.next_states, axis=0) if m == len(log) else "k-means"
-    kept: dict[str, Any] = {"discount": big.discount, "random_state": 0, "q_function": "samples"}
-    small = KBSF(m, reps, big.sample_width, tau_bar, **kept, **EXACTLY).fit(log)
+    kept: dict[str, Any] = {"discount": big.discount, "random_state": 0, "variant": Variant(q_function="samples")}
+    exactly: dict[str, Any] = {"scaling": SCALING, "solver": Solver(tolerance=TOLERANCE)}
+    small = KBSF(m, reps, big.sample_width, tau_bar, **kept, **exactly, min_cases=1).fit(log)
     going, bound = ~log.terminals, small.bound_values(log)
     values, lifted = big.solution_.values, small.q_from_reps(log.next_states).max(axis=1)
     error = largest_error(values[going], lifted[going])
@@ -137,7 +138,8 @@ def _online(size: Size, seed: int) -> Iterator[Row]:
 
 def _online_run(gamma: float, n_steps: int, seed: int) -> Iterator[dict[str, float]]:
     rng, task, seen = generator(seed), PuddleWorld(), []
-    learner = KBSF(reps=_grid(10), sample_width=TAU, rep_width=0.01, discount=gamma, **EXACTLY)
+    exactly: dict[str, Any] = {"scaling": SCALING, "solver": Solver(tolerance=TOLERANCE)}
+    learner = KBSF(reps=_grid(10), sample_width=TAU, rep_width=0.01, discount=gamma, **exactly, min_cases=1)
     agent = OnlineAgent(learner, 4, exploration=0.5, model_interval=1, value_interval=T_V, random_state=seed)
     state, rep_q = task.reset(1, rng), np.full((100, 4), -np.inf)
     for t in range(1, n_steps + 1):
@@ -155,7 +157,7 @@ def _online_run(gamma: float, n_steps: int, seed: int) -> Iterator[dict[str, flo
 
 def _online_error(learner: KBSF, log: Transitions, rep_q: Floats) -> dict[str, float]:
     here, epsilon = log.next_states[-1:], float(np.abs(learner.rep_q_ - rep_q).max())
-    q = KBRL(TAU, discount=learner.discount, **EXACTLY).fit(log).q_values(here)
+    q = KBRL(TAU, discount=learner.discount, scaling=SCALING, tolerance=TOLERANCE, min_cases=1).fit(log).q_values(here)
     q_online = RepQ(learner.statistics_.basis.rep_weights, rep_q)(here / SCALING)
     bound = learner.bound_online(log, epsilon)
     return {"error": largest_error(q, q_online), "bound": bound.value, "trivial": bound.trivial}

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from experiments.study import Job, Row, Settings, Timer, Verdict, generator, timing
-from kbrl import KBSF, FittedQ, Transitions
+from kbrl import KBSF, FittedQ, Growth, Transitions, Variant
 from kbrl.arrays import Array, Floats
 from kbrl.model.kernels import Kernel
 from kbrl.model.q_functions import GreedyPolicy, RepQ
@@ -57,7 +57,7 @@ class Reading:
 READINGS = {
     "ours": Reading("ours"),
     "acting": Reading("acting truncated by mu-bar as well", acting=MU_BAR),
-    "exact": Reading("the mu nearest of all batches", learner={"neighborhoods": "exact"}),
+    "exact": Reading("the mu nearest of all batches", learner={"variant": Variant(neighborhoods="exact")}),
     "untruncated": Reading("no mu-bar", learner={"rep_neighbors": None}),
     "dense": Reading(
         "no mu, no mu-bar, tau 1", learner={"sample_neighbors": None, "rep_neighbors": None, "sample_width": 1.0}
@@ -163,7 +163,7 @@ def _ikbsf(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
 
     for row, log, policy in _batches(task, learn, settings, seed):
         if row["batch"] == 1 and settings["reading"] == "ours":
-            batch = _new_kbsf(reading, seed, n_jobs=1).set_params(grow_below=None).fit(log)
+            batch = _new_kbsf(reading, seed, n_jobs=1).set_params(growth__below=None).fit(log)
             one = {"method": "batch KBSF", "n": len(log), "batch": 1, "m": len(batch.reps_)}
             yield one | _judged(task, _policy(batch, reading), size)
         yield {"method": "iKBSF", "m": len(learner.reps_)} | row | _judged(task, policy, size)
@@ -173,10 +173,10 @@ def _fqit(settings: Settings, size: Size, seed: int) -> Iterator[Row]:
     task, is_timed = PoleBalancing(3, gravity=settings["gravity"]), settings["part"] == "time of FQIT"
     options: dict[str, Any] = {"n_trees": N_TREES, "freeze_after": FREEZE_AFTER, "min_split": settings["eta"]}
     if is_timed:
-        FittedQ(FREEZE_AFTER + 1, **options).fit(task.collect(1000, random_state=0))  # compile
+        FittedQ(FREEZE_AFTER + 1, **options, min_cases=1).fit(task.collect(1000, random_state=0))  # compile
 
     def learn(log: Transitions) -> GreedyPolicy:
-        learner = FittedQ(size.n_iterations, **options, random_state=seed, n_jobs=None if is_timed else 1)
+        learner = FittedQ(size.n_iterations, **options, random_state=seed, n_jobs=None if is_timed else 1, min_cases=1)
         return learner.fit(log).policy()
 
     for row, _, policy in _batches(task, learn, settings, seed):
@@ -242,8 +242,19 @@ def _ceiling(settings: Settings, size: Size, _: int) -> Iterator[Row]:
 
 
 def _new_kbsf(reading: Reading, seed: int, n_jobs: int | None = None) -> KBSF:
-    learner = KBSF(M, "k-means", TAU, TAU_BAR, MU, MU_BAR, grow_below=GROW_BELOW, random_state=seed, n_jobs=n_jobs)
-    return learner.set_params(neighborhoods="per_chunk").set_params(**reading.learner)
+    learner = KBSF(
+        M,
+        "k-means",
+        TAU,
+        TAU_BAR,
+        MU,
+        MU_BAR,
+        growth=Growth(below=GROW_BELOW),
+        random_state=seed,
+        n_jobs=n_jobs,
+        min_cases=1,
+    )
+    return learner.set_params(variant__neighborhoods="per_chunk").set_params(**reading.learner)
 
 
 def _policy(learner: KBSF, reading: Reading) -> GreedyPolicy:

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF, FiniteMDP, Kernel, NotFittedError, Transitions, clone, join, solve
+from kbrl import KBRL, KBSF, FiniteMDP, Kernel, NotFittedError, Solver, Transitions, Variant, clone, join, solve
 from kbrl.mdp.dynamic_programming import evaluate_policy
 from kbrl.mdp.factorization import reduce_mdp
 from kbrl.model.kbsf_bounds import largest_rep_width
@@ -76,7 +76,7 @@ CASES = {
     "no neighbours": (lambda: Kernel(1.0, neighbors=0), "neighbors must be at least 1, but it is 0"),
     "half a neighbour": (lambda: Kernel(1.0, neighbors=1.5), "neighbors must be a whole number, but it is 1.5"),
     "a norm below 1": (lambda: Kernel(norm=0.5), "norm must be a number from 1 to 16, or infinity, but it is 0.5. Below 1 it is not a norm"),
-    "a norm whose powers underflow": (lambda: KBSF(norm=20).fit(random_log()), "norm must be a number from 1 to 16, or infinity, but it is 20. Below 1"),
+    "a norm whose powers underflow": (lambda: KBSF(variant=Variant(norm=20)).fit(random_log()), "norm must be a number from 1 to 16, or infinity, but it is 20. Below 1"),
     "an unknown profile": (lambda: Kernel(1.0, "cubic"), "profile must be one of 'exponential', 'gaussian', 'uniform', but it is 'cubic'"),
     "a profile that rises": (lambda: Kernel(1.0, lambda z: 1 + z), "profile must never rise with z"),
     "a profile below zero": (lambda: Kernel(1.0, lambda z: 1 - z), "none below 0"),
@@ -98,11 +98,11 @@ CASES = {
     "an unknown scaling": (lambda: fit(scaling="max"), "scaling must be one of 'std', 'range', but it is 'max'"),
     "a scale of zero": (lambda: fit(scaling=[1.0, 0.0]), "scaling must be finite numbers above 0, but it is [1.0, 0.0]"),
     "a scale for other variables": (lambda: fit(scaling=[1.0]), "one number for each of the 2 state variables, but its shape is (1,)"),
-    "an unknown treatment of ends": (lambda: fit(terminals="stop"), "terminals must be one of 'absorb', 'continue', but it is 'stop'"),
-    "an unknown aggregation": (lambda: fit(aggregation="firm"), "aggregation must be one of 'soft', 'hard', but it is 'firm'"),
-    "an unknown kind of neighbourhood": (lambda: fit(neighborhoods="near"), "neighborhoods must be one of 'exact', 'per_chunk', but it is 'near'"),
-    "an unknown solver": (lambda: fit(solver="guess"), "but it is 'guess'"),
-    "a tolerance of zero": (lambda: fit(tolerance=0.0), "tolerance must be a finite number above 0, but it is 0.0"),
+    "an unknown treatment of ends": (lambda: fit(variant=Variant(terminals="stop")), "terminals must be one of 'absorb', 'continue', but it is 'stop'"),
+    "an unknown aggregation": (lambda: fit(variant=Variant(aggregation="firm")), "aggregation must be one of 'soft', 'hard', but it is 'firm'"),
+    "an unknown kind of neighbourhood": (lambda: fit(variant=Variant(neighborhoods="near")), "neighborhoods must be one of 'exact', 'per_chunk', but it is 'near'"),
+    "an unknown solver": (lambda: fit(solver=Solver(method="guess")), "but it is 'guess'"),
+    "a tolerance of zero": (lambda: fit(solver=Solver(tolerance=0.0)), "tolerance must be a finite number above 0, but it is 0.0"),
     "minus one thread": (lambda: fit(n_jobs=-1), "n_jobs must be at least 1, but it is -1"),
     "a seed that is a word": (lambda: fit(random_state="lucky"), "random_state must be None, a whole number not below 0, or a numpy.random.Generator, but it is 'lucky'"),
     "states whose distances overflow": (lambda: fit(data=log(states=[[0, 0], [1e200, 0], [0, 1e200]]), scaling=None), "variable 0 reaches 1e+200"),

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 import kbrl
-from kbrl import KBRL, KBSF, LSPI, SARSA, Committee, FittedQ, KbrlWarning
+from kbrl import KBRL, KBSF, LSPI, SARSA, Committee, FittedQ, Growth, KbrlWarning, Variant
 from kbrl.data.transitions import as_log
 from kbrl.learners.learner import Learner
 from kbrl.testing import check_learner, checks_for
 
 LEARNERS = [
     KBSF(),
-    KBSF(20, sample_neighbors=3, rep_neighbors=2, q_function="samples"),
-    KBSF(20, sample_neighbors=3, rep_neighbors=2, neighborhoods="per_chunk"),
-    KBSF(30, grow_distance=0.5, max_reps=40),
-    KBSF(aggregation="hard"),
-    KBSF(reps="farthest", profile="gaussian", terminals="continue"),
+    KBSF(20, sample_neighbors=3, rep_neighbors=2, variant=Variant(q_function="samples")),
+    KBSF(20, sample_neighbors=3, rep_neighbors=2, variant=Variant(neighborhoods="per_chunk")),
+    KBSF(30, growth=Growth(distance=0.5, max_reps=40)),
+    KBSF(variant=Variant(aggregation="hard")),
+    KBSF(reps="farthest", variant=Variant(profile="gaussian", terminals="continue")),
     KBRL(),
     KBRL(sample_neighbors=3),
     LSPI(),

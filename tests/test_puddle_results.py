@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF
+from kbrl import KBRL, KBSF, Variant
 from kbrl.tasks import PuddleWorld
 
 SEEDS = range(3)
@@ -27,7 +27,9 @@ def test_kbrl_reaches_the_papers_return_at_its_best_width(world):
 @pytest.mark.parametrize("q_function", ["reps", "samples"])
 def test_kbsf_with_100_representative_states_does_as_well_as_kbrl(world, q_function):
     task, log, of_kbrl = world
-    learner = KBSF(100, sample_width=0.1, rep_width=0.1, q_function=q_function, random_state=0).fit(log)
+    learner = KBSF(100, sample_width=0.1, rep_width=0.1, variant=Variant(q_function=q_function), random_state=0).fit(
+        log
+    )
     assert mean_return(task, learner) > of_kbrl - 0.3
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.mdp.dynamic_programming import solve as solve
     from kbrl.learners.kbrl import KBRL as KBRL
     from kbrl.learners.kbsf import KBSF as KBSF
+    from kbrl.settings import Growth as Growth
+    from kbrl.settings import Variant as Variant
+    from kbrl.settings import Solver as Solver
     from kbrl.model.model import Model as Model
     from kbrl.learners.lspi import LSPI as LSPI
     from kbrl.learners.fitted_q import FittedQ as FittedQ

@@ -52,10 +52,12 @@ def run(
         rng = np.random.default_rng([seed, number])
         log = task.collect(n_transitions, random_state=rng)
         step(f"run {number + 1}: KBRL on {n_transitions} transitions")
-        big, seconds = _timed(KBRL(sample_width=WIDTH, discount=task.discount), log)
+        big, seconds = _timed(KBRL(sample_width=WIDTH, discount=task.discount, min_cases=1), log)
         _record(scores[1], task, big.predict, seconds, big.mdp_, seed + number)
         step(f"run {number + 1}: KBSF with {n_reps} representative states")
-        learner = KBSF(n_reps, sample_width=WIDTH, rep_width=WIDTH, discount=task.discount, random_state=rng)
+        learner = KBSF(
+            n_reps, sample_width=WIDTH, rep_width=WIDTH, discount=task.discount, random_state=rng, min_cases=1
+        )
         small, seconds = _timed(learner, log)
         _record(scores[2], task, small.predict, seconds, small.mdp_, seed + number)
         _record(scores[0], task, UniformRandom(range(4), rng), 0.0, None, seed + number)
@@ -104,8 +106,8 @@ def _draw_trajectories(axes: Any, task: PuddleWorld, model: KBSF, seed: int) -> 
 def _warm_up(task: PuddleWorld) -> None:
     """Compile before anything is timed."""
     log = task.collect(50, random_state=0)
-    task.evaluate(KBSF(2, random_state=0).fit(log).predict, 1, random_state=0)
-    KBRL().fit(log)
+    task.evaluate(KBSF(2, min_cases=1, random_state=0).fit(log).predict, 1, random_state=0)
+    KBRL(min_cases=1).fit(log)
 
 
 def _timed(learner: Any, log: Transitions) -> tuple[Any, float]:

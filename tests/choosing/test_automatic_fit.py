@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kbrl import KBSF
+from kbrl import KBSF, Growth
 from kbrl.checks import KbrlWarning
 from kbrl.choosing.automatic_fit import fit_automatically, fit_log, learn_more
 from kbrl.choosing.hyperparameters import choose_widths
@@ -91,7 +91,7 @@ def test_a_time_limit_is_met_by_fewer_states_or_said_to_be_too_short(log):
 
 
 def test_a_cover_has_its_own_number_of_states(log):
-    found = fit_automatically(KBSF(reps="cover", cover_distance=0.5, random_state=0), log)
+    found = fit_automatically(KBSF(reps="cover", growth=Growth(cover_distance=0.5), random_state=0), log)
     assert found.n_reps is None
     assert len(found.model.reps_) > 5
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kbrl import KBSF
+from kbrl import KBSF, Growth, Variant
 from kbrl.choosing.automatic_fit import fit_log
 from kbrl.data.survey import survey
 from kbrl.logs.log import open_log
@@ -86,7 +86,14 @@ def test_a_survey_made_before_is_used_and_steps_are_told(log):
     np.testing.assert_array_equal(model.reps_, fit_log(learner(), log).reps_)
 
 
-@pytest.mark.parametrize("changes", [{"grow_distance": 0.3}, {"q_function": "samples"}, {"terminals": "continue"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"growth": Growth(distance=0.3)},
+        {"variant": Variant(q_function="samples")},
+        {"variant": Variant(terminals="continue")},
+    ],
+)
 def test_growth_samples_and_ends_that_are_ignored_work_as_in_fit(log, changes):
     scaled = {"reps": log.next_states[:5], **changes}
     one, other = fit_log(learner(**scaled), log), learner(**scaled).fit(log)

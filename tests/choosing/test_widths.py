@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Transitions
+from kbrl import KBSF, Transitions, Variant
 from kbrl.choosing.hyperparameters import choose_widths
 from kbrl.learners.learner import clone
 from kbrl.tasks import PuddleWorld
@@ -49,7 +49,7 @@ def slow_prediction_errors(log, width, profile, n_neighbors):
 @pytest.mark.parametrize("n_neighbors", [None, 3])
 def test_prediction_errors_are_those_of_slow_loops(profile, n_neighbors):
     log = random_log(n=40, n_dims=2, n_actions=3, seed=1, ending=0.2)
-    learner = KBSF(8, profile=profile, sample_neighbors=n_neighbors, scaling=None, random_state=0)
+    learner = KBSF(8, variant=Variant(profile=profile), sample_neighbors=n_neighbors, scaling=None, random_state=0)
     found = tried(choose_widths(log, learner), "sample_width")
     slow = np.array([slow_prediction_errors(log, width, profile, n_neighbors) for width in found])
     relative = slow / slow.min(axis=0)
@@ -182,7 +182,9 @@ def test_the_bellman_error_is_the_unexplained_share_of_held_out_targets():
     ids=["one row", "one row an action", "one state", "all rows are ends", "two far states", "a constant variable"],
 )
 @pytest.mark.parametrize("criterion", ["error", "bellman"])
-@pytest.mark.parametrize("settings", [{}, {"sample_neighbors": 2, "rep_neighbors": 2}, {"aggregation": "hard"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"sample_neighbors": 2, "rep_neighbors": 2}, {"variant": Variant(aggregation="hard")}]
+)
 def test_poor_logs_give_widths_that_a_model_can_be_fitted_with(log, criterion, settings):
     learner = KBSF(2, reps=log.next_states[:1], random_state=0, **settings)
     widths = choose_widths(log, learner, criterion=criterion)

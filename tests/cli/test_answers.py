@@ -13,7 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import kbrl.cli.asking as answers
-from kbrl import KBSF, Transitions, load_model, save_model
+from kbrl import KBSF, Solver, Transitions, load_model, save_model
 from kbrl.cli import main
 from kbrl.insight.coverage import coverage
 from kbrl.logs.log import open_log
@@ -33,7 +33,9 @@ def folder(tmp_path_factory):
     write_log(log, folder / "log.csv", names=NAMES)
     opened = open_log(folder / "log.csv", actions=labels)
     for name, options in {"dense": {}, "sparse": {"sample_neighbors": 3, "rep_neighbors": 2}}.items():
-        model = KBSF(n_reps=8, random_state=0, sample_width=0.5, tolerance=1e-12, **options).fit(opened.chunks())
+        model = KBSF(n_reps=8, random_state=0, sample_width=0.5, solver=Solver(tolerance=1e-12), **options).fit(
+            opened.chunks()
+        )
         save_model(model, folder / f"{name}.kbrl", columns=opened.columns.to_dict())
     return SimpleNamespace(path=folder, model=load_model(folder / "dense.kbrl"), log=log)
 
@@ -57,8 +59,8 @@ def expected(model, states):
     q, covered = model.q_values(states), coverage(model, states)
     best = q.argmax(axis=1)
     for row in range(len(states)):
-        facts = {"row": row, "action": model.action_labels_[best[row]], "value": q[row].max()}
-        facts |= {f"q_{label}": q[row, k] for k, label in enumerate(model.action_labels_)}
+        facts = {"row": row, "action": model.action_labels[best[row]], "value": q[row].max()}
+        facts |= {f"q_{label}": q[row, k] for k, label in enumerate(model.action_labels)}
         facts |= {"distance": covered.distances[row], "support": covered.support[row, best[row]]}
         yield facts | {"log_mass": covered.log_mass[row, best[row]], "reason": ""}
 
@@ -195,7 +197,7 @@ def test_an_explanation_for_a_program_makes_up_the_value(in_folder, state, capsy
     facts = json.loads(capsys.readouterr().out)
     assert facts["variables"] == ["age", "dose"]
     assert facts["state"] == [0.3, 0.7]
-    q = dict(zip(in_folder.model.action_labels_.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
+    q = dict(zip(in_folder.model.action_labels.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
     assert [action["action"] for action in facts["actions"]] == sorted(q, key=q.get, reverse=True)
     for action in facts["actions"][:2]:
         made = sum(case["weight"] * case["worth"] for case in action["cases"])
@@ -210,7 +212,7 @@ def test_an_explanation_for_a_person_shows_rows_weights_and_what_they_make(in_fo
     main(["explain", "dense.kbrl", "--state", "0.3,0.7", "--log", "log.csv", "--cases", "3"])
     out, err = capsys.readouterr()
     assert err == ""
-    q = dict(zip(in_folder.model.action_labels_.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
+    q = dict(zip(in_folder.model.action_labels.tolist(), in_folder.model.q_values([[0.3, 0.7]])[0]))
     best, second = sorted(("no", "yes"), key=q.get, reverse=True)
     assert "State age = 0.3, dose = 0.7" in out
     assert f"1. {best}: value {q[best]:.6g}" in out
@@ -241,7 +243,7 @@ def test_support_is_told_as_a_number_of_logged_cases(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     states = [[0.0]] * 12 + [[1.0]] * 4
     log = Transitions(states, ["a"] * 11 + ["b"] + ["a"] * 4, [1.0] * 16, states, action_labels=["a", "b"])
-    save_model(KBSF(reps=[[0.0], [1.0]], rep_width=1e-3).fit(log), "model.kbrl")
+    save_model(KBSF(reps=[[0.0], [1.0]], rep_width=1e-3, min_cases=1).fit(log), "model.kbrl")
     write_log(log, "log.csv", names=["x"])
     told = {}
     for x in ("0", "1", "90"):

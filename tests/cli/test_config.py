@@ -1,7 +1,5 @@
 """Options from a TOML file, and options of the command that mirror the library's."""
 
-import inspect
-
 import click
 import pytest
 
@@ -11,7 +9,7 @@ from kbrl.cli.options import LEARNER_OPTIONS
 from kbrl.logs.writing import write_log
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.profiles import PROFILES
-from kbrl.settings import AGGREGATIONS, NEIGHBORHOODS, TERMINALS, WAYS
+from kbrl.settings import AGGREGATIONS, NEIGHBORHOODS, TERMINALS, WAYS, about_settings
 from kbrl.storage.model_file import load_model
 from kbrl.tasks import PuddleWorld
 
@@ -38,8 +36,9 @@ def test_a_file_gives_options_and_the_command_line_counts_more(folder, capsys):
     (folder / "fit.toml").write_text(CONFIG)
     main(["fit", "log.csv", "--config", "fit.toml", "--discount", "0.5"])
     model = load_model("by-config.kbrl")
-    assert (model.n_reps, model.reps, model.sample_width, model.discount) == (15, "random", 0.2, 0.5)
-    assert model.action_labels_.tolist() == [0, 1, 2, 3, 4]
+    used = model.settings
+    assert (used.n_reps, used.reps, used.sample_width, used.discount) == (15, "random", 0.2, 0.5)
+    assert model.action_labels.tolist() == [0, 1, 2, 3, 4]
     main(["fit", "log.csv", "-o", "plain.kbrl", "-m", "15", "--choose-reps", "random", "--sample-width", "0.2",
           "--discount", "0.5", "--actions", "0,1,2,3,4", "--state", "observation_x,observation_y"])  # fmt: skip
     assert (folder / "plain.kbrl").read_bytes() == (folder / "by-config.kbrl").read_bytes()
@@ -101,7 +100,9 @@ def test_options_offer_what_the_library_has():
 
 
 def test_every_setting_of_kbsf_is_an_option_with_the_same_default_unless_it_is_chosen_or_needs_all_data():
-    defaults = {name: p.default for name, p in inspect.signature(KBSF).parameters.items()}
+    params = KBSF().get_params()
+    defaults = {name: params[each.path.replace(".", "__")] for name, each in about_settings().items()}
+    assert len(defaults) == len(params) - 3  # but for the groups themselves
     offered = {parameter: default for parameter, _, default, _ in LEARNER_OPTIONS.values()}
     assert set(defaults) - set(offered) == {"n_jobs", "q_function"}  # --jobs; all transitions would have to be kept
     different = {name for name, default in offered.items() if default != defaults[name]}

@@ -50,7 +50,7 @@ def refused(arguments, capsys):
 
 
 def n_learnt(path):
-    return load_model(path).n_samples_
+    return load_model(path).n_samples
 
 
 def test_the_same_log_is_not_learnt_twice_unless_asked_for(folder, capsys):
@@ -137,5 +137,5 @@ def test_columns_that_are_named_count_by_position_whatever_their_names(folder):
     Path("renamed.csv").write_text(renamed)
     main(["update", "m.kbrl", "renamed.csv", "--state", "a,b", "-q", "-o", "n.kbrl"])
     main(["update", "m.kbrl", "may.csv", "-q", "-o", "o.kbrl"])
-    assert load_model("n.kbrl").rep_q_.tolist() == load_model("o.kbrl").rep_q_.tolist()
-    assert load_model("n.kbrl").feature_names_in_.tolist() == ["x", "y"]
+    assert load_model("n.kbrl").solution.q.tolist() == load_model("o.kbrl").solution.q.tolist()
+    assert load_model("n.kbrl").source.state_names == ("x", "y")

@@ -12,6 +12,7 @@ import pytest
 
 from kbrl.cli import main
 from kbrl.logs.writing import write_log
+from kbrl.settings import flattened
 from kbrl.storage.model_file import load_model, read_model
 from kbrl.tasks import PuddleWorld
 
@@ -57,9 +58,9 @@ def arrays(path):
     """Return all that a model has learnt."""
     model = load_model(path)
     names = ("distances", "rewards", "next_states", "terminals", "multiplicities", "weight", "nearest", "reward_sum")
-    found = {name: getattr(model.statistics_, name) for name in names if hasattr(model.statistics_, name)}
-    found |= {"counts": model.statistics_.counts, "reps": model.reps_, "scale": model.scale_, "q": model.rep_q_}
-    stacked = model.mdp_.stacked
+    found = {name: getattr(model.sums, name) for name in names if hasattr(model.sums, name)}
+    found |= {"counts": model.sums.counts, "reps": model.reps, "scale": model.coordinates.scale, "q": model.solution.q}
+    stacked = model.mdp.stacked
     return found | {"mdp": stacked if isinstance(stacked, np.ndarray) else stacked.toarray()}
 
 
@@ -75,7 +76,7 @@ def test_a_log_with_canonical_names_needs_no_option_and_the_summary_says_what_wa
         assert words in out
     assert err == ""
     saved = read_model("model.kbrl")
-    assert saved.model.n_samples_ == N_ROWS
+    assert saved.model.n_samples == N_ROWS
     assert saved.columns["state"] == ["observation_0", "observation_1"]
     assert set(saved.model.predict([[0.5, 0.5]])) <= {"up", "down", "left", "right"}
     assert sorted(os.listdir()) == ["log.csv", "model.kbrl"]
@@ -88,9 +89,9 @@ def test_json_says_the_same_to_programs(folder, capsys, log):
     assert {entry["action"]: entry["count"] for entry in facts["actions"]} == counts
     assert (facts["rows"], facts["transitions"], facts["discount"]) == (N_ROWS, N_ROWS, 0.99)
     assert facts["episodes"] == len(set(log.episodes.tolist()))
-    assert facts["reps"] == len(model.reps_) == 50
-    assert (facts["sample_width"], facts["rep_width"]) == (model.sample_width, model.rep_width)
-    assert {trial["sample_width"] for trial in facts["widths_tried"]} >= {model.sample_width, None}
+    assert facts["reps"] == len(model.reps) == 50
+    assert (facts["sample_width"], facts["rep_width"]) == (model.settings.sample_width, model.settings.rep_width)
+    assert {trial["sample_width"] for trial in facts["widths_tried"]} >= {model.settings.sample_width, None}
     assert facts["model"] == "model.kbrl"
 
 
@@ -104,7 +105,7 @@ def test_every_setting_reaches_the_model(folder):
     wanted |= {"scaling": None, "profile": "gaussian", "terminals": "continue", "solver": "policy iteration"}
     wanted |= {"tolerance": 1e-6, "random_state": 3, "n_jobs": 1, "grow_distance": 0.4, "max_reps": 40}
     wanted |= {"sample_neighbors": 5, "rep_neighbors": 3}
-    assert {name: getattr(model, name) for name in wanted} == wanted
+    assert {name: value for name, value in flattened(model.settings).items() if name in wanted} == wanted
 
 
 def test_columns_with_other_names_and_actions_never_taken(folder, capsys):
@@ -209,14 +210,14 @@ def test_update_goes_on_with_the_columns_of_the_model(folder, log, capsys):
     capsys.readouterr()
     facts = told(capsys, "update", "model.kbrl", "second.csv", "-o", "more.kbrl", "--chunk-rows", 70)
     assert (facts["transitions_before"], facts["transitions"]) == (300, 600)
-    by_hand = load_model("model.kbrl").partial_fit(log[300:])
-    np.testing.assert_allclose(load_model("more.kbrl").mdp_.stacked, by_hand.mdp_.stacked, atol=1e-12)
+    by_hand = load_model("model.kbrl").extend(log[300:])
+    np.testing.assert_allclose(load_model("more.kbrl").mdp.stacked, by_hand.mdp.stacked, atol=1e-12)
     run("update", "model.kbrl", "second.csv")
     out, err = capsys.readouterr()
     assert "600 transitions, 300 of them new" in out
     assert err == ""
     assert read_model("model.kbrl").columns == read_model("more.kbrl").columns
-    assert load_model("model.kbrl").n_samples_ == 600
+    assert load_model("model.kbrl").n_samples == 600
 
 
 def test_parts_that_were_learnt_alone_merge_to_the_model_of_all(folder, log, capsys):
@@ -225,7 +226,7 @@ def test_parts_that_were_learnt_alone_merge_to_the_model_of_all(folder, log, cap
     run("fit", "a.csv", "-o", "a.kbrl", *SPARSE)
     for name in "bc":
         run("update", "a.kbrl", f"{name}.csv", "--alone", "-o", f"{name}.kbrl")
-        assert load_model(f"{name}.kbrl").n_samples_ == 200
+        assert load_model(f"{name}.kbrl").n_samples == 200
     capsys.readouterr()
     assert told(capsys, "merge", "a.kbrl", "b.kbrl", "c.kbrl", "-o", "all.kbrl")["transitions"] == 600
     run("merge", "c.kbrl", "a.kbrl", "b.kbrl", "-o", "other.kbrl")
@@ -243,8 +244,8 @@ def test_words_that_look_like_numbers_stay_words_in_an_update(folder):
     run("fit", "words.csv", "--min-cases", "1", "-o", "m.kbrl")
     run("update", "m.kbrl", "digits.csv")
     model = load_model("m.kbrl")
-    assert model.action_labels_.tolist() == ["1", "2", "2+"]
-    assert model.statistics_.counts.tolist() == [2, 2, 1]
+    assert model.action_labels.tolist() == ["1", "2", "2+"]
+    assert model.sums.counts.tolist() == [2, 2, 1]
 
 
 # What goes wrong.

@@ -139,7 +139,7 @@ def test_rules_for_values_cannot_be_changed_by_a_later_log(folder):
     from kbrl.storage.matching_log import open_matching_log
 
     main(["fit", "ward.csv", "--config", "ward.toml", "-o", "m.kbrl", "-q"])
-    model = read_model("m.kbrl").model.model_
+    model = read_model("m.kbrl").model
     with pytest.raises(ValueError, match=r"but missing would change it\. Leave it out, or fit again"):
         open_matching_log(model, "ward.csv", {"missing": "median"}, stored={"state": STATE})
 

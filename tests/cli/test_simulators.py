@@ -133,11 +133,11 @@ def test_variables_in_another_order_and_actions_by_place_mean_the_same(folder):
     fields = (log.states[:, ::-1], log.action_indices, log.rewards, log.next_states[:, ::-1], log.terminals)
     swapped = Transitions(*fields, action_labels=range(4))
     model = KBSF(reps=folder.model.reps_[:, ::-1]).fit(swapped)
-    policy = model_policy(PuddleWorld(), SavedModel(model, ["y", "x"], ""))
+    policy = model_policy(PuddleWorld(), SavedModel(model.model_, ["y", "x"], ""))
     expected = model.predict(states[:, ::-1])
     np.testing.assert_array_equal(policy(states), expected)
     other = KBSF(reps=folder.model.reps_).fit(log)
-    by_name = model_policy(PuddleWorld(), SavedModel(other, ["x", "y"], ""))(states)
+    by_name = model_policy(PuddleWorld(), SavedModel(other.model_, ["x", "y"], ""))(states)
     np.testing.assert_array_equal(np.array(PuddleWorld.actions)[by_name], other.predict(states))
 
 

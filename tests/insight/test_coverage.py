@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbrl import KBSF, Transitions
+from kbrl import KBSF, Growth, Transitions, Variant
 from kbrl.insight.coverage import coverage
 from naive import distance, kappa
 from samples import as_lists, random_log
 
 FORMS = {
     "dense": {},
-    "gaussian": {"profile": "gaussian", "rep_width": 1.0},
+    "gaussian": {"variant": Variant(profile="gaussian"), "rep_width": 1.0},
     "sparse": {"sample_neighbors": 3, "rep_neighbors": 2},
     "sparse samples": {"sample_neighbors": 4},
     "sparse reps": {"rep_neighbors": 3},
-    "hard": {"aggregation": "hard"},
+    "hard": {"variant": Variant(aggregation="hard")},
     "one width a representative state": {"rep_width": np.array([0.1, 0.5, 0.2, 1.0, 0.3])},
 }
 
@@ -40,18 +40,18 @@ def slow_coverage(model, log, state):
     distances = [distance(state, rep) for rep in reps]
     widths = model.rep_width.tolist() if np.ndim(model.rep_width) else [model.rep_width] * len(reps)
     kept = sorted(range(len(reps)), key=lambda i: distances[i])
-    kept = kept[: 1 if model.aggregation == "hard" else model.rep_neighbors or len(reps)]
-    logs = [log_phi(distances[i] / widths[i], model.profile) for i in kept]
+    kept = kept[: 1 if model.variant.aggregation == "hard" else model.rep_neighbors or len(reps)]
+    logs = [log_phi(distances[i] / widths[i], model.variant.profile) for i in kept]
     shares = [value - log_of_sum(logs) for value in logs]
     masses = []
     for samples in as_lists(log):
         states = [[x / s for x, s in zip(s_t, scale)] for s_t, _, _, _ in samples]
-        if model.aggregation == "hard":
+        if model.variant.aggregation == "hard":
             states = [min(reps, key=lambda rep: distance(s_t, rep)) for s_t in states]
         of_reps = []
         for i in kept:
             z = sorted(distance(reps[i], s_t) / model.sample_width for s_t in states)[: model.sample_neighbors]
-            of_reps.append(log_of_sum([log_phi(value, model.profile) for value in z] or [-math.inf]))
+            of_reps.append(log_of_sum([log_phi(value, model.variant.profile) for value in z] or [-math.inf]))
         masses.append(log_of_sum([share + mass for share, mass in zip(shares, of_reps)]))
     return min(distances), distances.index(min(distances)), masses
 
@@ -61,7 +61,7 @@ def slow_coverage(model, log, state):
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-4, 0.01, 0.3, 100.0]), st.sampled_from([1, 3]))
 def test_coverage_is_what_the_loops_say(form, seed, sample_width, n_actions):
     log = random_log(25, n_actions=n_actions, seed=seed)
-    model = KBSF(n_reps=5, reps="random", sample_width=sample_width, random_state=seed)
+    model = KBSF(n_reps=5, reps="random", sample_width=sample_width, min_cases=1, random_state=seed)
     model.set_params(**FORMS[form]).fit(log)
     states = np.random.default_rng(seed).normal(size=(6, 2)) * 2
     found = coverage(model, states)
@@ -83,7 +83,7 @@ def test_an_action_that_was_never_taken_has_no_mass_anywhere():
 @pytest.mark.parametrize("form", ["dense", "sparse", "hard"])
 def test_mass_is_known_just_where_the_value_is(form):
     log = random_log(30, n_actions=2)
-    model = KBSF(n_reps=5, grow_distance=0.2, random_state=0, **FORMS[form])
+    model = KBSF(n_reps=5, growth=Growth(distance=0.2), random_state=0, **FORMS[form])
     model.partial_fit(log).partial_fit(log[log.by_action()[0]])  # new representative states know nothing of action 1
     states = np.random.default_rng(1).random((50, 2))
     known = np.isfinite(coverage(model, states).log_mass)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbrl import KBSF, KbrlWarning, Transitions, load_model, save_model
+from kbrl import KBSF, KbrlWarning, Solver, Transitions, Variant, load_model, save_model
 from kbrl.insight.explanation import explain
 from kbrl.logs.log import open_log
 from kbrl.logs.writing import as_columns
@@ -18,13 +18,13 @@ from samples import random_log
 
 FORMS = {
     "dense": {},
-    "gaussian": {"profile": "gaussian"},
-    "uniform": {"profile": "uniform", "sample_width": 0.6},
-    "another norm": {"norm": 1, "sample_neighbors": 3},
-    "another norm, dense": {"norm": np.inf},
-    "own profile": {"profile": lambda z: 1 / (1 + z * z)},
-    "continue": {"terminals": "continue"},
-    "hard": {"aggregation": "hard"},
+    "gaussian": {"variant": Variant(profile="gaussian")},
+    "uniform": {"variant": Variant(profile="uniform"), "sample_width": 0.6},
+    "another norm": {"variant": Variant(norm=1), "sample_neighbors": 3},
+    "another norm, dense": {"variant": Variant(norm=np.inf)},
+    "own profile": {"variant": Variant(profile=lambda z: 1 / (1 + z * z))},
+    "continue": {"variant": Variant(terminals="continue")},
+    "hard": {"variant": Variant(aggregation="hard")},
     "one width a representative state": {"rep_width": np.array([0.1, 0.5, 0.2, 1.0, 0.3, 0.4])},
     "one width a representative state, sparse": {
         "rep_width": np.array([0.1, 0.5, 0.2, 1.0, 0.3, 0.4]),
@@ -32,15 +32,15 @@ FORMS = {
     },
     "sparse": {"sample_neighbors": 3, "rep_neighbors": 2},
     "sparse samples": {"sample_neighbors": 4},
-    "hard and sparse": {"aggregation": "hard", "sample_neighbors": 4},
-    "samples": {"q_function": "samples"},
-    "sparse, by samples": {"q_function": "samples", "sample_neighbors": 3, "rep_neighbors": 2},
+    "hard and sparse": {"variant": Variant(aggregation="hard"), "sample_neighbors": 4},
+    "samples": {"variant": Variant(q_function="samples")},
+    "sparse, by samples": {"variant": Variant(q_function="samples"), "sample_neighbors": 3, "rep_neighbors": 2},
 }
 
 
 def fitted(form, log):
     reps = np.unique(log.next_states, axis=0)[:6]
-    options = {"sample_width": 0.3, "rep_width": 0.3, "tolerance": 1e-12, "n_jobs": 1} | FORMS[form]
+    options = {"sample_width": 0.3, "rep_width": 0.3, "solver": Solver(tolerance=1e-12), "n_jobs": 1} | FORMS[form]
     return KBSF(reps=reps, **options).fit(log)
 
 
@@ -198,7 +198,7 @@ def test_a_model_of_sums_needs_the_log_and_one_of_chunks_cannot_be_explained():
     log = random_log(30)
     with pytest.raises(ValueError, match="has kept no cases"):
         explain(fitted("dense", log), [0.5, 0.5])
-    model = KBSF(n_reps=4, sample_neighbors=2, neighborhoods="per_chunk", random_state=0).fit(log)
+    model = KBSF(n_reps=4, sample_neighbors=2, variant=Variant(neighborhoods="per_chunk"), random_state=0).fit(log)
     with pytest.raises(ValueError, match="neighborhoods='exact'"):
         explain(model, [0.5, 0.5], log=log)
 

@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
 import naive
-from kbrl import KBSF, Transitions, explain
+from kbrl import KBSF, Growth, Transitions, Variant, explain
 from kbrl.insight.coverage import coverage, fade, reach
 from kbrl.storage.model_file import load_model, save_model
 from samples import as_lists, random_log
 
 FORMS = {
     "dense": {},
-    "gaussian": {"profile": "gaussian"},
-    "uniform": {"profile": "uniform"},
-    "a sum of differences": {"norm": 1},
-    "a user's profile": {"profile": lambda z: np.exp(-z)},
+    "gaussian": {"variant": Variant(profile="gaussian")},
+    "uniform": {"variant": Variant(profile="uniform")},
+    "a sum of differences": {"variant": Variant(norm=1)},
+    "a user's profile": {"variant": Variant(profile=lambda z: np.exp(-z))},
     "neighbours": {"sample_neighbors": 3, "rep_neighbors": 2},
-    "neighbours per chunk": {"sample_neighbors": 4, "neighborhoods": "per_chunk"},
-    "hard": {"aggregation": "hard"},
-    "samples": {"q_function": "samples"},
-    "samples with neighbours": {"q_function": "samples", "sample_neighbors": 4},
+    "neighbours per chunk": {"sample_neighbors": 4, "variant": Variant(neighborhoods="per_chunk")},
+    "hard": {"variant": Variant(aggregation="hard")},
+    "samples": {"variant": Variant(q_function="samples")},
+    "samples with neighbours": {"variant": Variant(q_function="samples"), "sample_neighbors": 4},
     "one width per representative state": {"rep_width": np.array([0.1, 0.5, 0.2, 1.0, 0.3])},
 }
 
@@ -36,19 +36,19 @@ def fitted(log, form="dense", **more):
 
 def slow_weights(model, log, state):
     """The weights w_t of the cases of each action in the value of a state, by the formulas, in loops."""
-    phi = {"gaussian": naive.gaussian, "uniform": naive.uniform}.get(model.profile, naive.exponential)
+    phi = {"gaussian": naive.gaussian, "uniform": naive.uniform}.get(model.variant.profile, naive.exponential)
     reps = model.reps_.tolist()
     rep_width = model.rep_width.tolist() if np.ndim(model.rep_width) else model.rep_width
     result = []
     for samples in as_lists(log):
         states = [s for s, _, _, _ in samples]
-        if model.aggregation == "hard":
+        if model.variant.aggregation == "hard":
             states = [min(reps, key=lambda rep: math.dist(s, rep)) for s in states]
             shares = [float(i == min(range(len(reps)), key=lambda j: math.dist(state, reps[j]))) for i in range(5)]
         else:
-            shares = naive.kappa(state, reps, rep_width, phi, model.rep_neighbors, model.norm)
-        at = (model.sample_width, phi, model.sample_neighbors, model.norm)
-        if model.q_function == "samples":
+            shares = naive.kappa(state, reps, rep_width, phi, model.rep_neighbors, model.variant.norm)
+        at = (model.sample_width, phi, model.sample_neighbors, model.variant.norm)
+        if model.variant.q_function == "samples":
             result.append(naive.kappa(state, states, *at))
         else:
             rows = [naive.kappa(rep, states, *at) for rep in reps]
@@ -106,7 +106,9 @@ def test_support_is_at_most_what_the_weights_of_explain_say_and_close_to_it(sett
 @pytest.mark.parametrize("n_dims", [1, 2, 6])
 def test_for_the_uniform_profile_support_is_the_number_of_cases_within_the_radius(n_dims):
     log = random_log(300, n_dims=n_dims, n_actions=3, seed=n_dims)
-    model = KBSF(8, profile="uniform", sample_width=0.6, rep_width=1e-6, scaling=None, random_state=0).fit(log)
+    model = KBSF(
+        8, variant=Variant(profile="uniform"), sample_width=0.6, rep_width=1e-6, scaling=None, random_state=0
+    ).fit(log)
     expected = [
         [sum(math.dist(rep, s) <= 0.6 for s, _, _, _ in samples) for samples in as_lists(log)]
         for rep in model.reps_.tolist()
@@ -174,13 +176,15 @@ def test_on_discrete_states_an_action_that_was_only_taken_in_the_next_state_has_
 def test_support_is_the_same_however_the_data_came(form, seed, cut):
     log, rng = random_log(60, seed=seed), np.random.default_rng(seed)
     reps, asked = rng.random((6, 2)), rng.random((20, 2))
-    start = KBSF(reps=reps, scaling=None, **FORMS[form])
+    start = KBSF(reps=reps, scaling=None, min_cases=1, **FORMS[form])
     whole = coverage(start.fit(log), asked).support
     shuffled = log[rng.permutation(60)]
     orders = [coverage(start.fit(shuffled), asked).support]
     if form != "neighbours per chunk":  # whose values depend on the split, too
-        orders.append(coverage(KBSF(**start.get_params()).fit(iter([shuffled[:cut], shuffled[cut:]])), asked).support)
-        parts = [KBSF(**start.get_params()).fit(part).model_ for part in (shuffled[cut:], shuffled[:cut])]
+        orders.append(
+            coverage(KBSF(**start.get_params(deep=False)).fit(iter([shuffled[:cut], shuffled[cut:]])), asked).support
+        )
+        parts = [KBSF(**start.get_params(deep=False)).fit(part).model_ for part in (shuffled[cut:], shuffled[:cut])]
         orders.append(coverage(parts[0] + parts[1], asked).support)
     for other in orders:
         np.testing.assert_allclose(other, whole, rtol=1e-10)
@@ -214,7 +218,7 @@ def test_new_representative_states_know_no_cases_and_what_is_dropped_takes_its_o
     log = random_log(40, seed=4)
     model = fitted(log, form).model_
     before = model.sums.effective_cases()
-    grown = fitted(log, form, grow_distance=0.01).model_.grow(np.array([[9.0, 9.0]]))
+    grown = fitted(log, form, growth=Growth(distance=0.01)).model_.grow(np.array([[9.0, 9.0]]))
     assert grown.sums.effective_cases()[:, -1].tolist() == [0.0, 0.0]
     dropped = np.arange(5) == 2
     np.testing.assert_array_equal(model.shrink(dropped).sums.effective_cases(), before[:, ~dropped])
@@ -233,16 +237,16 @@ def test_support_of_sums_from_a_file_of_format_1_is_not_known(tmp_path):
     model = load_model(Path(__file__).parent.parent / "format_1" / "sums.kbrl")
     save_model(model, tmp_path / "again.kbrl")
     for other in (model, model + model, load_model(tmp_path / "again.kbrl")):
-        found = coverage(other, model.reps_)
+        found = coverage(other, model.reps)
         assert np.isnan(found.support).all()
         assert np.isfinite(found.log_mass).any()
 
 
 def test_neighbours_from_a_file_of_format_1_tell_their_support():
     model = load_model(Path(__file__).parent.parent / "format_1" / "neighbors.kbrl")
-    support = coverage(model, model.reps_).support
+    support = coverage(model, model.reps).support
     assert np.isfinite(support).all()
-    assert 1 < support.max() <= model.n_samples_
+    assert 1 < support.max() <= model.n_samples
 
 
 def test_support_fades_between_once_and_twice_the_reach():

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF, Transitions
+from kbrl import KBRL, KBSF, Growth, Solver, Transitions, Variant
 from samples import random_log
 
-SHARED = {"discount": 0.9, "scaling": None, "tolerance": 1e-13}
+SHARED = {"discount": 0.9, "scaling": None}
+OF_KBRL, OF_KBSF = SHARED | {"tolerance": 1e-13}, SHARED | {"solver": Solver(tolerance=1e-13)}
 
 
 def tied_log(seed):
@@ -21,9 +22,11 @@ def test_no_answer_is_farther_from_kbrl_than_the_bound_says_also_among_ties(neig
     rng = np.random.default_rng(0)
     for seed in range(150):
         log = tied_log(seed) if seed % 3 else random_log(n=15, seed=seed)
-        big = KBRL(sample_width=0.5, **mu, **SHARED).fit(log)
+        big = KBRL(sample_width=0.5, **mu, **OF_KBRL).fit(log)
         reps = np.unique(log.next_states, axis=0)[:: 1 + seed % 2]
-        small = KBSF(reps=reps, sample_width=0.5, q_function=q_function, **neighbors, **SHARED).fit(log)
+        small = KBSF(reps=reps, sample_width=0.5, variant=Variant(q_function=q_function), **neighbors, **OF_KBSF).fit(
+            log
+        )
         bound = small.bound(log)
         anywhere = rng.uniform(-1, 2, (20, log.n_dims))
         states = anywhere if q_function == "samples" else log.next_states[~log.terminals]
@@ -35,7 +38,9 @@ def test_no_answer_is_farther_from_kbrl_than_the_bound_says_also_among_ties(neig
 
 def test_a_bound_says_of_which_answers_and_where_it_holds():
     log = random_log(n=30)
-    assert "Q from the samples, at any state" in repr(KBSF(5, q_function="samples", random_state=0).fit(log).bound(log))
+    assert "Q from the samples, at any state" in repr(
+        KBSF(5, variant=Variant(q_function="samples"), random_state=0).fit(log).bound(log)
+    )
     assert "Q from the representative states, at the sampled next states only" in repr(
         KBSF(5, random_state=0).fit(log).bound(log)
     )
@@ -44,8 +49,8 @@ def test_a_bound_says_of_which_answers_and_where_it_holds():
 def test_the_bound_of_the_default_answers_does_not_hold_between_the_next_states():
     """Why it says where it holds: without compression it is 0, and answers elsewhere are far from KBRL's."""
     log = random_log(n=60, seed=3)
-    small = KBSF(reps=log.next_states, rep_width=1e-6, sample_width=0.1, **SHARED).fit(log)
-    big = KBRL(sample_width=0.1, **SHARED).fit(log)
+    small = KBSF(reps=log.next_states, rep_width=1e-6, sample_width=0.1, **OF_KBSF).fit(log)
+    big = KBRL(sample_width=0.1, **OF_KBRL).fit(log)
     assert small.bound(log).value < 1e-6
     going = log.next_states[~log.terminals]
     np.testing.assert_allclose(small.q_values(going), big.q_values(going), atol=1e-6)
@@ -55,8 +60,10 @@ def test_the_bound_of_the_default_answers_does_not_hold_between_the_next_states(
 
 def test_without_compression_answers_from_samples_are_those_of_kbrl_everywhere():
     log = random_log(n=60, seed=3)
-    small = KBSF(reps=log.next_states, rep_width=1e-6, sample_width=0.1, q_function="samples", **SHARED).fit(log)
-    bound, big = small.bound(log), KBRL(sample_width=0.1, **SHARED).fit(log)
+    small = KBSF(
+        reps=log.next_states, rep_width=1e-6, sample_width=0.1, variant=Variant(q_function="samples"), **OF_KBSF
+    ).fit(log)
+    bound, big = small.bound(log), KBRL(sample_width=0.1, **OF_KBRL).fit(log)
     elsewhere = np.random.default_rng(0).uniform(-2, 3, (500, 2))
     assert bound.value < 1e-6
     assert not bound.vacuous
@@ -65,7 +72,7 @@ def test_without_compression_answers_from_samples_are_those_of_kbrl_everywhere()
 
 def grown():
     log = random_log(n=60)
-    return KBSF(3, grow_distance=0.2, random_state=0).partial_fit(log[:20]).partial_fit(log[20:]), log
+    return KBSF(3, growth=Growth(distance=0.2), random_state=0).partial_fit(log[:20]).partial_fit(log[20:]), log
 
 
 def shrunken():
@@ -78,12 +85,14 @@ def shrunken():
 
 def per_chunk():
     log = random_log(n=60)
-    return KBSF(5, sample_neighbors=3, neighborhoods="per_chunk", random_state=0).fit([log[:30], log[30:]]), log
+    return KBSF(5, sample_neighbors=3, variant=Variant(neighborhoods="per_chunk"), random_state=0).fit(
+        [log[:30], log[30:]]
+    ), log
 
 
 def hard():
     log = random_log(n=60)
-    return KBSF(5, aggregation="hard", random_state=0).fit(log), log
+    return KBSF(5, variant=Variant(aggregation="hard"), random_state=0).fit(log), log
 
 
 REFUSED = {
@@ -130,20 +139,20 @@ def test_a_log_that_the_model_was_not_fitted_to_is_refused(other):
 def test_a_log_that_makes_the_same_model_has_a_bound_that_is_true_of_that_log(other):
     """Truncated kernels see only some rows: a log that differs in others may do, but then the bound speaks of it."""
     log = random_log(n=60)
-    model = KBSF(reps=log.next_states[:5], sample_neighbors=4, **SHARED).fit(log)
+    model = KBSF(reps=log.next_states[:5], sample_neighbors=4, **OF_KBSF).fit(log)
     log = OTHER_LOGS[other](log)
     if other == "another next state":
         with pytest.raises(ValueError, match="Algorithm 1 makes another model of these"):
             model.bound(log)
         return
     states = log.next_states[~log.terminals]
-    off = model.q_values(states) - KBRL(sample_neighbors=4, **SHARED).fit(log).q_values(states)
+    off = model.q_values(states) - KBRL(sample_neighbors=4, **OF_KBRL).fit(log).q_values(states)
     assert np.abs(off).max() <= model.bound(log).value
 
 
 def test_models_that_add_up_have_the_bound_of_both_logs():
     one, two = random_log(n=40, seed=1), random_log(n=30, seed=2)
-    settings = {"reps": one.next_states[:9], "sample_width": 0.5, **SHARED}
+    settings = {"reps": one.next_states[:9], "sample_width": 0.5, **OF_KBSF}
     both = KBSF(**settings).fit(one) + KBSF(**settings).fit(two)
     assert both.bound(one + two).value == pytest.approx(KBSF(**settings).fit(one + two).bound(one + two).value)
 
@@ -151,7 +160,12 @@ def test_models_that_add_up_have_the_bound_of_both_logs():
 def test_a_model_in_units_of_its_first_chunk_has_no_bound_unless_these_units_were_given():
     log = random_log(60, n_actions=2, seed=1)
     log = log[np.argsort(log.states[:, 0])]  # so that the first chunk has a smaller spread than all
-    settings = {"reps": log.next_states, "rep_width": 1e-6, "sample_width": 0.1, "q_function": "samples"}
+    settings = {
+        "reps": log.next_states,
+        "rep_width": 1e-6,
+        "sample_width": 0.1,
+        "variant": Variant(q_function="samples"),
+    }
     in_chunks = KBSF(**settings).fit([log[:20], log[20:]])
     with pytest.raises(ValueError, match=r"KBRL divides the states of this log by .* Fit in one go; or .*model.scale_"):
         in_chunks.bound(log)

@@ -8,10 +8,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import naive
-from kbrl import KBSF, Kernel, Transitions
+from kbrl import KBSF, Growth, Kernel, Solver, Transitions, Variant
 from kbrl.data.scaling import Coordinates
 from kbrl.model.basis import Basis
 from kbrl.model.sums import new_statistics
+from kbrl.settings import grouped
 from samples import WIDTHS, logs, random_log
 
 FORMS = [(None, None), (None, 2), (3, 2), (3, None)]
@@ -60,7 +61,7 @@ def test_growing_keeps_every_old_entry_of_dense_sums(form):
 def test_states_beyond_the_distance_become_representative_states_and_the_curve_is_recorded():
     near, far = random_log(n=50), random_log(n=50, seed=1)
     far = Transitions(far.states + 10, far.actions, far.rewards, far.next_states + 10, far.terminals)
-    model = KBSF(reps=REPS, scaling=None, grow_distance=1.5).fit(near)
+    model = KBSF(reps=REPS, scaling=None, growth=Growth(distance=1.5)).fit(near)
     assert len(model.reps_) == 6
     model.partial_fit(far)
     new = model.reps_[6:]
@@ -75,8 +76,8 @@ def test_growth_by_a_kernel_value_is_growth_by_the_distance_where_it_has_that_va
     assert Kernel(2.0, "gaussian").reach(0.01) == pytest.approx(2 * np.sqrt(-2 * np.log(0.01)))
     assert Kernel(1.0, lambda z: 1 / (1 + z)).reach(0.01) == pytest.approx(99.0)
     log = random_log(n=200, seed=3)
-    one = KBSF(reps=REPS, scaling=None, rep_width=0.05, grow_below=0.01).fit(log)
-    two = KBSF(reps=REPS, scaling=None, rep_width=0.05, grow_distance=-0.05 * np.log(0.01)).fit(log)
+    one = KBSF(reps=REPS, scaling=None, rep_width=0.05, growth=Growth(below=0.01)).fit(log)
+    two = KBSF(reps=REPS, scaling=None, rep_width=0.05, growth=Growth(distance=-0.05 * np.log(0.01))).fit(log)
     np.testing.assert_array_equal(one.reps_, two.reps_)
 
 
@@ -84,8 +85,14 @@ def test_growth_by_a_kernel_value_is_growth_by_the_distance_where_it_has_that_va
 def test_growth_and_covers_measure_by_the_norm_of_the_kernels(norm):
     """Against a loop over the states in order."""
     log = random_log(n=200, seed=3)
-    grown = KBSF(reps=REPS, scaling=None, rep_width=0.1, grow_below=0.1, norm=norm).fit(log).reps_
-    cover = KBSF(reps="cover", cover_distance=0.3, scaling=None, norm=norm).fit(log).reps_
+    grown = (
+        KBSF(reps=REPS, scaling=None, rep_width=0.1, growth=Growth(below=0.1), variant=Variant(norm=norm))
+        .fit(log)
+        .reps_
+    )
+    cover = (
+        KBSF(reps="cover", growth=Growth(cover_distance=0.3), scaling=None, variant=Variant(norm=norm)).fit(log).reps_
+    )
     for start, distance, found in ((REPS.tolist(), -0.1 * np.log(0.1), grown), ([], 0.3, cover)):
         wanted = list(start)
         for state in log.next_states.tolist():
@@ -96,7 +103,7 @@ def test_growth_and_covers_measure_by_the_norm_of_the_kernels(norm):
 
 
 def test_growth_stops_at_the_largest_number():
-    model = KBSF(reps=REPS, grow_distance=0.01, max_reps=9, scaling=None).fit(random_log(n=100))
+    model = KBSF(reps=REPS, growth=Growth(distance=0.01, max_reps=9), scaling=None).fit(random_log(n=100))
     assert len(model.reps_) == 9
 
 
@@ -104,7 +111,7 @@ def test_growth_stops_at_the_largest_number():
 @pytest.mark.parametrize("cuts", [[20], [1, 2, 50], [59]])
 def test_models_fitted_apart_add_up_to_the_model_of_all_data(form, cuts):
     log = random_log(n=60, n_actions=3)
-    settings = {"reps": REPS, "scaling": None, "tolerance": 1e-13}
+    settings = {"reps": REPS, "scaling": None, "solver": Solver(tolerance=1e-13)}
     settings |= {"sample_neighbors": form[0], "rep_neighbors": form[1]}
     parts = [KBSF(**settings).fit(log[a:b]) for a, b in zip([0, *cuts], [*cuts, 60])]
     merged = parts[0]
@@ -141,7 +148,7 @@ def test_what_cannot_be_forgotten_is_said():
     with pytest.raises(ValueError, match="those that would take their places"):
         KBSF(reps=REPS, sample_neighbors=3).fit(log).forget(log[:5])
     with pytest.raises(ValueError, match="keeps its samples"):
-        KBSF(reps=REPS, q_function="samples").fit(log).forget(log[:5])
+        KBSF(reps=REPS, variant=Variant(q_function="samples")).fit(log).forget(log[:5])
     with pytest.raises(ValueError, match="but 55 of these 60 were never learnt"):
         KBSF(reps=REPS).fit(log[:5]).forget(log)
 
@@ -176,9 +183,9 @@ def test_models_of_other_data_are_refused_where_they_do_not_fit():
     with pytest.raises(ValueError, match="know the same actions"):
         model + KBSF(reps=REPS, scaling=None).fit(random_log(n_actions=3))
     with pytest.raises(ValueError, match="but not both"):
-        KBSF(grow_distance=1.0, grow_below=0.01).fit(log)
+        KBSF(growth=Growth(distance=1.0, below=0.01)).fit(log)
     with pytest.raises(ValueError, match="cannot grow"):
-        KBSF(grow_distance=1.0, rep_width=[1.0, 2.0]).fit(log)
+        KBSF(growth=Growth(distance=1.0), rep_width=[1.0, 2.0]).fit(log)
 
 
 @pytest.mark.parametrize("neighborhoods", ["exact", "per_chunk"])
@@ -203,7 +210,9 @@ def test_a_failure_in_the_middle_leaves_the_model_as_it_was(n_calls):
             raise RuntimeError("interrupted")
         return np.exp(-z)
 
-    model = KBSF(reps=REPS, scaling=None, grow_distance=0.3, n_jobs=1, profile=profile).fit(log[:30])
+    model = KBSF(reps=REPS, scaling=None, growth=Growth(distance=0.3), n_jobs=1, variant=Variant(profile=profile)).fit(
+        log[:30]
+    )
     before, reps, growth = model.rep_q_.copy(), model.reps_.copy(), model.growth_.copy()
     left[0] = n_calls
     with pytest.raises(RuntimeError, match="interrupted"):
@@ -219,15 +228,15 @@ def test_a_failure_in_the_middle_leaves_the_model_as_it_was(n_calls):
 def test_models_that_were_fitted_differently_are_not_added():
     log = random_log(n=60)
     settings = {"reps": REPS, "scaling": None}
-    for change in ({"discount": 0.5}, {"terminals": "continue"}, {"q_function": "samples"}):
-        with pytest.raises(ValueError, match=f"differ in: {next(iter(change))}"):
-            KBSF(**settings).fit(log) + KBSF(**settings, **change).fit(log)
+    for name, value in (("discount", 0.5), ("terminals", "continue"), ("q_function", "samples")):
+        with pytest.raises(ValueError, match=f"differ in: {name}"):
+            KBSF(**settings).fit(log) + KBSF(**settings, **grouped({name: value})).fit(log)
 
 
 def test_a_model_that_has_grown_cannot_forget():
     near, far = random_log(n=50), random_log(n=50, seed=1)
     far = Transitions(far.states + 10, far.actions, far.rewards, far.next_states + 10, far.terminals)
-    model = KBSF(reps=REPS, scaling=None, grow_distance=1.5).fit([near, far])
+    model = KBSF(reps=REPS, scaling=None, growth=Growth(distance=1.5)).fit([near, far])
     with pytest.raises(ValueError, match="came or went while it learnt"):
         model.forget(near)
 
@@ -235,5 +244,5 @@ def test_a_model_that_has_grown_cannot_forget():
 def test_parameters_set_after_fit_wait_for_the_next_fit():
     log = random_log(n=60)
     model = KBSF(reps=REPS, scaling=None).fit(log[:40])
-    model.set_params(discount=0.1, terminals="continue", q_function="samples").partial_fit(log[40:])
+    model.set_params(discount=0.1, variant__terminals="continue", variant__q_function="samples").partial_fit(log[40:])
     np.testing.assert_allclose(model.q_values(log.states), KBSF(reps=REPS, scaling=None).fit(log).q_values(log.states))

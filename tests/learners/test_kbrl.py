@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 import naive
-from kbrl import KBRL, KBSF
+from kbrl import KBRL, KBSF, Variant
 from samples import WIDTHS, as_lists, logs, random_log
 
 
@@ -66,7 +66,7 @@ def test_the_order_of_the_rows_does_not_decide_between_neighbours_at_the_same_di
         np.testing.assert_allclose(models[1].solution_.values, models[0].solution_.values[order], rtol=1e-9)
     else:
         reps = np.unique(log.next_states, axis=0)
-        options = {"sample_neighbors": mu, "scaling": None, "q_function": "samples", "reps": reps}
+        options = {"sample_neighbors": mu, "scaling": None, "variant": Variant(q_function="samples"), "reps": reps}
         models = [KBSF(len(reps), **options).fit(one) for one in (log, log[order])]
     states = np.concatenate([log.states, np.random.default_rng(0).random((20, 2))])
     np.testing.assert_allclose(models[1].q_values(states), models[0].q_values(states), rtol=1e-9)

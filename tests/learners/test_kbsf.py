@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
-from kbrl import KBRL, KBSF, KbrlWarning, NotFittedError, Transitions, clone
+from kbrl import KBRL, KBSF, KbrlWarning, NotFittedError, Solver, Transitions, Variant, clone
 from samples import SCALES, WIDTHS, as_lists, logs, random_log
 
 REPS = np.random.default_rng(5).random((6, 2))
@@ -29,7 +29,13 @@ def test_kbsf_is_kbrl_when_the_representative_states_are_the_next_states_and_the
     settings = {"sample_width": 0.2, "discount": 0.9, "scaling": None}
     big = KBRL(**settings, tolerance=1e-13).fit(log)
     queries = np.random.default_rng(1).random((20, 2))
-    reduced = KBSF(reps=log.next_states, rep_width=1e-9, q_function="samples", **settings, tolerance=1e-13).fit(log)
+    reduced = KBSF(
+        reps=log.next_states,
+        rep_width=1e-9,
+        variant=Variant(q_function="samples"),
+        **settings,
+        solver=Solver(tolerance=1e-13),
+    ).fit(log)
     np.testing.assert_allclose(reduced.q_values(queries), big.q_values(queries), rtol=1e-10)
     np.testing.assert_allclose(reduced.rep_values_, big.solution_.values, rtol=1e-10)
 
@@ -48,7 +54,7 @@ def test_q_from_representative_states_is_equation_ikbsf_q(log):
 
 
 def test_q_from_samples_is_equation_kbsf_q(log):
-    model, queries = kbsf(q_function="samples").fit(log), np.random.default_rng(2).random((9, 2))
+    model, queries = kbsf(variant=Variant(q_function="samples")).fit(log), np.random.default_rng(2).random((9, 2))
     next_values = [
         [
             0.0 if end else max(naive.q_from_reps(s, REPS.tolist(), model.rep_q_.tolist(), 0.2))
@@ -64,7 +70,9 @@ def test_q_from_samples_is_equation_kbsf_q(log):
 def test_rewards_plus_a_constant_shift_values_where_nothing_ends():
     log = random_log(n=60, ending=0.0)
     shifted = Transitions(log.states, log.actions, log.rewards + 3.0, log.next_states, log.terminals)
-    difference = kbsf(tolerance=1e-12).fit(shifted).rep_q_ - kbsf(tolerance=1e-12).fit(log).rep_q_
+    difference = (
+        kbsf(solver=Solver(tolerance=1e-12)).fit(shifted).rep_q_ - kbsf(solver=Solver(tolerance=1e-12)).fit(log).rep_q_
+    )
     np.testing.assert_allclose(difference, 3.0 / (1 - 0.9), rtol=1e-8)
 
 
@@ -90,7 +98,7 @@ def test_any_log_gives_finite_values_for_the_actions_that_were_tried(
         sample_neighbors=neighbors[0],
         rep_neighbors=neighbors[1],
         scaling=scaling,
-        q_function=q_function,
+        variant=Variant(q_function=q_function),
         random_state=0,
     ).fit(log)
     q = model.q_values(log.next_states)
@@ -98,7 +106,7 @@ def test_any_log_gives_finite_values_for_the_actions_that_were_tried(
     assert np.isfinite(q[:, tried]).all()
     assert (q[:, ~tried] == -np.inf).all()
     assert np.isin(model.predict(log.states), log.actions).all()
-    assert np.abs(q[:, tried]).max() <= np.abs(log.rewards).max() / (1 - 0.99) * (1 + 2 * model.tolerance)
+    assert np.abs(q[:, tried]).max() <= np.abs(log.rewards).max() / (1 - 0.99) * (1 + 2 * model.solver.tolerance)
 
 
 @settings(max_examples=50, deadline=None)
@@ -119,7 +127,7 @@ def test_other_units_change_nothing_where_states_are_scaled(log, factor):
 
 
 def test_sweeps_after_fit_give_the_optimal_values_of_so_many_steps_and_go_on_from_there(log):
-    model = kbsf(sweeps=4, discount=0.9).fit(log)
+    model = kbsf(solver=Solver(sweeps=4), discount=0.9).fit(log)
     p, r = model.mdp_.probabilities.tolist(), model.mdp_.rewards.tolist()
     np.testing.assert_allclose(model.rep_q_, naive.value_iteration(p, r, 0.9, 4), rtol=1e-12)
     assert not model.solution_.converged
@@ -133,7 +141,11 @@ def test_sweeps_after_fit_give_the_optimal_values_of_so_many_steps_and_go_on_fro
 def test_an_action_never_tried_is_unavailable_and_never_chosen():
     log = random_log(n=40, ending=0.0)
     losing = Transitions(log.states, log.actions, log.rewards - 9, log.next_states, action_labels=[0, 1, 2])
-    for model in (kbsf().fit(losing), kbsf(q_function="samples").fit(losing), KBRL(scaling=None).fit(losing)):
+    for model in (
+        kbsf().fit(losing),
+        kbsf(variant=Variant(q_function="samples")).fit(losing),
+        KBRL(scaling=None).fit(losing),
+    ):
         assert (model.q_values(log.states)[:, 2] == -np.inf).all()
         assert 2 not in model.predict(log.states)
         assert model.act(log.states[0]) != 2
@@ -148,13 +160,13 @@ def test_labels_of_any_kind_come_back():
 def test_act_is_predict_for_one_state(log):
     for changes in (
         {},
-        {"profile": "gaussian"},
+        {"variant": Variant(profile="gaussian")},
         {"rep_neighbors": 2},
         {"rep_neighbors": 2, "rep_width": np.geomspace(0.05, 2.0, len(REPS))},
-        {"profile": "uniform", "rep_width": 0.4},
-        {"norm": 1, "rep_neighbors": 2},
-        {"q_function": "samples"},
-        {"profile": lambda z: 1 / (1 + z) ** 3},
+        {"variant": Variant(profile="uniform"), "rep_width": 0.4},
+        {"variant": Variant(norm=1), "rep_neighbors": 2},
+        {"variant": Variant(q_function="samples")},
+        {"variant": Variant(profile=lambda z: 1 / (1 + z) ** 3)},
     ):
         model = kbsf(**changes).fit(log)
         assert [model.act(s) for s in log.states] == model.predict(log.states).tolist()
@@ -171,16 +183,18 @@ def test_a_model_that_has_acted_can_be_sent_to_another_process(log, neighbors):
 def test_terminal_transitions_lead_nowhere_unless_told_to_go_on():
     # One state, reward 1 for ever: worth 1 / (1 - 0.9) = 10 if it goes on, 1 if it ends.
     log = Transitions([[0.0]], [0], [1.0], [[0.0]], [True])
-    for learner in (KBSF(reps=[[0.0]], discount=0.9), KBRL(discount=0.9)):
+    continued = {"variant__terminals": "continue"}
+    learners = ((KBSF(reps=[[0.0]], discount=0.9), continued), (KBRL(discount=0.9), {"terminals": "continue"}))
+    for learner, change in learners:
         assert learner.fit(log).values([[0.0]])[0] == pytest.approx(1.0)
-        assert learner.set_params(terminals="continue").fit(log).values([[0.0]])[0] == pytest.approx(10.0)
+        assert learner.set_params(**change).fit(log).values([[0.0]])[0] == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize("form", [{}, {"sample_neighbors": 3, "rep_neighbors": 2}])
 def test_chunks_and_further_data_give_the_model_of_all_data(log, form):
-    batch = kbsf(tolerance=1e-13, **form).fit(log)
-    chunked = kbsf(tolerance=1e-13, **form).fit(log.chunks(7))
-    grown = kbsf(tolerance=1e-13, **form).fit(log[:20]).partial_fit(log[20:])
+    batch = kbsf(solver=Solver(tolerance=1e-13), **form).fit(log)
+    chunked = kbsf(solver=Solver(tolerance=1e-13), **form).fit(log.chunks(7))
+    grown = kbsf(solver=Solver(tolerance=1e-13), **form).fit(log[:20]).partial_fit(log[20:])
     for model in (chunked, grown):
         np.testing.assert_allclose(model.rep_q_, batch.rep_q_, rtol=1e-10)
         assert model.n_samples_ == 60
@@ -196,7 +210,7 @@ def test_hard_aggregation_is_kbsf_with_a_tiny_width_on_states_moved_to_their_rep
     nearest = lambda states: REPS[np.argmin(((states[:, None] - REPS) ** 2).sum(axis=2), axis=1)]  # noqa: E731
     moved = Transitions(nearest(log.states), log.actions, log.rewards, log.next_states, log.terminals)
     np.testing.assert_allclose(
-        kbsf(aggregation="hard").fit(log).rep_q_, kbsf(rep_width=1e-9).fit(moved).rep_q_, rtol=1e-7
+        kbsf(variant=Variant(aggregation="hard")).fit(log).rep_q_, kbsf(rep_width=1e-9).fit(moved).rep_q_, rtol=1e-7
     )
 
 
@@ -246,9 +260,9 @@ def test_the_bound_of_a_model_is_kept_and_scaling_does_not_matter_to_it(log):
     queries = np.random.default_rng(3).random((50, 2))
     shared = {"sample_width": 0.5, "discount": 0.5}
     big = KBRL(**shared).fit(log)
-    small = KBSF(30, rep_width=0.02, q_function="samples", random_state=0, **shared).fit(log)
+    small = KBSF(30, rep_width=0.02, variant=Variant(q_function="samples"), random_state=0, **shared).fit(log)
     bound = small.bound(log)
     assert np.abs(big.q_values(queries) - small.q_values(queries)).max() <= bound.q_error
     other = Transitions(log.states * 1e6, log.actions, log.rewards, log.next_states * 1e6, log.terminals)
-    moved = KBSF(reps=small.reps_ * 1e6, rep_width=0.02, q_function="samples", **shared).fit(other)
+    moved = KBSF(reps=small.reps_ * 1e6, rep_width=0.02, variant=Variant(q_function="samples"), **shared).fit(other)
     assert moved.bound(other).value == pytest.approx(bound.value)

@@ -5,7 +5,19 @@ import warnings
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF, LSPI, Committee, FittedQ, Transitions, fit_log, load_model, save_model
+from kbrl import (
+    KBRL,
+    KBSF,
+    LSPI,
+    Committee,
+    FittedQ,
+    OnlineAgent,
+    Transitions,
+    Variant,
+    fit_log,
+    load_model,
+    save_model,
+)
 from kbrl.checks import KbrlWarning
 from kbrl.choosing.automatic_fit import fit_automatically
 from kbrl.cli import main
@@ -41,7 +53,10 @@ def test_by_the_papers_method_a_single_lucky_dose_is_the_advice_for_all():
     assert regret(model.predict(SEVERITIES)) > 0.05
 
 
-@pytest.mark.parametrize("form", [{}, {"sample_neighbors": 5}, {"q_function": "samples"}, {"aggregation": "hard"}])
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"sample_neighbors": 5}, {"variant": Variant(q_function="samples")}, {"variant": Variant(aggregation="hard")}],
+)
 def test_a_dose_that_was_given_once_is_never_recommended_with_min_cases(form):
     log = ward()
     model = KBSF(30, sample_width=0.1, rep_width=0.1, min_cases=5, random_state=0, **form).fit(log)
@@ -98,7 +113,7 @@ def test_the_command_says_which_actions_are_left_out_and_why(tmp_path, monkeypat
     (tmp_path / "one.toml").write_text("min_cases = 1")
     main(["fit", "ward.csv", "-o", "lucky.kbrl", "-q", "--config", "one.toml"])
     assert "actions left out" not in capsys.readouterr().out
-    assert load_model("lucky.kbrl").left_out_ == {}
+    assert load_model("lucky.kbrl").left_out == {}
 
 
 def doses(n, seed=0):
@@ -124,7 +139,7 @@ def test_a_log_in_which_no_action_was_taken_often_is_not_learnt_from_automatical
             assert "each with a label; or let luck decide: --min-cases 1." in told
             assert not (tmp_path / "model.kbrl").exists()
         main(["fit", "ward.csv", "-o", "model.kbrl", "-q", "--min-cases", "1"])
-    assert load_model("model.kbrl").left_out_ == {}
+    assert load_model("model.kbrl").left_out == {}
 
 
 def test_an_automatic_fit_with_min_cases_that_no_action_reaches_is_refused():
@@ -195,20 +210,100 @@ def found_in_this_file(caught):
 
 def test_fit_names_rare_actions_unless_it_was_said_what_to_do_with_them():
     log = ward()
-    message = r"Of 1000 transitions, 1 of 6 actions have fewer than 5 cases, .*: 0.37 \(1\). KBSF\(min_cases=5\) leaves"
-    with pytest.warns(KbrlWarning, match=message):
-        model = KBSF(20, random_state=0).fit(log)
-    assert model.left_out_ == {}
-    for given in (1, 5):
-        KBSF(20, min_cases=given, random_state=0).fit(log)  # any warning is an error
-    KBSF(20, random_state=0).fit(log[np.r_[450:500, 500:549]])  # 99 rows
+    message = r"Of 1000 transitions, 1 of 6 actions have fewer than 5 cases, .*: 0.37 \(1\). They are left out, .*=1"
+    for fit in (KBSF.fit, fit_log):
+        with pytest.warns(KbrlWarning, match=message):
+            model = fit(KBSF(20, random_state=0), log)
+        assert model.left_out_ == {ODD: 1}
+    for given, left_out in ((1, {}), (5, {ODD: 1})):  # any warning is an error
+        assert KBSF(20, min_cases=given, random_state=0).fit(log).left_out_ == left_out
+
+
+def forest_for(**given):
+    pytest.importorskip("sklearn")
+    return FittedQ(2, 30, 20, random_state=0, n_jobs=1, **given)
+
+
+LEARNERS = {
+    "KBSF": lambda **given: KBSF(30, random_state=0, **given),
+    "KBRL": lambda **given: KBRL(0.2, **given),
+    "LSPI": lambda **given: LSPI(30, width=0.2, random_state=0, **given),
+    "fitted Q": forest_for,
+    "fitted Q, one forest for all": lambda **given: forest_for(per_action=False, **given),
+    "a committee": lambda **given: Committee(KBSF(30, **given), n_members=3, random_state=0),
+    "a committee of LSPI": lambda **given: Committee(LSPI(20, width=0.2, **given), 3, vote="mean", random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_no_learner_recommends_a_single_lucky_dose_by_default(name):
+    """The truth is known: the best usual dose is the nearest, and the lucky one is no better than its neighbours."""
+    log = ward()
+    with pytest.warns(KbrlWarning, match=r"0.37 \(1\). They are left out, .*min_cases=1 keeps them"):
+        learner = LEARNERS[name]().fit(log)
+    advice, place = learner.predict(SEVERITIES).tolist(), learner.action_labels_.tolist().index(ODD)
+    assert ODD not in advice
+    assert (learner.q_values(SEVERITIES)[:, place] == -np.inf).all()
+    assert ODD not in [learner.act(state) for state in SEVERITIES]
+    assert regret(advice) < 0.03
+
+
+@pytest.mark.parametrize("name", ["KBSF", "KBRL", "LSPI", "fitted Q", "a committee"])
+def test_with_min_cases_1_the_methods_of_the_paper_take_the_lucky_dose(name):
+    assert ODD in LEARNERS[name](min_cases=1).fit(ward()).predict(SEVERITIES)
+
+
+def nearest_neighbours():
+    return pytest.importorskip("sklearn.neighbors").KNeighborsRegressor(2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **given: KBRL(0.3, scaling=[1.0, 1.0], **given),
+        lambda **given: KBRL(0.3, sample_neighbors=3, scaling=[1.0, 1.0], **given),
+        lambda **given: LSPI(reps=random_log(9, seed=5).states, width=0.3, scaling=[1.0, 1.0], **given),
+        lambda **given: FittedQ(4, regressor=nearest_neighbours(), scaling=[1.0, 1.0], **given),
+        lambda **given: FittedQ(4, regressor=nearest_neighbours(), per_action=False, scaling=[1.0, 1.0], **given),
+    ],
+    ids=["KBRL", "KBRL with neighbours", "LSPI", "fitted Q", "fitted Q, one regressor for all"],
+)
+def test_rows_of_an_action_that_is_left_out_count_for_nothing_in_any_learner(make):
+    log = random_log(150, n_actions=3, seed=3)
+    rare = np.flatnonzero(log.action_indices == 2)
+    common = log[np.sort(np.concatenate([np.flatnonzero(log.action_indices < 2), rare[:3]]))]
+    without = common[np.flatnonzero(common.action_indices < 2)]
+    found = make(min_cases=5).fit(common).q_values(log.states)
+    np.testing.assert_allclose(found, make(min_cases=1).fit(without).q_values(log.states), rtol=1e-7)
+    assert np.isfinite(make(min_cases=3).fit(common).q_values(log.states)).all()
+
+
+def test_tiny_logs_keep_all_actions_in_every_learner_and_say_so():
+    log = random_log(8, n_actions=2, seed=1)[:6]
+    for learner in (KBSF(2), KBRL(), LSPI(2), forest(), Committee(KBSF(2), 2)):
+        with pytest.warns(KbrlWarning, match="No action was taken min_cases=5 times, so all 2 are kept; .*min_cases=1"):
+            learner.fit(log)
+        assert np.isfinite(learner.q_values(log.states)).all()
+
+
+def test_learning_that_starts_with_partial_fit_keeps_all_actions_as_an_agent_has_to_try_them():
+    log = ward()
+    learner = KBSF(reps=SEVERITIES, scaling=None).partial_fit(log[:400]).partial_fit(log[[500]])
+    assert learner.model_.min_cases == 1
+    assert learner.left_out_ == {}
+    asked_for = KBSF(reps=SEVERITIES, scaling=None, min_cases=5).partial_fit(log)
+    assert asked_for.left_out_ == {ODD: 1}
+    agent = OnlineAgent(KBSF(n_reps=1), ["left", "right"], exploration=0.0, model_interval=7, random_state=0)
+    for action in ["left"] * 6 + ["right"]:
+        agent.observe([0.0], action, float(action == "right"), [0.0], terminated=True)
+    assert agent.act([0.0]) == "right"  # tried once
 
 
 def test_further_data_and_other_models_bring_an_action_back():
     log = ward()
     settings = {"reps": SEVERITIES, "scaling": [1.0], "min_cases": 2}
     model = KBSF(**settings).fit(log)
-    other = model.with_model(model.model_.without_data()).partial_fit(log[[500]])
+    other = KBSF.with_model(model.model_.without_data()).partial_fit(log[[500]])
     assert (model + other).left_out_ == {}
     model.partial_fit(log[[500]])
     assert model.left_out_ == {}
@@ -223,11 +318,11 @@ def test_a_file_keeps_what_was_left_out(form, tmp_path):
     model = KBSF(20, min_cases=5, random_state=0, **form).fit(ward())
     save_model(model, tmp_path / "model.kbrl")
     loaded = load_model(tmp_path / "model.kbrl")
-    assert loaded.left_out_ == {ODD: 1}
+    assert loaded.left_out == {ODD: 1}
     assert loaded.q_values(SEVERITIES).tobytes() == model.q_values(SEVERITIES).tobytes()
     model.set_params(min_cases=1)  # counts from the next fit on
     save_model(model, tmp_path / "model.kbrl")
-    assert load_model(tmp_path / "model.kbrl").left_out_ == {ODD: 1}
+    assert load_model(tmp_path / "model.kbrl").left_out == {ODD: 1}
 
 
 def test_the_distance_to_kbrl_is_not_bounded_for_a_model_without_some_of_its_actions():
@@ -235,8 +330,7 @@ def test_the_distance_to_kbrl_is_not_bounded_for_a_model_without_some_of_its_act
     model = KBSF(20, min_cases=5, random_state=0).fit(log)
     with pytest.raises(ValueError, match=r"it leaves out the actions \[0.37\] \(min_cases=5; 1 keeps all\)"):
         model.bound(log)
-    with pytest.warns(KbrlWarning, match="look good by luck"):
-        assert ODD in KBRL().fit(log).predict(SEVERITIES)
+    assert ODD in KBRL(min_cases=1).fit(log).predict(SEVERITIES)
 
 
 def test_min_cases_must_be_a_whole_number_above_zero():

@@ -20,6 +20,7 @@ from kbrl import (
     open_log,
     read_log,
 )
+from kbrl.settings import Variant
 from kbrl.storage.model_file import load_model, save_model
 
 pd = pytest.importorskip("pandas")
@@ -33,7 +34,7 @@ LOG = Transitions(STATES, DOSES, -STATES["sofa"] * (DOSES == "low") + STATES["ag
 SETTINGS = {"n_reps": 15, "sample_width": 0.5, "rep_width": 0.5, "random_state": 0}
 LEARNERS = [
     KBSF(**SETTINGS),
-    KBSF(**SETTINGS, q_function="samples"),
+    KBSF(**SETTINGS, variant=Variant(q_function="samples")),
     KBRL(0.5),
     LSPI(10, width=0.5, random_state=0),
     pytest.param(FittedQ(5, 5, random_state=0), marks=pytest.mark.skipif(not find_spec("sklearn"), reason="no trees")),
@@ -140,7 +141,7 @@ def test_names_come_from_files_frames_arguments_and_saved_columns(tmp_path):
     assert streamed.feature_names_in_.tolist() == ["age", "sofa"]
     assert Transitions([[1.0, 2.0]], [0], [0.0], [[1.0, 2.0]], state_names=["x", "y"]).state_names == ("x", "y")
     save_model(KBSF(**SETTINGS).fit(LOG.replaced(source=type(LOG.source)())), tmp_path / "m", columns=["age", "sofa"])
-    assert load_model(tmp_path / "m").feature_names_in_.tolist() == ["age", "sofa"]
+    assert load_model(tmp_path / "m").source.state_names == ("age", "sofa")
     with pytest.raises(ValueError, match="lack 'x', 'y' and have 'age', 'sofa'"):
         save_model(streamed, tmp_path / "n", columns=["x", "y"])
 
@@ -221,7 +222,7 @@ def test_a_frame_of_representative_states_is_read_by_name(make, tmp_path):
     if isinstance(model, KBSF):
         assert fit_log(model, [LOG[:150], LOG[150:]]).reps_.tolist() == make(reps.to_numpy()).fit(LOG).reps_.tolist()
         save_model(model, tmp_path / "m")
-        assert load_model(tmp_path / "m").fit(LOG).q_values(ASKED).tolist() == expected
+        assert KBSF.with_model(load_model(tmp_path / "m")).fit(LOG).q_values(ASKED).tolist() == expected
 
 
 @pytest.mark.parametrize(

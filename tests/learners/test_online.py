@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF
+from kbrl import KBRL, KBSF, Solver
 from kbrl.learners.exploration import Epsilon, Optimism, optimistic
 from kbrl.learners.online import OnlineAgent, OnlineRun
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -37,7 +37,7 @@ def agent_of(learner=None, **settings):
 @pytest.mark.parametrize("interval", [1000, 2000, 4000])
 def test_the_interval_of_updates_does_not_change_the_final_model(interval):
     def final(model_interval):
-        agent = agent_of(KBSF(reps=GRID, scaling=None, tolerance=1e-12), model_interval=model_interval)
+        agent = agent_of(KBSF(reps=GRID, scaling=None, solver=Solver(tolerance=1e-12)), model_interval=model_interval)
         OnlineRun(agent, PuddleWorld(), random_state=1).steps(4000)
         return agent.learner
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
-from kbrl import KBSF, Transitions
+from kbrl import KBSF, Solver, Transitions, load_model
 from kbrl.cli import main
 from kbrl.logs.check import check_log
 from kbrl.logs.log import load_log, read_log
@@ -75,7 +75,7 @@ def test_without_a_period_all_steps_are_alike():
 
 def test_rows_at_equal_intervals_are_learnt_as_without_them():
     frame = record().assign(minute=lambda f: f.groupby("person").cumcount() * 30)
-    settings = {"n_reps": 5, "random_state": 0, "tolerance": 1e-13, "min_cases": 1}
+    settings = {"n_reps": 5, "random_state": 0, "solver": Solver(tolerance=1e-13), "min_cases": 1}
     per_hour = KBSF(discount=0.81, **settings).fit(load_log(frame, columns=COLUMNS | {"discount_per": 60}))
     per_row = KBSF(discount=0.9, **settings).fit(load_log(frame, columns=COLUMNS))
     states = frame[["glucose"]].to_numpy()
@@ -165,8 +165,6 @@ def test_the_command_discounts_by_time_and_goes_on_so(tmp_path, monkeypatch, cap
     both = pandas.concat([record(60), record(40, seed=2).assign(person=lambda f: f.person + 100)])
     log = load_log(both, columns=COLUMNS | {"discount_per": 1440})
     assert isinstance(log, Transitions)
-    from kbrl.storage.model_file import load_model
-
-    model = load_model("both.kbrl").model_
+    model = load_model("both.kbrl")
     again = model.without_data().extend(log)
     np.testing.assert_allclose(model.q_values([[120.0]]), again.q_values([[120.0]]), rtol=1e-9)

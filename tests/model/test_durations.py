@@ -4,22 +4,23 @@ import numpy as np
 import pytest
 
 import naive
-from kbrl import KBRL, KBSF, Committee, FittedQ, Transitions, join, load_model, save_model
+from kbrl import KBRL, KBSF, Committee, FittedQ, Solver, Transitions, Variant, join, load_model, save_model
 from kbrl.data.sketch import transition_hashes
 from kbrl.data.survey import survey
 from kbrl.insight.explanation import explain
 from kbrl.model.model_bounds import bound_answers
 from samples import random_log
 
-EXACT = {"tolerance": 1e-13, "min_cases": 1}
+EXACT = {"solver": Solver(tolerance=1e-13), "min_cases": 1}
+CONTINUE = Variant(terminals="continue")
 KINDS = {
     "dense": {},
     "few representative states": {"rep_neighbors": 3},
     "few samples": {"sample_neighbors": 4},
     "both": {"sample_neighbors": 4, "rep_neighbors": 3},
-    "per chunk": {"sample_neighbors": 4, "neighborhoods": "per_chunk"},
-    "hard": {"aggregation": "hard"},
-    "from samples": {"q_function": "samples"},
+    "per chunk": {"sample_neighbors": 4, "variant": Variant(neighborhoods="per_chunk")},
+    "hard": {"variant": Variant(aggregation="hard")},
+    "from samples": {"variant": Variant(q_function="samples")},
 }
 
 
@@ -85,9 +86,9 @@ def test_kbrl_with_steps_of_one_duration_is_regular_too(duration):
 
 def test_kbsf_is_kbrl_when_every_next_state_is_its_own_representative():
     log = timed(n=40)
-    settings = {"discount": 0.9, "sample_width": 0.5, "scaling": None, "tolerance": 1e-13}
-    kbrl = KBRL(**settings).fit(log)
-    kbsf = KBSF(reps=log.next_states, rep_width=1e-4, **settings, min_cases=1).fit(log)
+    settings = {"discount": 0.9, "sample_width": 0.5, "scaling": None}
+    kbrl = KBRL(**settings, tolerance=1e-13).fit(log)
+    kbsf = KBSF(reps=log.next_states, rep_width=1e-4, **settings, **EXACT).fit(log)
     np.testing.assert_allclose(kbsf.q_values(log.next_states), kbrl.q_values(log.next_states), rtol=1e-7)
 
 
@@ -124,10 +125,10 @@ def test_a_model_comes_back_from_its_file(tmp_path, kind):
     save_model(model, tmp_path / "model.kbrl")
     loaded = load_model(tmp_path / "model.kbrl")
     np.testing.assert_array_equal(loaded.q_values(log.states), model.q_values(log.states))
-    assert loaded.model_.basis.discount == 0.9
+    assert loaded.basis.discount == 0.9
     if kind != "per chunk":
         more = timed(n=20, seed=8)
-        one, two = (each.model_.extend(more) for each in (loaded, model))
+        one, two = (each.extend(more) for each in (loaded, model.model_))
         np.testing.assert_allclose(one.q_values(log.states), two.q_values(log.states), rtol=1e-12)
 
 
@@ -186,7 +187,10 @@ CASES = {
     "models of both kinds": (lambda: added(), "discount over time"),
     "too short to matter": (lambda: learner().fit(timed(1e-13)), "1e-13, a reward counts 0.9^1e-13 = 1"),
     "too short for KBRL": (lambda: KBRL().fit(timed(1e-12)), "Durations must be long enough"),
-    "ends that are ignored": (lambda: learner(terminals="continue").fit(timed()), "needs steps of one length"),
+    "ends that are ignored": (
+        lambda: learner(variant=Variant(terminals="continue")).fit(timed()),
+        "needs steps of one length",
+    ),
     "a learner without time": (lambda: FittedQ().fit(timed()), "FittedQ takes every step as equally long"),
     "bounds": (lambda: bounded(), "its steps have durations"),
 }

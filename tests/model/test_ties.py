@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
-from kbrl import KBRL, KBSF, Kernel, Transitions, load_model, save_model
+from kbrl import KBRL, KBSF, Kernel, Transitions, Variant, load_model, save_model
 from kbrl.model.nearest_samples import _FIELDS, Neighborhoods
 from kbrl.model.sample_weights import SampleWeights
 from kbrl.model.tied_samples import TIES
@@ -37,7 +37,10 @@ def test_one_discrete_state_is_worth_its_mean_whatever_the_number_of_neighbours(
     if learner == "KBRL":
         model = KBRL(**settings).fit(log)
     else:
-        by = {"KBSF by samples": {"q_function": "samples"}, "per chunk": {"neighborhoods": "per_chunk"}}
+        by = {
+            "KBSF by samples": {"variant": Variant(q_function="samples")},
+            "per chunk": {"variant": Variant(neighborhoods="per_chunk")},
+        }
         model = KBSF(reps=[[0.0]], **settings, **by.get(learner, {})).fit(log)
     assert model.q_values([[0.0]])[0, 0] == pytest.approx(0.99, abs=1e-7)
 
@@ -120,7 +123,7 @@ def test_a_model_that_keeps_ties_comes_back_from_its_file(tmp_path):
     loaded = load_model(tmp_path / "m.kbrl")
     assert loaded.q_values(log.states).tolist() == model.q_values(log.states).tolist()
     more = random_log(n=100, levels=3, seed=2)
-    one, two = (each.partial_fit(more).q_values(log.states) for each in (model, loaded))
+    one, two = model.partial_fit(more).q_values(log.states), loaded.extend(more).q_values(log.states)
     assert one.tolist() == two.tolist()
 
 
@@ -150,7 +153,7 @@ def test_more_neighbours_than_ties_are_kept_weigh_as_the_slow_loop_says(mu, way,
     model.fit(log if way == "in one go" else in_parts(log, 70))
     if way == "from its file":
         save_model(model.fit(log[:250]), tmp_path / "m.kbrl")
-        model = load_model(tmp_path / "m.kbrl").partial_fit(log[250:])
+        model = KBSF.with_model(load_model(tmp_path / "m.kbrl").extend(log[250:]))
     p, r = map(np.array, naive.kbsf_model(as_lists(log), reps, 1.0, 0.5, mu=mu))
     np.testing.assert_allclose(model.mdp_.probabilities, p, atol=1e-12)
     np.testing.assert_allclose(model.mdp_.rewards, r, atol=1e-12)
@@ -161,7 +164,12 @@ def test_each_chunk_counts_more_neighbours_than_ties_are_kept_as_the_slow_loop_s
     rng = np.random.default_rng(mu)
     states = rng.permutation(720)[:, None] % 2 / 1.0
     log = Transitions(states, [0] * 720, states[:, 0] + rng.random(720), states)
-    settings = {"scaling": None, "sample_width": 1.0, "sample_neighbors": mu, "neighborhoods": "per_chunk"}
+    settings = {
+        "scaling": None,
+        "sample_width": 1.0,
+        "sample_neighbors": mu,
+        "variant": Variant(neighborhoods="per_chunk"),
+    }
     model = KBSF(reps=[[0.0]], **settings).fit(in_parts(log, 360))
     total = worth = 0.0
     for chunk in in_parts(log, 360):
@@ -183,7 +191,7 @@ def test_ten_rows_on_either_side_count_alike_wherever_the_lattice_lies():
             settings = {"scaling": scaling, "sample_neighbors": 5, "sample_width": 1.0, "discount": 0.0}
             for learner in (
                 KBSF(reps=at, **settings),
-                KBSF(reps=at, q_function="samples", **settings),
+                KBSF(reps=at, variant=Variant(q_function="samples"), **settings),
                 KBRL(**settings),
             ):
                 assert learner.fit(there).q_values(at)[0, 0] == pytest.approx(20 * near / (1 + 4 * near), rel=1e-9)
@@ -205,7 +213,7 @@ def test_rounding_decides_nothing_on_lattices(seed, mu, n_dims, scaling, where):
     if n_dims == 2:  # one unit for both variables, or the lattice would not be square
         units, scaling = units[:1].repeat(2), units[:1].repeat(2)
     common = {"sample_neighbors": mu, "discount": 0.8}
-    for kind, extra in ((KBSF, {}), (KBSF, {"q_function": "samples"}), (KBRL, {})):
+    for kind, extra in ((KBSF, {}), (KBSF, {"variant": Variant(q_function="samples")}), (KBRL, {})):
         one, two = ({"sample_width": w, "scaling": s} for w, s in ((units[0] / where[1], None), (1.0, scaling)))
         if kind is KBSF:
             reps = np.unique(log.next_states, axis=0)
@@ -278,7 +286,12 @@ def test_crowds_of_several_states_are_shared_in_one_go(neighborhoods):
         outcomes = rng.random((2401, 1))
         outcomes[700:1300] = outcomes[700]
         log = Transitions(states, [0] * 2401, (states[:, 0] > 1) / 1.0, outcomes)
-        settings = {"sample_neighbors": 9, "sample_width": 1e9, "scaling": None, "neighborhoods": neighborhoods}
+        settings = {
+            "sample_neighbors": 9,
+            "sample_width": 1e9,
+            "scaling": None,
+            "variant": Variant(neighborhoods=neighborhoods),
+        }
         found.append(KBSF(reps=[[1.0]], **settings).fit(log).mdp_.rewards[0, 0])
     assert abs(np.mean(found) - 8 / 9 * 0.75) < 4 * np.std(found) / np.sqrt(len(found))
 
@@ -289,6 +302,6 @@ def test_a_sample_of_tied_outcomes_comes_back_from_its_file(tmp_path):
     save_model(model, tmp_path / "m.kbrl")
     loaded = load_model(tmp_path / "m.kbrl")
     for _ in range(2):
-        assert loaded.mdp_.rewards.tobytes() == model.mdp_.rewards.tobytes()
-        assert loaded.mdp_.probabilities.tobytes() == model.mdp_.probabilities.tobytes()
-        model, loaded = model.partial_fit(more), loaded.partial_fit(more)
+        assert loaded.mdp.rewards.tobytes() == model.mdp_.rewards.tobytes()
+        assert loaded.mdp.probabilities.tobytes() == model.mdp_.probabilities.tobytes()
+        model, loaded = model.partial_fit(more), loaded.extend(more)

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from kbrl import KBSF, Committee, Transitions
+from kbrl import KBSF, Committee, Growth, Transitions, Variant
 from kbrl.choosing.automatic_fit import fit_log
 from kbrl.cli import main
 from kbrl.data.sketch import LISTED
@@ -174,8 +174,8 @@ def test_a_profile_that_is_a_function_and_data_that_workers_hold_will_do(client,
     dataframe = pytest.importorskip("dask.dataframe")
     held = dataframe.read_parquet([str(path) for path in paths]).persist()
     profile = lambda z: 1 / (1 + z) ** 3  # noqa: E731
-    model = fit_on_dask(learner(profile=profile), held, client=client)
-    assert_close(model, fit_log(learner(profile=profile), log))
+    model = fit_on_dask(learner(variant=Variant(profile=profile)), held, client=client)
+    assert_close(model, fit_log(learner(variant=Variant(profile=profile)), log))
 
 
 def test_progress_is_told_once_for_every_row(client, paths):
@@ -374,9 +374,9 @@ def test_transitions_on_a_cluster_are_read_by_name(client, log):
 @pytest.mark.parametrize(
     "changes, rule",
     [
-        ({"grow_distance": 0.1}, "A model that grows"),
-        ({"q_function": "samples"}, "keeps all transitions"),
-        ({"neighborhoods": "per_chunk", **SPARSE}, "depends on the chunks"),
+        ({"growth": Growth(distance=0.1)}, "A model that grows"),
+        ({"variant": Variant(q_function="samples")}, "keeps all transitions"),
+        ({"variant": Variant(neighborhoods="per_chunk"), **SPARSE}, "depends on the chunks"),
         ({"sample_width": -1}, "sample_width must be"),
     ],
 )

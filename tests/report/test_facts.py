@@ -123,7 +123,7 @@ def test_advice_is_weak_where_fewer_than_five_cases_of_it_are_around():
 
 def test_on_fourteen_rows_all_advice_has_little_support():
     log = random_log(14, n_actions=3, seed=1)
-    facts = facts_of(log, fitted(log, n_reps=8))
+    facts = facts_of(log, fitted(log, n_reps=8, min_cases=1))
     assert facts.total.n_weak == facts.n_transitions == 14
     assert facts.examples == ()
     assert facts.n_better == 0
@@ -154,7 +154,7 @@ def test_a_state_is_far_off_if_it_is_farther_than_neighbouring_representative_st
 
 def test_one_representative_state_has_no_neighbours_and_nothing_is_far_off():
     log = random_log(10)
-    assert reach(fitted(log, 1).model_) == np.inf
+    assert reach(fitted(log, 1, min_cases=1).model_) == np.inf
 
 
 def test_representative_states_are_listed_by_their_number_of_cases(ward, recomputed):
@@ -217,7 +217,7 @@ def test_what_does_not_fit_the_model_is_said():
 def test_settings_are_those_of_the_fit_whatever_the_learner_was_set_to_since():
     log = random_log(200, n_actions=2, seed=1)
     labelled = Transitions(log.states, [9, *log.actions[1:]], log.rewards, log.next_states, action_labels=[0, 1, 9])
-    learner = fitted(labelled, min_cases=2).set_params(min_cases=1, sweeps=3, tolerance=0.5, n_reps=7)
+    learner = fitted(labelled, min_cases=2).set_params(min_cases=1, solver__sweeps=3, solver__tolerance=0.5, n_reps=7)
     for model in (learner, learner.model_):
         facts = facts_of(labelled, model)
         assert facts.model.left_out == {"9": 1}

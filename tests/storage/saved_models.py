@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from kbrl import KBSF
+from kbrl import KBSF, Growth, Solver, Variant
 from kbrl.insight.coverage import coverage
+from kbrl.model.model import as_model
 from kbrl.storage.model_file import FORMAT, VERSION, save_model
 from kbrl.storage.sealed_file import read_sealed, write_sealed
 from samples import random_log
@@ -17,22 +18,22 @@ FORMS = {
     "dense sums, sparse D": {"rep_neighbors": 3},
     "neighbours": {"sample_neighbors": 3},
     "neighbours, sparse D": {"sample_neighbors": 3, "rep_neighbors": 2},
-    "per chunk": {"sample_neighbors": 3, "neighborhoods": "per_chunk"},
-    "per chunk, sparse": {"sample_neighbors": 3, "rep_neighbors": 2, "neighborhoods": "per_chunk"},
-    "hard": {"aggregation": "hard"},
-    "gaussian": {"profile": "gaussian"},
-    "uniform": {"profile": "uniform", "sample_width": 0.5},
-    "another norm": {"norm": 1.5, "rep_neighbors": 3},
-    "the largest difference": {"norm": np.inf},
+    "per chunk": {"sample_neighbors": 3, "variant": Variant(neighborhoods="per_chunk")},
+    "per chunk, sparse": {"sample_neighbors": 3, "rep_neighbors": 2, "variant": Variant(neighborhoods="per_chunk")},
+    "hard": {"variant": Variant(aggregation="hard")},
+    "gaussian": {"variant": Variant(profile="gaussian")},
+    "uniform": {"variant": Variant(profile="uniform"), "sample_width": 0.5},
+    "another norm": {"variant": Variant(norm=1.5), "rep_neighbors": 3},
+    "the largest difference": {"variant": Variant(norm=np.inf)},
     "a width a representative state": {"reps": REPS, "rep_width": np.linspace(0.1, 0.5, 12)},
-    "a fixed number of sweeps": {"sweeps": 7},
-    "growing": {"grow_distance": 0.3},
-    "growing neighbours": {"grow_below": 0.01, "sample_neighbors": 2},
-    "terminals continue": {"terminals": "continue"},
-    "samples": {"q_function": "samples"},
-    "samples with neighbours": {"q_function": "samples", "sample_neighbors": 4},
+    "a fixed number of sweeps": {"solver": Solver(sweeps=7)},
+    "growing": {"growth": Growth(distance=0.3)},
+    "growing neighbours": {"growth": Growth(below=0.01), "sample_neighbors": 2},
+    "terminals continue": {"variant": Variant(terminals="continue")},
+    "samples": {"variant": Variant(q_function="samples")},
+    "samples with neighbours": {"variant": Variant(q_function="samples"), "sample_neighbors": 4},
     "given scaling": {"scaling": np.array([1.0, 2.0])},
-    "no scaling, range": {"scaling": "range", "solver": "policy iteration", "tolerance": 1e-4},
+    "no scaling, range": {"scaling": "range", "solver": Solver(method="policy iteration", tolerance=1e-4)},
 }
 
 
@@ -47,14 +48,17 @@ def assert_same_bits(one, other):
 
 
 def assert_same_model(one, other):
-    for name in ("reps_", "scale_", "growth_", "rep_q_", "rep_values_", "action_labels_"):
+    one, other = as_model(one), as_model(other)
+    for name in ("reps", "growth", "action_labels"):
         assert_same_bits(getattr(one, name), getattr(other, name))
-    assert_same_bits(one.solution_.policy, other.solution_.policy)
+    for name in ("q", "values", "policy"):
+        assert_same_bits(getattr(one.solution, name), getattr(other.solution, name))
+    assert_same_bits(one.coordinates.scale, other.coordinates.scale)
     assert_same_bits(one.q_values(STATES), other.q_values(STATES))
-    assert_same_bits(one.statistics_.log_mass(), other.statistics_.log_mass())
+    assert_same_bits(one.sums.log_mass(), other.sums.log_mass())
     assert_same_bits(coverage(one, STATES).support, coverage(other, STATES).support)
-    assert one.n_samples_ == other.n_samples_
-    assert repr(one) == repr(other)
+    assert one.n_samples == other.n_samples
+    assert repr(KBSF.with_model(one)) == repr(KBSF.with_model(other))
 
 
 def small_file(tmp_path):

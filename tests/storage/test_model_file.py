@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from kbrl import KBSF, KbrlWarning, NotFittedError, Transitions
+from kbrl import KBSF, KbrlWarning, Model, NotFittedError, Transitions, Variant
 from kbrl.storage import model_file
 from kbrl.storage.model_file import load_model, read_model, save_model
-from storage.saved_models import FORMS, LATER, LOG, REPS, STATES, assert_same_model, fitted
+from storage.saved_models import FORMS, LATER, LOG, REPS, STATES, assert_same_model, fitted, resealed
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -18,11 +18,15 @@ def test_a_loaded_model_answers_and_goes_on_learning_bit_for_bit(form, tmp_path)
     model = fitted(**FORMS[form])
     save_model(model, tmp_path / "m.kbrl")
     loaded = load_model(tmp_path / "m.kbrl")
+    assert isinstance(loaded, Model)
     assert_same_model(model, loaded)
+    learner = KBSF.with_model(loaded)
     for chunk in (LATER, LOG[1:], LATER[:1]):
         model.partial_fit(chunk)
-        loaded.partial_fit(chunk)
+        learner.partial_fit(chunk)
+        loaded = loaded.extend(chunk)
         assert_same_model(model, loaded)
+        assert_same_model(model, learner)
     assert model.act(STATES[0]) == loaded.act(STATES[0])
 
 
@@ -55,15 +59,37 @@ def test_a_shrunken_a_merged_and_a_forgetful_model_come_back(tmp_path):
         save_model(model, tmp_path / "m")
         loaded = load_model(tmp_path / "m")
         assert_same_model(model, loaded)
-        assert_same_model(model.partial_fit(LATER[1:]), loaded.partial_fit(LATER[1:]))
+        assert_same_model(model.partial_fit(LATER[1:]), loaded.extend(LATER[1:]))
 
 
-def test_settings_that_were_changed_after_fitting_count_from_the_next_fit_on_as_before(tmp_path):
-    model = fitted().set_params(sample_width=3.0, discount=0.5, neighborhoods="per_chunk", sample_neighbors=2)
+def test_a_file_has_the_settings_of_the_fit_whatever_was_changed_after_it(tmp_path):
+    model = fitted().set_params(sample_width=3.0, discount=0.5, variant__neighborhoods="per_chunk", sample_neighbors=2)
     save_model(model, tmp_path / "m")
     loaded = load_model(tmp_path / "m")
-    assert_same_model(model.partial_fit(LATER), loaded.partial_fit(LATER))
-    assert_same_model(model.fit(LATER), loaded.fit(LATER))
+    assert_same_model(model.partial_fit(LATER), loaded.extend(LATER))
+    assert_same_model(fitted(LATER), KBSF.with_model(loaded).fit(LATER))
+
+
+def test_a_model_and_the_learner_that_has_it_give_the_same_file(tmp_path):
+    learner = fitted()
+    save_model(learner, tmp_path / "one")
+    save_model(learner.model_, tmp_path / "two")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_files_that_hold_later_settings_beside_those_of_the_fit_load_with_those_of_the_fit(tmp_path):
+    model = fitted(rep_width=0.2)
+    save_model(model, tmp_path / "m")
+    of_fit = {"rep_width": 0.2, "discount": 0.99}
+
+    def as_it_was_written_before(facts):
+        facts["settings"] |= {"rep_width": 7.0, "discount": 0.5}
+        facts["fit_settings"] = of_fit
+
+    resealed(tmp_path / "m", as_it_was_written_before)
+    loaded = load_model(tmp_path / "m")
+    assert {name: getattr(loaded.settings, name) for name in of_fit} == of_fit
+    assert_same_model(model.partial_fit(LATER), loaded.extend(LATER))
 
 
 LABELS = {
@@ -86,8 +112,8 @@ def test_action_labels_come_back_with_their_type(kind, tmp_path):
     model = fitted(log, n_reps=5)
     save_model(model, tmp_path / "m")
     loaded = load_model(tmp_path / "m")
-    assert loaded.action_labels_.dtype == labels.dtype
-    assert loaded.action_labels_.tolist() == labels.tolist()
+    assert loaded.action_labels.dtype == labels.dtype
+    assert loaded.action_labels.tolist() == labels.tolist()
     answers = zip(loaded.predict(STATES).tolist(), model.predict(STATES).tolist())
     assert all(type(one) is type(other) and one == other for one, other in answers)
 
@@ -126,15 +152,15 @@ def test_any_safetensors_reader_can_open_the_file(tmp_path):
 
 def test_what_cannot_be_stored_is_refused_or_announced(tmp_path):
     with pytest.raises(ValueError, match="holds no functions, but profile is"):
-        save_model(fitted(profile=lambda z: np.exp(-z)), tmp_path / "m")
-    was_function = fitted(profile=lambda z: np.exp(-z)).set_params(profile="gaussian")
-    with pytest.raises(ValueError, match="was fitted with profile="):
+        save_model(fitted(variant=Variant(profile=lambda z: np.exp(-z))), tmp_path / "m")
+    was_function = fitted(variant=Variant(profile=lambda z: np.exp(-z))).set_params(variant__profile="gaussian")
+    with pytest.raises(ValueError, match="holds no functions, but profile is"):
         save_model(was_function, tmp_path / "m")
     with pytest.warns(KbrlWarning, match="generator is not stored"):
         save_model(fitted(random_state=np.random.default_rng(0)), tmp_path / "m")
-    assert load_model(tmp_path / "m").random_state is None
+    assert load_model(tmp_path / "m").settings.random_state is None
     with pytest.raises(NotFittedError):
         save_model(KBSF(), tmp_path / "n")
-    with pytest.raises(TypeError, match="saves a KBSF or its Model, but it got str"):
+    with pytest.raises(TypeError, match="saves a Model or a KBSF, but it got str"):
         save_model("model", tmp_path / "n")
     assert os.listdir(tmp_path) == ["m"]

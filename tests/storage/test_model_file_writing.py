@@ -49,10 +49,10 @@ for kill in range(n_kills):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     litter += len(os.listdir(folder)) > 1
-    found[load_model(path).n_samples_] += 1
+    found[load_model(path).n_samples] += 1
 save_model(new, path)
 print(json.dumps({"found": sum(found.values()), "old": found[50], "new": found[60], "litter": litter,
-                  "left": os.listdir(folder), "last": load_model(path).n_samples_, "seconds": duration}))
+                  "left": os.listdir(folder), "last": load_model(path).n_samples, "seconds": duration}))
 """
 
 
@@ -130,12 +130,12 @@ def test_a_save_does_not_sweep_one_that_is_going_on(tmp_path, monkeypatch):
     def write_after_another_save(file, *contents):
         monkeypatch.setattr(model_file, "write_sealed", write)
         save_model(second, path)
-        assert load_model(path).n_samples_ == len(LATER)
+        assert load_model(path).n_samples == len(LATER)
         write(file, *contents)
 
     monkeypatch.setattr(model_file, "write_sealed", write_after_another_save)
     save_model(first, path)
-    assert load_model(path).n_samples_ == len(LOG)
+    assert load_model(path).n_samples == len(LOG)
     assert os.listdir(tmp_path) == ["m.kbrl"]
 
 

@@ -5,11 +5,15 @@ import json
 import gymnasium
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from kbrl.logs.check import check_log
 from kbrl.logs.log import load_log, read_log
+from kbrl.tables.dialect import dialect_in
 from kbrl.tables.faults import LogError
+from kbrl.tables.formats import open_table
 
 LENGTHS = (6, 4, 9)  # of the episodes; the second was cut
 
@@ -179,3 +183,47 @@ def test_observations_of_every_space_become_numbers_part_by_part(name, form):
 def test_the_parts_of_an_observation_have_names():
     log = load_log(roll(gymnasium.spaces.Dict({"x": gymnasium.spaces.Discrete(3), "y": gymnasium.spaces.Discrete(3)})))
     assert log.state_names == ("observation_x", "observation_y")
+
+
+def lerobot(n_episodes=6, length=20):
+    """Return a table in the layout of LeRobot's dataset v2: lists of numbers for state and action."""
+    rng = np.random.default_rng(8)
+    n = n_episodes * length
+    frame = np.tile(np.arange(length), n_episodes)
+    lists = {"observation.state": rng.normal(size=(n, 3)), "action": rng.uniform(-1, 1, size=(n, 2))}
+    table = pa.table({name: pa.FixedSizeListArray.from_arrays(v.ravel(), v.shape[1]) for name, v in lists.items()})
+    rest = {"episode_index": np.repeat(np.arange(n_episodes), length), "frame_index": frame}
+    rest |= {"next.reward": rng.normal(size=n), "next.done": frame == length - 1}
+    for name, values in rest.items():
+        table = table.append_column(name, pa.array(values))
+    return table, lists
+
+
+def test_the_entries_of_a_vector_become_columns_with_classes_of_their_own(tmp_path):
+    table, lists = lerobot()
+    parquet.write_table(table, tmp_path / "episode.parquet")
+    stated = {"split": "action", "action": ["action_0", "action_1"], "bins": {"action_0": [0.0], "action_1": [0.0]}}
+    log = load_log(tmp_path / "episode.parquet", columns=stated)
+    np.testing.assert_array_equal(log.states, lists["observation.state"])
+    assert log.n_actions == 4
+    sign = [tuple(entry >= 0 for entry in action) for action in lists["action"]]
+    of_label = {}
+    for label, signs in zip(log.actions.tolist(), sign):
+        assert of_label.setdefault(label, signs) == signs  # one label per pair of signs
+    assert len(set(of_label.values())) == 4
+
+
+def test_the_entries_of_a_list_stand_where_it_stood():
+    table, lists = lerobot()
+    parts = open_table(table, dialect_in({"split": ["observation.state"]}))
+    assert parts.names[:4] == ("observation.state_0", "observation.state_1", "observation.state_2", "action")
+    entry = next(parts.batches({"observation.state_2": "numbers"}, 50))["observation.state_2"].values
+    np.testing.assert_array_equal(entry, lists["observation.state"][:50, 2])
+
+
+@pytest.mark.parametrize(
+    ("split", "words"), [("nothing", "should be in 'nothing'"), ("frame_index", "must hold lists of numbers")]
+)
+def test_what_cannot_be_split_is_refused(split, words):
+    with pytest.raises(LogError, match=words):
+        load_log(lerobot()[0], columns={"split": split})

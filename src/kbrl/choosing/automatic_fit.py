@@ -35,7 +35,7 @@ from kbrl.learners.learner import clone, say_if_rare
 from kbrl.logs.log import CHUNK_ROWS, Log
 from kbrl.model.check_settings import growth_distance
 from kbrl.model.model import Model, first_model
-from kbrl.settings import FEW_CASES, Settings
+from kbrl.settings import Settings, cases_needed, for_fit
 from kbrl.threads import number_of_jobs
 
 CHOSEN = ("n_reps", *WIDTHS)
@@ -137,8 +137,7 @@ def fit_automatically(
         one_of(name, CHOSEN, "choose")
     clock, phase = _Clock(seconds), phase or _silent
     learner = clone(learner)
-    if learner.settings().min_cases is None:
-        learner.set_params(min_cases=FEW_CASES)
+    learner.set_params(min_cases=cases_needed(learner.min_cases))  # what is left out is in the result
     settings = learner.checked_settings()
     chunks = chunk_rows or _rows_at_a_time(settings)
     source: FittableLog = _LocalLog(log, chunks) if isinstance(log, Log) else log
@@ -291,7 +290,7 @@ def fit_log(
     >>> parts.n_samples_, bool((whole.reps_ == parts.reps_).all())
     (300, True)
     """
-    settings = learner.checked_settings()
+    settings = for_fit(learner.checked_settings())
     survey = survey_for(settings, log) if survey is None else survey
     chunks = _told(chunks_of(log), step)
     empty = model_from(settings, survey)
@@ -302,7 +301,7 @@ def fit_log(
         model = model.with_sums(model.sums, model.sketch, samples=model.samples)
     model.solve()
     learner.model_ = model
-    say_if_rare(model.action_labels, model.sums.counts, settings.min_cases)
+    say_if_rare(model.action_labels, model.sums.counts, learner.min_cases)
     return learner
 
 

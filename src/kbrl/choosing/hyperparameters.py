@@ -22,12 +22,13 @@ from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, as_generator, one_of, positive, whole
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import clone
+from kbrl.learners.learner import clone, said_elsewhere
 from kbrl.model.basis import Basis, Samples, choose_reps, coordinates_of
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import Kernel, Profile, blocks, distances_between, log_ratio, nearest_points
 from kbrl.model.model import first_model
 from kbrl.model.q_functions import RepQ
+from kbrl.settings import Growth
 from kbrl.threads import for_each_action, number_of_jobs
 
 CRITERIA = ("error", "bellman")
@@ -144,17 +145,17 @@ class _Problem:
     @classmethod
     def of(cls, sample: Transitions, learner: KBSF) -> _Problem:
         settings = learner.settings()
-        if settings.terminals == "continue":
+        if settings.variant.terminals == "continue":
             sample = sample.replaced(terminals=np.zeros(len(sample), dtype=bool))
         units = coordinates_of(settings, sample)
         reps = choose_reps(settings, sample, units)
         basis = Basis(
             reps=reps,
             coordinates=units,
-            sample_kernel=Kernel(1.0, settings.profile, settings.sample_neighbors, settings.norm),
-            rep_kernel=Kernel(1.0, settings.profile, settings.rep_neighbors, settings.norm),
+            sample_kernel=Kernel(1.0, settings.variant.profile, settings.sample_neighbors, settings.variant.norm),
+            rep_kernel=Kernel(1.0, settings.variant.profile, settings.rep_neighbors, settings.variant.norm),
             n_actions=sample.n_actions,
-            hard=settings.aggregation == "hard",
+            hard=settings.variant.aggregation == "hard",
             discount=None if sample.durations is None else float(settings.discount),
         )
         return cls(sample, learner, basis, basis.by_action(sample))
@@ -214,11 +215,12 @@ class _Problem:
             "reps": self.basis.coordinates.back(self.basis.reps),
             "scaling": self.basis.coordinates.scale,
         }
-        settings |= {"grow_distance": None, "grow_below": None}
+        settings |= {"growth": Growth()}
         learner = self.learner  # of itself the function needs no more, if it is sent elsewhere
 
         def error(widths: dict[str, Any]) -> float:
-            model = clone(learner).set_params(**settings, **widths).fit(learnt)
+            with said_elsewhere():
+                model = clone(learner).set_params(**settings, **widths).fit(learnt)
             told = model.q_values(held.states)[np.arange(half), held.action_indices]
             targets = held.rewards + model.model_.fades(held) * model.values(held.next_states)
             known = np.isfinite(told)
@@ -400,7 +402,7 @@ def _time(learner: KBSF, log: Transitions, n_reps: int) -> tuple[float, float]:
     """Return the seconds to add the transitions and to solve the model, with that many random representative states."""
     width = float(np.mean(learner.settings().rep_width))
     changed: dict[str, Any] = {"n_reps": min(n_reps, len(log)), "reps": "random", "random_state": 0, "rep_width": width}
-    settings = replace(learner.settings(), **changed, grow_distance=None, grow_below=None)
+    settings = replace(learner.settings(), **changed, growth=Growth())
     empty = first_model(settings, log)
     start = perf_counter()
     model = empty.extend(log, n_jobs=number_of_jobs(settings.n_jobs))

@@ -120,7 +120,7 @@ def model_policy(simulator: Task, saved: SavedModel) -> Policy:
     from kbrl.model.q_functions import best_actions, check_some_action
 
     model, order = saved.model, _order(simulator, saved)
-    places = _places(model.action_labels_, simulator)
+    places = _places(model.action_labels, simulator)
 
     def policy(observations: Floats) -> Integers:
         q = model.q_values(observations[:, order])
@@ -132,7 +132,7 @@ def model_policy(simulator: Task, saved: SavedModel) -> Policy:
 
 def _order(simulator: Task, saved: SavedModel) -> list[int]:
     """Return where the simulator observes the model's variables: by their names, or in the same order."""
-    names, n_dims = list(simulator.observation_names), saved.model.n_features_in_
+    names, n_dims = list(simulator.observation_names), saved.model.coordinates.n_dims
     if n_dims != len(simulator.low):
         raise ValueError(
             f"The model has {n_dims} state variables, but {simulator.name} observes {len(simulator.low)}: "

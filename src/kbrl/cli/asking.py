@@ -30,9 +30,9 @@ from kbrl.cli.options import (
 if TYPE_CHECKING:
     from kbrl.data.recipe import Recipe
     from kbrl.insight.explanation import ActionExplanation, Case, Explanation
-    from kbrl.learners.kbsf import KBSF
     from kbrl.logs.log import StateRows
     from kbrl.logs.writing import Piece
+    from kbrl.model.model import Model
 
 
 @click.command()
@@ -87,7 +87,7 @@ def predict(
     kept = [name.strip() for name in keep.split(",")] if keep else []
     with _answers_to(output, as_json, digits) as write, row_progress(quiet) as phase:
         n_rows, n_empty, count = 0, 0, phase("answering", 0)
-        for rows in read_states(table, state=columns, recipe=saved.model.source_.recipe, keep=kept):
+        for rows in read_states(table, state=columns, recipe=saved.model.source.recipe, keep=kept):
             answers = _answers(saved.model, rows, n_rows)
             write({**rows.kept, **answers})
             n_rows += len(rows.states)
@@ -135,7 +135,7 @@ def explain(
     if as_json:
         click.echo(json.dumps({"variables": variables(saved)} | found.to_dict(), indent=2, default=str))
     else:
-        _print_explanation(found, variables(saved), saved.model.source_.recipe)
+        _print_explanation(found, variables(saved), saved.model.recipe)
 
 
 @contextmanager
@@ -156,13 +156,13 @@ def _answers_to(output: Path | None, as_json: bool, digits: int) -> Iterator[Cal
         yield write
 
 
-def _answers(model: KBSF, rows: StateRows, first: int) -> Piece:
+def _answers(model: Model, rows: StateRows, first: int) -> Piece:
     """Return a table of answers, one row per state; those that cannot be answered are empty and have a reason."""
     import numpy as np
 
     reasons, places = rows.reasons.copy(), np.flatnonzero(rows.usable)
-    q = model.q_values(rows.states[places]) if len(places) else np.empty((0, len(model.action_labels_)))
-    if model.source_.recipe is not None and model.source_.recipe.allowed:
+    q = model.q_values(rows.states[places]) if len(places) else np.empty((0, len(model.action_labels)))
+    if model.source.recipe is not None and model.source.recipe.allowed:
         has_some = np.isfinite(q).any(axis=1)
         reasons[places[~has_some]] = "no action is allowed in this state, or none that is was taken near it"
         q, places = q[has_some], places[has_some]
@@ -173,7 +173,7 @@ def _answers(model: KBSF, rows: StateRows, first: int) -> Piece:
     return {"row": first + np.arange(len(reasons)), **answered, "reason": texts}
 
 
-def _answers_for(model: KBSF, states: Any, q: Any) -> Piece:
+def _answers_for(model: Model, states: Any, q: Any) -> Piece:
     import numpy as np
 
     from kbrl.insight.coverage import coverage
@@ -182,9 +182,9 @@ def _answers_for(model: KBSF, states: Any, q: Any) -> Piece:
     covered = coverage(model, states)
     check_some_action(q)
     rows, best = np.arange(len(q)), best_actions(q)
-    values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels_.tolist())}
+    values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels.tolist())}
     return {
-        "action": model.action_labels_[best],
+        "action": model.action_labels[best],
         **{name: doses[best] for name, doses in _doses(model).items()},
         "value": q[rows, best],
         **values,
@@ -194,11 +194,11 @@ def _answers_for(model: KBSF, states: Any, q: Any) -> Piece:
     }
 
 
-def _doses(model: KBSF) -> Piece:
+def _doses(model: Model) -> Piece:
     """Return what stands for each action, (n_actions,), by the column whose numbers were put into classes."""
     import numpy as np
 
-    recipe, labels = model.source_.recipe, model.action_labels_.tolist()
+    recipe, labels = model.source.recipe, model.action_labels.tolist()
     names = [] if recipe is None else [each.name for each in recipe.bins]
     return {
         f"{name}_dose": np.array([recipe.doses(label).get(name, np.nan) for label in labels])  # type: ignore[union-attr]
@@ -206,19 +206,19 @@ def _doses(model: KBSF) -> Piece:
     }
 
 
-def _no_answers(model: KBSF) -> Piece:
+def _no_answers(model: Model) -> Piece:
     """Return answers to no states."""
     import numpy as np
 
     names = [
         *_doses(model),
         "value",
-        *(f"q_{label}" for label in model.action_labels_.tolist()),
+        *(f"q_{label}" for label in model.action_labels.tolist()),
         "distance",
         "support",
         "log_mass",
     ]
-    return {"action": model.action_labels_[:0], **dict.fromkeys(names, np.empty(0))}
+    return {"action": model.action_labels[:0], **dict.fromkeys(names, np.empty(0))}
 
 
 def _spread(column: Any, usable: Any) -> Any:

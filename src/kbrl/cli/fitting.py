@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from kbrl.choosing.automatic_fit import Automatic
     from kbrl.data.overlap import Overlap
     from kbrl.data.recipe import Recipe
-    from kbrl.learners.kbsf import KBSF
     from kbrl.logs.log import Log
     from kbrl.model.model import Model
     from kbrl.storage.model_file import SavedModel
@@ -101,6 +100,7 @@ def fit(
     """
     from kbrl.choosing.automatic_fit import CHOSEN, RareActionsError, fit_automatically
     from kbrl.learners.kbsf import KBSF
+    from kbrl.settings import grouped
     from kbrl.storage.model_file import save_model
 
     start = perf_counter()
@@ -108,7 +108,7 @@ def fit(
     _check_output(output)
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
-    learner = KBSF(n_jobs=jobs, **parameters)
+    learner = KBSF(n_jobs=jobs, **grouped(parameters))
     with settings_as_options():
         learner.checked_settings()
     _check_pairs(parameters)
@@ -169,7 +169,7 @@ def update(
     refuse_input_as_output(output, *log)
     _check_output(output or model)
     saved = read_model(model)
-    known = saved.model.model_.without_data() if alone else saved.model.model_
+    known = saved.model.without_data() if alone else saved.model
     if known.sketch is None and not again:
         _warn_of_unknown(model)
     with pointing_at_check(log), row_progress(quiet) as phase:
@@ -178,9 +178,8 @@ def update(
         more = learn_more(known, opened, n_jobs=jobs, chunk_rows=chunk_rows, phase=phase)
     if known.sketch is not None and more.sketch is not None and not again:
         _refuse_if_twice(overlap(known.sketch, more.sketch - known.sketch), f"{' '.join(log)} was not learnt from")
-    learner = saved.model.with_model(more)
-    save_model(learner, output or model, columns=saved.columns or opened.columns.to_dict())
-    print_model(learner, output or model, known.n_samples, perf_counter() - start, as_json=as_json)
+    save_model(more, output or model, columns=saved.columns or opened.columns.to_dict())
+    print_model(more, output or model, known.n_samples, perf_counter() - start, as_json=as_json)
 
 
 @click.command()
@@ -208,7 +207,7 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
     refuse_input_as_output(output, *models)
     _check_output(output)
     first = read_model(models[0])
-    total = first.model.model_
+    total = first.model
     seen = {_content(models[0]): models[0]}
     for path in models[1:]:
         other = read_model(path)
@@ -217,15 +216,14 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
             raise ValueError(f"{path} is a copy of {same}: together they would count the same data twice.")
         try:
             _check_same_state(first, other)
-            both = total + other.model.model_
+            both = total + other.model
             if not again:
-                _refuse_shared(total, other.model.model_, (models[0], path))
+                _refuse_shared(total, other.model, (models[0], path))
             total = both
         except ValueError as error:
             raise ValueError(f"{path} cannot be added to {models[0]}: {error}") from None
-    learner = first.model.with_model(total)
-    save_model(learner, output, columns=first.columns)
-    print_model(learner, output, first.model.n_samples_, perf_counter() - start, as_json=as_json)
+    save_model(total, output, columns=first.columns)
+    print_model(total, output, first.model.n_samples, perf_counter() - start, as_json=as_json)
 
 
 def _check_pairs(parameters: dict[str, Any]) -> None:
@@ -301,7 +299,7 @@ _JUDGED = {
 
 def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
     """Print what a model was learnt from, what was chosen and why, what was ``asked`` for, and the file."""
-    facts = _facts(found.model, path, seconds)
+    facts = _facts(found.model.model_, path, seconds)
     facts |= {"rows": log.n_rows, "episodes": found.n_episodes or None, "columns": log.columns.to_dict()}
     facts["reps_reason"] = found.n_reps.reason if found.n_reps else None
     facts["widths_criterion"] = found.widths.criterion if found.widths else None
@@ -313,8 +311,8 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     episodes = f" in {_count(found.n_episodes, 'episode')}" if found.n_episodes else ""
     transitions = _count(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
-    lines["state"] = _state_line(log.columns.state, found.model.source_.recipe)
-    lines |= _model_lines(found.model, facts)
+    lines["state"] = _state_line(log.columns.state, found.model.model_.recipe)
+    lines |= _model_lines(found.model.model_, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
     for name, option in (("width of samples", "sample_width"), ("width of states", "rep_width")):
         why = "as asked for" if option in asked or not found.widths else _JUDGED[found.widths.criterion]
@@ -324,7 +322,7 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     _print(path, lines)
 
 
-def print_model(model: KBSF, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
+def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
     """Print what a model has now been learnt from, and the file."""
     facts = _facts(model, path, seconds) | {"transitions_before": n_before}
     if as_json:
@@ -353,26 +351,26 @@ def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def _facts(model: KBSF, path: Path, seconds: float) -> dict[str, Any]:
-    counts = model.statistics_.counts.tolist()
-    basis = model.model_.basis
+def _facts(model: Model, path: Path, seconds: float) -> dict[str, Any]:
+    counts = model.sums.counts.tolist()
+    basis = model.basis
     return {
         "model": str(path),
-        "transitions": model.n_samples_,
-        "actions": [{"action": a, "count": n} for a, n in zip(model.action_labels_.tolist(), counts)],
-        "min_cases": model.model_.min_cases,
-        "left_out": list(model.left_out_),
-        "discount": model.model_.discount,
+        "transitions": model.n_samples,
+        "actions": [{"action": a, "count": n} for a, n in zip(model.action_labels.tolist(), counts)],
+        "min_cases": model.min_cases,
+        "left_out": list(model.left_out),
+        "discount": model.discount,
         "reps": basis.n_reps,
         "sample_width": basis.sample_kernel.width,
         "rep_width": basis.rep_kernel.width,
-        "solver_iterations": int(model.solution_.iterations),
-        "solver_converged": bool(model.solution_.converged),
+        "solver_iterations": int(model.solution.iterations),
+        "solver_converged": bool(model.solution.converged),
         "seconds": seconds,
     }
 
 
-def _model_lines(model: KBSF, facts: dict[str, Any]) -> dict[str, str]:
+def _model_lines(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     actions = [f"{action['action']} ({action['count']:,})" for action in facts["actions"]]
     shown = ", ".join(actions[:8]) + (f" and {len(actions) - 8} more" if len(actions) > 8 else "")
     percent = 100 * (1 - facts["discount"])
@@ -384,16 +382,16 @@ def _model_lines(model: KBSF, facts: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _left_out(model: KBSF) -> dict[str, str]:
+def _left_out(model: Model) -> dict[str, str]:
     """Return the line about actions that are left out because they were rarely taken, or why none is."""
-    least, counts = model.model_.min_cases, model.statistics_.counts
+    least, counts = model.min_cases, model.sums.counts
     taken = counts[counts > 0]
     if len(taken) and (taken < least).all():
         return {
             "actions left out": f"none, because all were taken fewer than {least} times (--min-cases): values are "
             f"unreliable"
         }
-    rare = [f"{label} ({n:,})" for label, n in model.left_out_.items()]
+    rare = [f"{label} ({n:,})" for label, n in model.left_out.items()]
     if not rare:
         return {}
     shown = ", ".join(rare[:8]) + (f" and {len(rare) - 8} more" if len(rare) > 8 else "")

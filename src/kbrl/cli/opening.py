@@ -48,7 +48,7 @@ def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -
     from kbrl.storage.matching_log import open_matching_log
 
     refuse_repeated(log)
-    return open_matching_log(saved.model.model_, source_of(log), columns, stored=saved.columns)
+    return open_matching_log(saved.model, source_of(log), columns, stored=saved.columns)
 
 
 def with_actions(log: Any, actions: str | None) -> Any:
@@ -101,18 +101,18 @@ def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
 def state_columns(saved: SavedModel) -> list[str]:
     """Return the columns of the state that a model file names, in their order; none if it names none."""
     columns = saved.columns.get("state") if isinstance(saved.columns, dict) else saved.columns
-    if saved.model.source_.recipe is not None:
-        return list(columns or saved.model.source_.recipe.names)
-    return list(columns or saved.model.source_.state_names or ())
+    if saved.model.source.recipe is not None:
+        return list(columns or saved.model.source.recipe.names)
+    return list(columns or saved.model.source.state_names or ())
 
 
 def variables(saved: SavedModel) -> list[str]:
     """Return a name for each state variable: those of the file, mostly without the prefix of a dialect, or x0, x1..."""
     from kbrl.logs.columns import Columns
 
-    names, n_dims = state_columns(saved), saved.model.n_features_in_
-    if saved.model.source_.recipe is not None:
-        return list(saved.model.source_.recipe.variables)
+    names, n_dims = state_columns(saved), saved.model.coordinates.n_dims
+    if saved.model.source.recipe is not None:
+        return list(saved.model.source.recipe.variables)
     return list(Columns(tuple(names), "", "").labels) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
 
 
@@ -135,7 +135,7 @@ def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
 
 def parse_state(text: str, saved: SavedModel) -> list[float]:
     """Read values in the order of the model's variables, or NAME=VALUE pairs in any order."""
-    recipe = saved.model.source_.recipe
+    recipe = saved.model.source.recipe
     if recipe is not None:
         return _parse_cells(text, recipe)
     names, parts = variables(saved), [part.strip() for part in text.split(",")]

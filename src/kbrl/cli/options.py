@@ -43,6 +43,7 @@ _DIALECT = {
     "decimal": "The decimal sign of a text: . or ,",
     "thousands": "What separates thousands in a text, as in 1.234,5: one of . , ' _ or space.",
     "sheet": "Sheet of an Excel file, where it has several.",
+    "split": "Columns of lists to split into one column per entry, for example action becomes action_0, action_1.",
     "query": "For a database: the query that selects the rows, as in 'select * from visits order by id, day'.",
 }
 
@@ -204,7 +205,7 @@ def source_of(log: Sequence[str]) -> Any:
     return log[0] if len(log) == 1 else list(log)
 
 
-_LISTS = ("state", "next_state", "action", "actions")  # options that are written a,b,c on the command line
+_LISTS = ("state", "next_state", "split", "action", "actions")  # options that are written a,b,c on the command line
 _KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
     click.types.IntParamType: ("a whole number", (int,)),
     click.types.FloatParamType: ("a number", (int, float)),
@@ -314,11 +315,16 @@ def _default(default: Any, about: About) -> Any:
     return default if about.option_default is ... else about.option_default
 
 
-# option: (parameter of KBSF, type, default, help)
+# option: (flat name of the setting, type, default, help)
 LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
-    about.option: (name, _type(name, about), _default(default, about), _CHOSEN.get(name, about.help))
-    for name, (default, about) in about_settings().items()
-    if about.option is not None
+    each.about.option: (
+        name,
+        _type(name, each.about),
+        _default(each.default, each.about),
+        _CHOSEN.get(name, each.about.help),
+    )
+    for name, each in about_settings().items()
+    if each.about.option is not None
 }
 
 
@@ -341,8 +347,9 @@ def settings_as_options() -> Iterator[None]:
 
 def named_as_options(text: str) -> str:
     """Return a message with the names of options in place of those of parameters."""
-    options = {parameter: f"--{option}" for option, (parameter, *_) in LEARNER_OPTIONS.items()}
-    return re.sub(r"\b([a-z]+_[a-z_]+)\b(=(?=\d))?", lambda m: _option(m, options), text)
+    named = {each.path: each.about.option for each in about_settings().values() if each.about.option is not None}
+    options = {path: f"--{option}" for path, option in named.items()}
+    return re.sub(r"\b([a-z]+[._][a-z_]+)\b(=(?=\d))?", lambda m: _option(m, options), text)
 
 
 def _option(match: re.Match[str], options: dict[str, str]) -> str:
@@ -351,7 +358,7 @@ def _option(match: re.Match[str], options: dict[str, str]) -> str:
 
 
 def learner_parameters(options: dict[str, Any]) -> dict[str, Any]:
-    """Take the settings of KBSF out of a command's options; return them under KBSF's names, without those not given."""
+    """Take the settings of KBSF out of a command's options; return them by flat names, without those not given."""
     found = {}
     for option, (parameter, *_) in LEARNER_OPTIONS.items():
         value = options.pop(option.replace("-", "_"))

@@ -160,7 +160,7 @@ def evaluate(
     from kbrl.storage.model_file import read_model
 
     saved = read_model(model)
-    with simulator_of(task, env, settings, discount=saved.model.model_.discount) as simulator:
+    with simulator_of(task, env, settings, discount=saved.model.discount) as simulator:
         starts = _starts(simulator, states)
         acting = model_policy(simulator, saved)
         results: dict[str, list[Evaluation]] = {"model": [], "random moves": []}

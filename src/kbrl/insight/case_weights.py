@@ -47,14 +47,14 @@ def weigher(model: Model, state: Floats) -> Weigh:
     A model that answers from its samples weighs a log as a whole: it has to get all of it at once.
     """
     statistics = model.sums
-    if model.settings.q_function == "samples":
+    if model.settings.variant.q_function == "samples":
         return lambda log: _sample_weights(model, state, log)
     if isinstance(statistics, Neighborhoods):
         return _NeighborWeights(statistics, _shares(model, state))
     if statistics.basis.sample_kernel.neighbors is not None:
         raise ValueError(
             "Cases cannot be weighed where neighbours were counted in each chunk (neighborhoods='per_chunk'), as the "
-            "chunks are forgotten. Fit with neighborhoods='exact'."
+            "chunks are forgotten. Fit with Variant(neighborhoods='exact')."
         )
     return _SumWeights(statistics, _shares(model, state))
 
@@ -63,7 +63,7 @@ def worths(model: Model, log: Transitions) -> Floats:
     """Return r + discount V(s') of transitions, (n,), with V as the model's values have it; V is 0 after an end."""
     basis, solution = model.basis, model.solution
     next_states = basis.coordinates.of(log.next_states)
-    if model.settings.q_function == "samples":
+    if model.settings.variant.q_function == "samples":
         values = best_values(model.where_allowed(RepQ(basis.rep_weights, solution.q)), next_states)
         return log.rewards + model.fades(log) * values
     return _worths(basis, log.rewards, next_states, basis.losses(log), solution.values, model.step_discount)
@@ -75,7 +75,7 @@ def outcomes(model: Model, state: Floats, action: int) -> Outcomes | None:
     Those with the same outcome (reward, next state, end) count as one, as nothing tells them apart.
     """
     statistics = model.sums
-    if not isinstance(statistics, Neighborhoods) or model.settings.q_function == "samples":
+    if not isinstance(statistics, Neighborhoods) or model.settings.variant.q_function == "samples":
         return None
     weights = statistics.weights()[action] * _shares(model, state)[action][:, None]
     kept = weights > 0

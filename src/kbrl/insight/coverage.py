@@ -56,14 +56,14 @@ def coverage(model: Any, states: Any) -> Coverage:
     """Return how well the data behind a model cover states, (n, n_dims), in the units of the data.
 
     ``model`` is a `Model`, or a KBSF that has learnt one.  kappa-bar is as the model uses it: all weight on the nearest
-    representative state for ``aggregation="hard"``, and weights below exp(-707) of the largest are zero.
+    representative state for hard aggregation, and weights below exp(-707) of the largest are zero.
 
     Three cases of "wait" and one of "treat" in state 0; none near state 100.
 
     >>> from kbrl import KBSF, Transitions, coverage
     >>> states = [[0.0], [0.0], [0.0], [0.0], [1.0]]
     >>> log = Transitions(states, ["wait", "wait", "wait", "treat", "treat"], [0.0, 0.0, 0.0, 1.0, 0.0], states)
-    >>> model = KBSF(reps=[[0.0], [1.0]], random_state=0).fit(log)
+    >>> model = KBSF(reps=[[0.0], [1.0]], min_cases=1).fit(log)
     >>> coverage(model, [[0.0], [100.0]]).support.round(2).tolist()
     [[1.0, 3.0], [0.0, 0.0]]
     """

@@ -102,7 +102,7 @@ def explain(
 
     model: a Model, or a learner that has one.
     log: what the model was fitted to: Transitions, a list of them, or an opened log, which is read once, chunk by
-        chunk.  None: the cases come from the model itself.  These are its samples (q_function="samples"), or the
+        chunk.  None: the cases come from the model itself.  These are its samples (`Variant.q_function`), or the
         outcomes it kept (sample_neighbors), without rows and states; equal outcomes count as one case.
     n_cases: how many cases to show per action, the heaviest first.
     step: called with the number of transitions after each chunk of the log.
@@ -120,7 +120,7 @@ def explain(
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(log)
+    >>> model = KBSF(n_reps=2, min_cases=1, discount=0.9, random_state=0).fit(log)
     >>> best = explain(model, [0.0], log=log).actions[0]
     >>> best.action, round(best.value, 2)
     ('left', 10.0)
@@ -174,7 +174,7 @@ def _weigh_log(
     model: Model, state: Floats, chunks: Iterator[Numbered], tallies: list[_Tally], step: Callable[[int], None]
 ) -> None:
     weigh = weigher(model, state)
-    if model.settings.q_function == "samples":  # these weights are relative to all cases of the log
+    if model.settings.variant.q_function == "samples":  # these weights are relative to all cases of the log
         numbers, logs = zip(*chunks)
         chunks = iter([(np.concatenate(numbers), join(logs))])
     for row_numbers, chunk in chunks:

@@ -48,7 +48,7 @@ class Committee(Learner):
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> committee = Committee(KBSF(n_reps=2, discount=0.9), n_members=3, random_state=0).fit(log)
+    >>> committee = Committee(KBSF(n_reps=2, min_cases=1, discount=0.9), n_members=3, random_state=0).fit(log)
     >>> committee.predict([[0.0], [1.0]]).tolist()
     ['left', 'right']
     >>> committee.votes([[0.0], [1.0]]).tolist()
@@ -82,8 +82,10 @@ class Committee(Learner):
 
         self._each(fit, members)
         self.set_members(members)
-        counts = np.bincount(log.action_indices, minlength=log.n_actions)
-        say_if_rare(log.action_labels, counts, members[0].get_params().get("min_cases"))
+        params = members[0].get_params()
+        if "min_cases" in params:
+            counts = np.bincount(log.action_indices, minlength=log.n_actions)
+            say_if_rare(log.action_labels, counts, params["min_cases"])
         return self
 
     def partial_fit(self, log: Transitions) -> Committee:

@@ -76,7 +76,7 @@ class Optimism:
 
     >>> from kbrl import KBSF, Optimism, Transitions
     >>> log = Transitions([[0.0]] * 5, ["right"] * 5, [1.0] * 5, [[0.0]] * 5, action_labels=["left", "right"])
-    >>> learner = KBSF(n_reps=1, discount=0.5).fit(log)
+    >>> learner = KBSF(n_reps=1, min_cases=1, discount=0.5).fit(log)
     >>> str(learner.act([0.0])), str(Optimism(mass=1.0, best_value=10.0).plan(learner).act([0.0]))
     ('right', 'left')
     """

@@ -20,7 +20,8 @@ from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions, as_log, refuse_allowed, refuse_durations
 from kbrl.learners.forest import Forest, grow
 from kbrl.learners.learner import Learner, say_if_rare
-from kbrl.settings import TERMINALS
+from kbrl.model.model import often_taken
+from kbrl.settings import TERMINALS, cases_needed
 from kbrl.threads import number_of_jobs
 
 _FARTHEST = 1e30  # inputs of trees are clipped to it: they have single precision
@@ -38,6 +39,7 @@ class FittedQ(Learner):
     regressor: a scikit-learn regressor that is fitted at every iteration instead of trees; nothing is frozen then.
     discount, random_state, terminals, n_jobs: as for KBSF.
     scaling: as for KBSF; only regressors depend on it.
+    min_cases: as for KBSF: actions that were taken fewer times are left out; None: 5.
 
     ``fit(log)`` takes `Transitions`.  ``predict(states)`` and ``q_values(states)`` answer for states, (n_states,
     n_dims), as KBSF does.  The cuts that are kept will serve other targets, so a node is cut even if its targets are
@@ -53,7 +55,7 @@ class FittedQ(Learner):
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> model = FittedQ(n_iterations=2, n_trees=5, min_split=2, discount=0.9, random_state=0).fit(log)
+    >>> model = FittedQ(n_iterations=2, n_trees=5, min_split=2, discount=0.9, min_cases=1, random_state=0).fit(log)
     >>> model.q_values([[0.0], [1.0]]).round(2).tolist()
     [[1.9, 0.9], [0.9, 1.9]]
     """
@@ -74,6 +76,7 @@ class FittedQ(Learner):
         regressor: Any = None,
         scaling: Any = "std",
         terminals: str = "absorb",
+        min_cases: int | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_iterations = n_iterations
@@ -87,6 +90,7 @@ class FittedQ(Learner):
         self.regressor = regressor
         self.scaling = scaling
         self.terminals = terminals
+        self.min_cases = min_cases
         self.n_jobs = n_jobs
 
     def fit(self, log: Transitions) -> FittedQ:
@@ -111,7 +115,7 @@ class FittedQ(Learner):
         models = {action: part.model for part in parts for action in part.actions}
         self._function = FittedFunction(inputs, [models.get(action) for action in range(log.n_actions)], self.n_threads)
         self.coordinates_, self.action_labels_, self.source_ = units, log.action_labels, log.source
-        say_if_rare(log.action_labels, np.bincount(log.action_indices, minlength=log.n_actions))
+        say_if_rare(log.action_labels, np.bincount(log.action_indices, minlength=log.n_actions), self.min_cases)
         return self
 
     def _q_function(self) -> Callable[[Floats], Floats]:
@@ -131,8 +135,10 @@ class FittedQ(Learner):
             n_flags=0 if self.per_action else log.n_actions,
         )
         by_action = log.by_action()
-        tried = [action for action, rows in enumerate(by_action) if len(rows)]
-        groups = [(by_action[a], [a]) for a in tried] if self.per_action else [(np.arange(len(log)), tried)]
+        often = often_taken([len(rows) for rows in by_action], cases_needed(self.min_cases))
+        tried = [action for action, rows in enumerate(by_action) if len(rows) and often[action]]
+        together = np.flatnonzero(np.isin(log.action_indices, tried))
+        groups = [(by_action[a], [a]) for a in tried] if self.per_action else [(together, tried)]
         rng = as_generator(self.random_state)
         kind = _TreePart if self.regressor is None else _RegressorPart
         parts: list[_Part] = []
@@ -145,7 +151,7 @@ class FittedQ(Learner):
         whole(self.n_iterations, "n_iterations")
         whole(self.n_trees, "n_trees")
         whole(self.min_split, "min_split", at_least=2)
-        for name in ("candidate_cuts", "freeze_after"):
+        for name in ("candidate_cuts", "freeze_after", "min_cases"):
             if getattr(self, name) is not None:
                 whole(getattr(self, name), name)
         in_unit_interval(self.discount, "discount")

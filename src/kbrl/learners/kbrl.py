@@ -22,10 +22,10 @@ from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.basis import lost_over_time
 from kbrl.model.kernels import Kernel, Profile, blocks, check_norm, check_profile
-from kbrl.model.model import say_if_not_converged
+from kbrl.model.model import often_taken, say_if_not_converged
 from kbrl.model.q_functions import SampleQ
 from kbrl.model.sample_weights import SampleWeights
-from kbrl.settings import TERMINALS
+from kbrl.settings import TERMINALS, cases_needed
 
 
 class KBRL(Learner):
@@ -34,6 +34,7 @@ class KBRL(Learner):
     sample_width: the kernel's width tau, in units of ``scaling``.
     sample_neighbors: only this many nearest samples count; those at the last distance share the remaining places.
     discount, scaling, profile, norm, terminals, solver, tolerance: as for KBSF.
+    min_cases: as for KBSF: actions that were taken fewer times are left out; None: 5.
 
     ``fit(log)`` takes `Transitions`.  ``predict(states)`` and ``q_values(states)`` answer for states, (n_states,
     n_dims), as KBSF does.  Memory grows with the square of the number of transitions: unless ``sample_neighbors`` is
@@ -51,7 +52,7 @@ class KBRL(Learner):
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> KBRL(discount=0.9).fit(log).q_values([[0.0], [1.0]]).round(2).tolist()
+    >>> KBRL(discount=0.9, min_cases=1).fit(log).q_values([[0.0], [1.0]]).round(2).tolist()
     [[10.0, 9.0], [9.0, 10.0]]
     """
 
@@ -70,6 +71,7 @@ class KBRL(Learner):
         terminals: str = "absorb",
         solver: str = "auto",
         tolerance: float = 1e-8,
+        min_cases: int | None = None,
     ) -> None:
         self.sample_width = sample_width
         self.sample_neighbors = sample_neighbors
@@ -80,6 +82,7 @@ class KBRL(Learner):
         self.terminals = terminals
         self.solver = solver
         self.tolerance = tolerance
+        self.min_cases = min_cases
 
     def fit(self, log: Transitions) -> KBRL:
         """Learn from transitions: build the MDP of their next states and solve it."""
@@ -91,7 +94,10 @@ class KBRL(Learner):
         units = coordinates(log.states, self.scaling, source=log.source)
         states, next_states = units.of(log.states), units.of(log.next_states)
         ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
-        by_action = log.by_action()
+        all_rows = log.by_action()
+        counts = np.array([len(rows) for rows in all_rows])
+        often = often_taken(counts, cases_needed(self.min_cases))
+        by_action = [rows if kept else rows[:0] for rows, kept in zip(all_rows, often)]
         samples = SampleQ.of(kernel, states, log.rewards, by_action)
         mdp = _sample_mdp(samples, next_states, ends, by_action, float(self.discount), fades)
         solution = solve(mdp, self.solver, tolerance=self.tolerance)
@@ -103,7 +109,7 @@ class KBRL(Learner):
         self.coordinates_ = units
         self.action_labels_ = log.action_labels
         self.source_ = log.source
-        say_if_rare(log.action_labels, np.array([len(rows) for rows in by_action]))
+        say_if_rare(log.action_labels, counts, self.min_cases)
         return self
 
     def _q_function(self) -> Callable[[Floats], Floats]:
@@ -118,8 +124,9 @@ class KBRL(Learner):
         one_of(self.solver, ("auto", *SOLVERS), "solver")
         positive(self.tolerance, "tolerance")
         positive(self.sample_width, "sample_width")
-        if self.sample_neighbors is not None:
-            whole(self.sample_neighbors, "sample_neighbors")
+        for name in ("sample_neighbors", "min_cases"):
+            if getattr(self, name) is not None:
+                whole(getattr(self, name), name)
 
 
 def _sample_mdp(

@@ -2,7 +2,7 @@
 
 Settings that make a `Model`: a small MDP over representative states, from any number of transitions, in one pass.
 Time is linear in the number of transitions, memory independent of it.
-Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; section 7 for ``aggregation="hard"``.
+Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; section 7 for hard aggregation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -22,7 +22,7 @@ from kbrl.data.overlap import is_learnt_batch
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, as_log
-from kbrl.learners.learner import Learner, say_if_rare
+from kbrl.learners.learner import Learner, clone, say_if_rare
 from kbrl.logs.log import load_log
 from kbrl.mdp.bounds import Bound
 from kbrl.mdp.dynamic_programming import Solution
@@ -32,7 +32,7 @@ from kbrl.model.model import Model, first_model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
 from kbrl.model.q_functions import GreedyPolicy
 from kbrl.model.sums import Statistics
-from kbrl.settings import Settings, described
+from kbrl.settings import Settings, described, for_fit, in_groups, with_groups
 from kbrl.threads import number_of_jobs
 
 
@@ -56,7 +56,7 @@ class KBSF(Settings, Learner):
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(log)
+    >>> model = KBSF(n_reps=2, min_cases=1, discount=0.9, random_state=0).fit(log)
     >>> model.predict([[0.0], [1.0]]).tolist()
     ['left', 'right']
     >>> model.q_values([[0.0], [1.0]]).round(2).tolist()  # one row per state, one column per action
@@ -64,8 +64,8 @@ class KBSF(Settings, Learner):
     """
 
     def settings(self) -> Settings:
-        """Return the current settings, unchecked."""
-        return Settings(**{each.name: getattr(self, each.name) for each in fields(Settings)})
+        """Return the current settings, of which only the kinds of the groups are checked."""
+        return Settings(**with_groups(self.get_params(deep=False)))
 
     def checked_settings(self) -> Settings:
         """Return the current settings, or raise an error that names a bad one."""
@@ -86,38 +86,46 @@ class KBSF(Settings, Learner):
         >>> KBSF(n_reps=2, random_state=0).fit(ward, columns=roles).predict({"sex": ["M", "F"]}).tolist()
         ['b', 'a']
         """
-        settings, chunks = self.checked_settings(), _chunks(_loaded(log, columns))
+        settings, chunks = for_fit(self.checked_settings()), _chunks(_loaded(log, columns))
         first = as_log(next(chunks))
         empty = first_model(settings, first)
         model = empty.extend(chain([first], chunks), n_jobs=number_of_jobs(settings.n_jobs)).with_batch_since(empty)
         model.solve()
         self.model_ = model
-        say_if_rare(model.action_labels, model.sums.counts, settings.min_cases)
+        say_if_rare(model.action_labels, model.sums.counts, self.min_cases)
         return self
 
     def partial_fit(self, log: Transitions) -> KBSF:
         """Learn from further transitions and return the learner; scaling and actions stay those of the first ones.
 
-        The model is solved at the next question, starting from the last values.
+        The model is solved at the next question, starting from the last values.  Learning that starts here, without a
+        fit, keeps all actions unless ``min_cases`` says otherwise: an agent has to try an action to learn of it.
         """
         log = as_log(log)
-        before = self.model_ if hasattr(self, "model_") else first_model(self.checked_settings(), log)
+        before = self.model_ if hasattr(self, "model_") else first_model(self._settings_to_start_with(), log)
         model = before.extend(log, n_jobs=number_of_jobs(self.n_jobs))
         self.model_ = model
         _say_if_again(before, model)
         return self
 
-    def with_model(self, model: Model) -> KBSF:
-        """Return a learner with the same settings that has learnt this model."""
-        result = type(self)(**self.get_params())
-        result.model_ = model
-        return result
+    def _settings_to_start_with(self) -> Settings:
+        """Return the settings of learning that starts with partial_fit."""
+        settings = self.checked_settings()
+        return replace(settings, min_cases=1) if settings.min_cases is None else settings
+
+    @classmethod
+    def with_model(cls, model: Model) -> KBSF:
+        """Return a learner that has learnt this model, such as one from a file, with the settings of its fit."""
+        learner = cls(**vars(model.settings))
+        learner.model_ = model
+        return learner
 
     def __add__(self, other: KBSF) -> KBSF:
         """Return the learner of the data of both, which must have the same representative states and kernels."""
         if not isinstance(other, KBSF):
             return NotImplemented
-        result = self.with_model(self._fitted + other._fitted)
+        result = clone(self)
+        result.model_ = self._fitted + other._fitted
         found = self.model_.overlap(other.model_.sketch)
         if found is not None and found.is_counted_twice:
             warnings.warn(
@@ -211,11 +219,11 @@ class KBSF(Settings, Learner):
         return self.solution_.values
 
     def q_from_reps(self, states: Any) -> Floats:
-        """Return Q from the representative states, (n_states, n_actions), whatever ``q_function`` is."""
+        """Return Q from the representative states, (n_states, n_actions), whatever the settings say."""
         return self._fitted.where_allowed(self._fitted.rep_q_function)(self.model_.scaled(states))
 
     def q_from_samples(self, states: Any) -> Floats:
-        """Return Q from the samples, (n_states, n_actions); the learner must have kept them: q_function="samples"."""
+        """Return Q from the samples, (n_states, n_actions); the learner must have kept them, see `Variant`."""
         return self._fitted.where_allowed(self._fitted.sample_q_function)(self.model_.scaled(states))
 
     def q_values(self, states: Any) -> Floats:
@@ -248,6 +256,10 @@ class KBSF(Settings, Learner):
     def bound_online(self, log: Transitions, q_error: float = 0.0) -> Bound:
         """Return the bound of proposition 4: see `kbrl.model.model_bounds.bound_rep_q`."""
         return bound_rep_q(self._fitted, log, q_error)
+
+    @classmethod
+    def _unknown(cls, names: list[str], params: dict[str, Any]) -> str:
+        return in_groups(params) or super()._unknown(names, params)
 
     @property
     def _fitted(self) -> Model:

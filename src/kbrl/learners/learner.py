@@ -20,10 +20,9 @@ from kbrl.checks import KbrlWarning, NotFittedError
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import UNNAMED, Source, answered
 from kbrl.model.q_functions import GreedyPolicy, best_actions, check_some_action
-from kbrl.settings import FEW_CASES
+from kbrl.settings import FEW_CASES, cases_needed
 
 L = TypeVar("L", bound="Learner")
-MANY_ROWS = 100  # in fewer, few cases of an action are no surprise
 
 
 class Learner:
@@ -42,24 +41,33 @@ class Learner:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters with which the learner was made."""
-        return {name: getattr(self, name) for name in self.parameter_names()}
+        """Return the parameters with which the learner was made.
+
+        deep: also those of parameters that have some themselves, such as growth__distance.
+        """
+        params = {name: getattr(self, name) for name in self.parameter_names()}
+        nested = [(name, value) for name, value in params.items() if deep and _has_params(value)]
+        return params | {f"{name}__{key}": inner for name, value in nested for key, inner in value.get_params().items()}
 
     def set_params(self: L, **params: Any) -> L:
-        """Change parameters; they take effect at the next ``fit``."""
-        unknown = sorted(set(params) - set(self.parameter_names()))
+        """Change parameters, or what is in them, as in growth__distance=0.3; they take effect at the next ``fit``."""
+        unknown = sorted({name.partition("__")[0] for name in params} - set(self.parameter_names()))
         if unknown:
-            raise ValueError(
-                f"{type(self).__name__} has no parameter {', '.join(unknown)}; "
-                f"it has {', '.join(self.parameter_names())}."
-            )
-        for name, value in params.items():
-            setattr(self, name, value)
+            raise ValueError(f"{type(self).__name__} has no parameter {self._unknown(unknown, params)}")
+        for name in sorted(params, key=lambda name: "__" in name):  # whole parameters first
+            outer, is_inner, inner = name.partition("__")
+            value = _with_inner(getattr(self, outer), name, inner, params[name]) if is_inner else params[name]
+            setattr(self, outer, value)
         return self
+
+    @classmethod
+    def _unknown(cls, names: list[str], params: dict[str, Any]) -> str:
+        """Say, of parameters that are not there, which there are."""
+        return f"{', '.join(names)}; it has {', '.join(cls.parameter_names())}."
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self).__init__).parameters
-        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if not _same(v, defaults[k].default)]
+        changed = [f"{k}={v!r}" for k, v in self.get_params(deep=False).items() if not _same(v, defaults[k].default)]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     @property
@@ -141,7 +149,7 @@ def clone(learner: L) -> L:
     """
     if isinstance(learner, type) or not hasattr(learner, "get_params"):
         raise TypeError(f"clone needs a learner with get_params, such as KBSF(), but it got {learner!r}.")
-    return type(learner)(**learner.get_params())
+    return type(learner)(**learner.get_params(deep=False))
 
 
 _is_said_elsewhere: ContextVar[bool] = ContextVar("is_said_elsewhere", default=False)
@@ -158,25 +166,27 @@ def said_elsewhere() -> Iterator[None]:
 
 
 def say_if_rare(labels: Array, counts: Integers, min_cases: int | None = None) -> None:
-    """Warn where values rest on a few cases of an action, or where ``min_cases`` leaves nothing to decide."""
+    """Warn of actions that are left out though nobody asked for it, or where that leaves nothing to decide."""
     if _is_said_elsewhere.get():
         return
     taken = dict(zip(labels.tolist(), counts.tolist()))
-    message = _rare(taken) if min_cases is None else _left(taken, min_cases)
+    message = _left(taken, cases_needed(min_cases))
+    if min_cases is None and max(taken.values()) >= FEW_CASES:  # else all are kept
+        message = f"{_rare(taken)} {message}".strip()
     if message:
         warnings.warn(message, KbrlWarning, stacklevel=3)
 
 
 def _rare(taken: dict[Any, int]) -> str:
     n_rows, rare = sum(taken.values()), [label for label, n in taken.items() if 0 < n < FEW_CASES]
-    if n_rows < MANY_ROWS or not rare:
+    if not rare:
         return ""
     shown = ", ".join(f"{label!r} ({taken[label]})" for label in rare[:5])
     more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
     return (
         f"Of {n_rows} transitions, {len(rare)} of {len(taken)} actions have fewer than {FEW_CASES} cases, and may look "
-        f"good by luck: {shown}{more}. KBSF(min_cases={FEW_CASES}) leaves such actions out; KBSF(min_cases=1) keeps "
-        f"them without this warning."
+        f"good by luck: {shown}{more}. They are left out, without a value; min_cases=1 keeps them, "
+        f"min_cases={FEW_CASES} leaves them out without this warning."
     )
 
 
@@ -186,15 +196,29 @@ def _left(taken: dict[Any, int], min_cases: int) -> str:
     if not often:
         return (
             f"No action was taken min_cases={min_cases} times, so all {len(taken)} are kept; the most frequent was "
-            f"taken {max(taken.values())} times. Put similar actions into a few classes."
+            f"taken {max(taken.values())} times. Put similar actions into a few classes; min_cases=1 keeps all without "
+            f"this warning."
         )
     if len(often) > 1 or not n_rare:
         return ""
     others = "the other one was" if n_rare == 1 else f"the {n_rare} others were"
     return (
         f"Nothing is left to decide: the advice is {often[0]!r} in every state, as {others} taken fewer than "
-        f"{min_cases} times. Put similar actions into a few classes, or learn from more data."
+        f"{min_cases} times. Put similar actions into a few classes, or learn from more data; min_cases=1 keeps all."
     )
+
+
+def _has_params(value: Any) -> bool:
+    return hasattr(value, "get_params") and not isinstance(value, type)
+
+
+def _with_inner(outer: Any, name: str, inner: str, value: Any) -> Any:
+    """Return a parameter in which one of its own has changed: the same object, or a new one if it is a record."""
+    if isinstance(outer, dict):
+        return outer | {inner: value}
+    if not _has_params(outer):
+        raise ValueError(f"{name} cannot be set: {name.partition('__')[0]} is {outer!r}, which has no parameters.")
+    return outer.set_params(**{inner: value})
 
 
 def _same(value: Any, default: Any) -> bool:

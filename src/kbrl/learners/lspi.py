@@ -23,8 +23,9 @@ from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
 from kbrl.model.basis import given_reps
 from kbrl.model.kernels import Kernel, KernelAt, Profile, check_profile, check_width, log_profile
+from kbrl.model.model import often_taken
 from kbrl.model.representatives import choose, distinct_rows
-from kbrl.settings import TERMINALS
+from kbrl.settings import TERMINALS, cases_needed
 from kbrl.threads import number_of_jobs
 
 KINDS = ("normalized", "raw")
@@ -42,6 +43,7 @@ class LSPI(Learner):
     ridge: added to the diagonal of A.  It acts like this number of transitions in favour of every weight being 0.
     max_iterations: the largest number of iterations.
     tolerance: stop when no weight changes by more than this fraction of the largest.
+    min_cases: as for KBSF: actions that were taken fewer times are left out; None: 5.
 
     ``fit(log)`` takes `Transitions` or a list of them.  ``predict(states)`` and ``q_values(states)`` answer for
     states, (n_states, n_dims), as KBSF does.
@@ -61,7 +63,7 @@ class LSPI(Learner):
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> model = LSPI(n_reps=2, discount=0.9, ridge=0, random_state=0).fit(log)
+    >>> model = LSPI(n_reps=2, discount=0.9, ridge=0, min_cases=1, random_state=0).fit(log)
     >>> model.q_values([[0.0], [1.0]]).round(2).tolist()
     [[10.0, 9.0], [9.0, 10.0]]
     """
@@ -89,6 +91,7 @@ class LSPI(Learner):
         ridge: float = 0.1,
         max_iterations: int = 30,
         tolerance: float = 1e-5,
+        min_cases: int | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_reps = n_reps
@@ -105,6 +108,7 @@ class LSPI(Learner):
         self.ridge = ridge
         self.max_iterations = max_iterations
         self.tolerance = tolerance
+        self.min_cases = min_cases
         self.n_jobs = n_jobs
 
     def fit(self, log: Transitions | Iterable[Transitions]) -> LSPI:
@@ -116,7 +120,9 @@ class LSPI(Learner):
         data = self._data(_repeatable(log))
         with threadpool_limits(limits=1, user_api="blas"):  # the same result whatever the number of threads
             gram, rhs, counts = own_sums(data)
-            equations = Equations(gram, rhs, float(self.discount), float(self.ridge))
+            often = often_taken(counts, cases_needed(self.min_cases))
+            kept = [block if is_kept else None for block, is_kept in zip(gram, often)]
+            equations = Equations(kept, rhs, float(self.discount), float(self.ridge))
             weights = equations.solve(None, np.zeros((data.n_features, data.n_actions)))
             n_iterations, converged = 0, False
             while n_iterations < self.max_iterations and not converged:
@@ -127,7 +133,7 @@ class LSPI(Learner):
         self.coordinates_, self.action_labels_, self.source_ = data.coordinates, data.action_labels, data.source
         self._features, self._tried = data.features, equations.tried
         self.weights_, self.n_iterations_, self.converged_ = weights, n_iterations, converged
-        say_if_rare(data.action_labels, counts)
+        say_if_rare(data.action_labels, counts, self.min_cases)
         return self
 
     @property
@@ -180,8 +186,9 @@ class LSPI(Learner):
         check_width(self.width, "width")
         if not callable(self.features):
             one_of(self.features, KINDS, "features")
-        if self.neighbors is not None:
-            whole(self.neighbors, "neighbors")
+        for name in ("neighbors", "min_cases"):
+            if getattr(self, name) is not None:
+                whole(getattr(self, name), name)
         in_unit_interval(self.discount, "discount")
         check_profile(self.profile)
         one_of(self.terminals, TERMINALS, "terminals")

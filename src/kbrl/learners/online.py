@@ -34,7 +34,9 @@ class OnlineAgent:
     model_interval: the model learns from the gathered transitions every this many of them.
     value_interval: the model is solved, and the policy updated, every this many transitions; None: model_interval.
 
-    Before the first update of the values, actions are uniformly random.
+    Before the first update of the values, actions are uniformly random.  Every action that was tried once has a value,
+    unless the learner has ``min_cases``: a fit leaves rare actions out, but an agent explores, and has to try an action
+    to learn of it.
 
     In one state, "right" pays 1 and "left" nothing.
 

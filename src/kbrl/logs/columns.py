@@ -54,6 +54,7 @@ class Columns:
     thousands: str | None = None
     sheet: str | None = None
     query: str | None = None
+    split: str | None = None
     action_parts: tuple[str, ...] = ()  # the columns whose combinations are the actions, if there are several
     rules: Rules = field(default_factory=Rules)  # for the values of the columns
 

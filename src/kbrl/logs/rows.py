@@ -31,6 +31,7 @@ from kbrl.data.action_labels import (
 from kbrl.logs.columns import Columns
 from kbrl.logs.sequence import Numbering, Order, stride_size
 from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
+from kbrl.tables.dialect import COMMA, has_comma
 from kbrl.tables.faults import CATALOGUE, LogError
 from kbrl.tables.formats import Border, Table, batch_length, borders_in, regrouped
 
@@ -253,13 +254,17 @@ def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Itera
     too_large = np.abs(values) > LARGEST_NUMBER
     infinite = np.asarray(too_large.any(axis=1))
     kinds = " (steps are numbers, or ISO dates such as 2024-02-27 or 2024-02-27 09:30)" if role == "step" else ""
-    yield from _found("not_a_number", name, odd, lambda row: f"{cells.quote(row)}{kinds}")
+    yield from _found("not_a_number", name, odd, lambda row: f"{cells.quote(row)}{_hint(cells.quote(row))}{kinds}")
     yield from _found(f"missing_{role}", name, missing, lambda row: "nothing")
     if role != "step":
         rule = f"numbers must be finite and at most {LARGEST_NUMBER:g} in size"
         yield from _found(
             f"infinite_{role}", name, infinite, lambda row: f"{values[row][too_large[row]][0]:g} ({rule})"
         )
+
+
+def _hint(quoted: str) -> str:
+    return f". {COMMA}" if has_comma(quoted) else ""
 
 
 def _amount(cells: Numbers, row: int) -> str:

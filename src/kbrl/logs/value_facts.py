@@ -27,6 +27,7 @@ from kbrl.logs.columns import Columns
 from kbrl.logs.prepared import is_plain
 from kbrl.logs.sequence import stride_size
 from kbrl.tables.cell_values import BLANKS, Column, Kind, Labels, Numbers
+from kbrl.tables.dialect import COMMA, has_comma
 from kbrl.tables.faults import PLACE, Fault, LogError, counted, make_fault
 from kbrl.tables.formats import Table, batch_length, regrouped
 
@@ -183,6 +184,8 @@ def look_at_values(table: Table, columns: Columns) -> ValueFacts:
         for name, counts in doses.items():
             _count_doses(counts, cast(Numbers, batch[name]), name, first, table)
         first += batch_length(batch)
+    if first == 0:
+        raise LogError("empty_log", "The log has columns, but no rows.")
     _count_missing_next(table, columns, state)
     return ValueFacts(state, doses)
 
@@ -305,6 +308,10 @@ class _Decision:
                 advice=f"Use the time since the episode began: --elapsed '{name}=1 day', in Python "
                 f"columns={{'elapsed': {{{name!r}: '1 day'}}}}; or leave it out of --state.",
             )
+        if all(map(has_comma, list(facts.levels)[:100])) and name not in self._rules.category:
+            row, text = cast(tuple[int, str], facts.first_text)
+            message = f"{name!r} must be numbers, but {PLACE} is {text}."
+            self._refuse("not_a_number", message, rows=[row], advice=f"{COMMA} If it names a level: --category {name}.")
         if facts.too_many:
             self._refuse(
                 "too_many_levels",

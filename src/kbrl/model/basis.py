@@ -171,10 +171,12 @@ def basis_for(settings: Settings, log: Transitions, moments: Moments | None = No
     return Basis(
         reps=choose_reps(settings, log, units),
         coordinates=units,
-        sample_kernel=Kernel(settings.sample_width, settings.profile, settings.sample_neighbors, settings.norm),
-        rep_kernel=Kernel(settings.rep_width, settings.profile, settings.rep_neighbors, settings.norm),
+        sample_kernel=Kernel(
+            settings.sample_width, settings.variant.profile, settings.sample_neighbors, settings.variant.norm
+        ),
+        rep_kernel=Kernel(settings.rep_width, settings.variant.profile, settings.rep_neighbors, settings.variant.norm),
         n_actions=log.n_actions,
-        hard=settings.aggregation == "hard",
+        hard=settings.variant.aggregation == "hard",
         discount=None if log.durations is None else float(settings.discount),
     )
 
@@ -202,12 +204,12 @@ def choose_reps(settings: Settings, log: Transitions, units: Coordinates) -> Flo
     if not isinstance(settings.reps, str):
         given = given_reps(settings.reps, log.source, log.n_dims)
         return units.of(distinct_rows(given, "reps"))
-    n_reps = settings.max_reps if settings.reps == "cover" else settings.n_reps  # a cover is as large as it has to be
+    growth, is_cover = settings.growth, settings.reps == "cover"
     return choose(
         units.of(log.next_states),
         settings.reps,
-        n_reps,
+        growth.max_reps if is_cover else settings.n_reps,  # a cover is as large as it has to be
         as_generator(settings.random_state),
-        cover_distance=settings.cover_distance,
-        norm=check_norm(settings.norm),
+        cover_distance=growth.cover_distance,
+        norm=check_norm(settings.variant.norm),
     )

@@ -16,28 +16,29 @@ _BY_KIND: dict[str, Callable[[Any, str], Any]] = {COUNT: whole, POSITIVE: positi
 
 def check_settings(settings: Settings) -> None:
     """Refuse settings that are of a wrong kind, or do not go together."""
-    for name, (_, about) in about_settings().items():
-        value = getattr(settings, name)
+    for each in about_settings().values():
+        value, about = each.of(settings), each.about
         if value is None and about.optional:
             continue
         if about.kind == CHOICE:
-            one_of(value, about.choices, name)
-        elif about.kind in _BY_KIND and name != "grow_below":
-            _BY_KIND[about.kind](value, name)
-    check_profile(settings.profile)
-    check_norm(settings.norm)
+            one_of(value, about.choices, each.path)
+        elif about.kind in _BY_KIND:
+            _BY_KIND[about.kind](value, each.path)
+    check_profile(settings.variant.profile)
+    check_norm(settings.variant.norm)
     check_width(settings.rep_width, "rep_width")
     growth_distance(settings)
 
 
 def growth_distance(settings: Settings) -> float | None:
     """Return how far a state must be from all representative states to become one, in scaled units; None: never."""
-    if settings.grow_distance is None and settings.grow_below is None:
+    growth = settings.growth
+    if growth.distance is None and growth.below is None:
         return None
     if np.ndim(settings.rep_width):
         raise ValueError("A model with one width per representative state cannot grow: new ones have no width.")
-    if settings.grow_below is None:
-        return positive(settings.grow_distance, "grow_distance")
-    if settings.grow_distance is not None:
-        raise ValueError("Growth takes grow_distance or grow_below, but not both.")
-    return Kernel(settings.rep_width, settings.profile).reach(settings.grow_below)
+    if growth.below is None:
+        return positive(growth.distance, "growth.distance")
+    if growth.distance is not None:
+        raise ValueError("Growth takes growth.distance or growth.below, but not both.")
+    return Kernel(settings.rep_width, settings.variant.profile).reach(growth.below)

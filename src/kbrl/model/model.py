@@ -31,14 +31,14 @@ from kbrl.model.check_settings import growth_distance
 from kbrl.model.q_functions import AllowedQ, GreedyPolicy, RepQ, SampleQ, best_actions, best_values, check_some_action
 from kbrl.model.representatives import cover
 from kbrl.model.sums import Statistics, new_statistics
-from kbrl.settings import Settings
+from kbrl.settings import Settings, flattened
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
     """What KBSF has learnt, as a record that never changes.
 
-    Get one by ``KBSF(...).fit(log).model_`` or ``load_model(path).model_``.  ``q_values(states)`` and
+    Get one by ``KBSF(...).fit(log).model_`` or ``load_model(path)``.  ``q_values(states)`` and
     ``predict(states)`` answer for states, (n_states, n_dims), in the units of the data.  ``extend(log)`` adds
     transitions, ``model - log`` takes them away, and ``model + other`` joins models of different data that have the
     same representative states.  Each returns a new model.
@@ -53,7 +53,7 @@ class Model:
     ...     rewards=[1.0, 0.0, 0.0, 1.0],
     ...     next_states=[[0.0], [1.0], [0.0], [1.0]],
     ... )
-    >>> model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(log).model_
+    >>> model = KBSF(n_reps=2, min_cases=1, discount=0.9, random_state=0).fit(log).model_
     >>> isinstance(model, Model)
     True
     >>> model.predict([[0.0], [1.0]]).tolist()
@@ -114,7 +114,7 @@ class Model:
     @property
     def min_cases(self) -> int:
         """How often an action must have been taken to be available."""
-        return self.settings.min_cases or 1
+        return 1 if self.settings.min_cases is None else self.settings.min_cases
 
     @property
     def often_taken(self) -> Booleans:
@@ -141,11 +141,11 @@ class Model:
         """The solution of the reduced MDP."""
         if self.solved is not None:
             return self.solved
-        settings = self.settings
-        if settings.sweeps is not None:  # no more was asked for
+        solver = self.settings.solver
+        if solver.sweeps is not None:  # no more was asked for
             start = np.zeros(self.basis.n_reps) if self.start is None else self.start
-            return sweep(self.mdp, start, settings.sweeps, tolerance=settings.tolerance)
-        found = solve(self.mdp, settings.solver, values=self.start, tolerance=settings.tolerance)
+            return sweep(self.mdp, start, solver.sweeps, tolerance=solver.tolerance)
+        found = solve(self.mdp, solver.method, values=self.start, tolerance=solver.tolerance)
         say_if_not_converged(found)
         return found
 
@@ -195,7 +195,9 @@ class Model:
     @cached_property
     def q_function(self) -> Callable[[Floats], Floats]:
         """Q as a function of scaled states: from representative states or from samples, as the settings say."""
-        return self.where_allowed(self.rep_q_function if self.settings.q_function == "reps" else self.sample_q_function)
+        return self.where_allowed(
+            self.rep_q_function if self.settings.variant.q_function == "reps" else self.sample_q_function
+        )
 
     def where_allowed(self, q: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
         """Return a Q function that is -inf where the recipe does not allow an action."""
@@ -214,7 +216,7 @@ class Model:
         if not self.samples:
             raise ValueError(
                 "Q from samples needs the transitions, and this model has not kept them. "
-                "Fit with KBSF(q_function='samples'), or use q_from_reps."
+                "Fit with KBSF(variant=Variant(q_function='samples')), or use q_from_reps."
             )
         log, units = join(self.samples), self.coordinates
         values = best_values(self.where_allowed(self.rep_q_function), units.of(log.next_states))
@@ -242,7 +244,7 @@ class Model:
         self.coordinates.check(log.next_states)
         log = log.with_actions(self.action_labels)
         self.basis.check_durations(log)
-        if self.settings.terminals == "absorb":
+        if self.settings.variant.terminals == "absorb":
             return log
         if log.durations is not None and log.terminals.any():
             raise ValueError(
@@ -275,7 +277,7 @@ class Model:
 
     def with_more(self, sums: Statistics, log: Transitions) -> Model:
         """Return the model of these sums, to which the transitions have come."""
-        samples = (*self.samples, log) if self.settings.q_function == "samples" else ()
+        samples = (*self.samples, log) if self.settings.variant.q_function == "samples" else ()
         sketch = None if self.sketch is None else self.sketch + Sketch.of(log, largest=self.sketch.largest)
         return self.with_sums(sums, sketch, samples=samples, sizes=self.sizes)
 
@@ -288,7 +290,7 @@ class Model:
         if distance is None:
             return self
         points, norm = self.coordinates.of(states), self.basis.rep_kernel.norm
-        reps = cover(points, distance, start=self.basis.reps, max_reps=self.settings.max_reps, norm=norm)
+        reps = cover(points, distance, start=self.basis.reps, max_reps=self.settings.growth.max_reps, norm=norm)
         if len(reps) == self.basis.n_reps:
             return self
         basis, start = replace(self.basis, reps=reps), self._latest_values()
@@ -329,7 +331,7 @@ class Model:
 
     def without_data(self) -> Model:
         """Return a model without data, with the same basis and settings: the two can be added."""
-        sums = new_statistics(self.basis, self.settings.neighborhoods)
+        sums = new_statistics(self.basis, self.settings.variant.neighborhoods)
         return Model(self.basis, sums, self.settings, self.action_labels, self.source)
 
     def overlap(self, further: Sketch | None) -> Overlap | None:
@@ -350,7 +352,8 @@ class Model:
 
     def _check_addable(self, other: Model) -> None:
         names = ("discount", "terminals", "neighborhoods", "q_function")
-        different = [name for name in names if getattr(self.settings, name) != getattr(other.settings, name)]
+        mine, others = flattened(self.settings), flattened(other.settings)
+        different = [name for name in names if mine[name] != others[name]]
         different += ["min_cases"] if self.min_cases != other.min_cases else []
         if different:
             listing = ", ".join(different)
@@ -372,7 +375,7 @@ class Model:
         self._check_can_forget()
         log = self.prepared(log)
         sketch = self._sketch_without(log)
-        taken = new_statistics(self.basis, self.settings.neighborhoods).accumulate(log)
+        taken = new_statistics(self.basis, self.settings.variant.neighborhoods).accumulate(log)
         return self.with_sums(self.sums - taken, sketch)  # type: ignore[operator]
 
     def _check_can_forget(self) -> None:
@@ -416,7 +419,7 @@ def first_model(settings: Settings, log: Transitions, moments: Moments | None = 
     The moments of all states are given where these are only a sample.
     """
     basis = basis_for(settings, log, moments)
-    return Model(basis, new_statistics(basis, settings.neighborhoods), settings, log.action_labels, log.source)
+    return Model(basis, new_statistics(basis, settings.variant.neighborhoods), settings, log.action_labels, log.source)
 
 
 def as_model(source: Any) -> Model:
@@ -450,7 +453,7 @@ def say_if_not_converged(solution: Solution) -> None:
     if not solution.converged:
         warnings.warn(
             f"The model was not solved to its tolerance after {solution.iterations} iterations (residual "
-            f"{solution.residual:.2g}). Try solver='policy iteration', a larger tolerance, or a smaller discount.",
+            f"{solution.residual:.2g}). Try the method 'policy iteration', a larger tolerance, or a smaller discount.",
             KbrlWarning,
             stacklevel=5,
         )

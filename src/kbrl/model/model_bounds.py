@@ -31,7 +31,7 @@ def bound_answers(model: Model, log: Transitions) -> Bound:
     makes of this log is refused.  Takes time n * n * n_reps.
     """
     arguments, q_error = _arguments(model, log), _error_of_rep_q(model)
-    if model.settings.q_function == "reps":
+    if model.settings.variant.q_function == "reps":
         return bound_online(*arguments, q_error)
     found = bound_kbsf(*arguments).times(model.discount, "Q from the samples, at any state")
     extra = model.discount * q_error  # Q from samples takes one step before it looks at Q-bar
@@ -76,7 +76,7 @@ def _refuse_what_has_no_bound(model: Model) -> None:
     basis, reason = model.basis, ""
     if basis.hard:
         reason = "hard aggregation does not approximate KBRL"
-    elif basis.sample_kernel.neighbors is not None and model.settings.neighborhoods == "per_chunk":
+    elif basis.sample_kernel.neighbors is not None and model.settings.variant.neighborhoods == "per_chunk":
         reason = "its neighbours were counted in each chunk (neighborhoods='per_chunk'), KBRL's in all data"
     elif model.has_changed:
         reason = "its representative states came or went while it learnt, so that its sums are of several bases"

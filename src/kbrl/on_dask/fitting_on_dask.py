@@ -39,7 +39,7 @@ from kbrl.on_dask.log_parts import (
     values_in,
 )
 from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
-from kbrl.settings import Settings
+from kbrl.settings import Settings, for_fit
 from kbrl.tables.dialect import Dialect, dialect_in
 from kbrl.tables.faults import LogError
 
@@ -187,7 +187,7 @@ def fit_all_on_dask(
         model.solve()
     for learner, model in zip(learners, models):
         learner.model_ = model
-    say_if_rare(models[0].action_labels, models[0].sums.counts, settings[0].min_cases)  # once: they share the log
+    say_if_rare(models[0].action_labels, models[0].sums.counts, learners[0].min_cases)  # once: they share the log
 
 
 def _parts(sources: Any, dialect: Dialect) -> tuple[list[Part], list[Any]]:
@@ -215,15 +215,15 @@ def _checked(learner: Any) -> Settings:
         raise TypeError(
             f"Only the statistics of KBSF add up over a cluster, but the learner is {type(learner).__name__}."
         )
-    settings = learner.checked_settings()
+    settings = for_fit(learner.checked_settings())
     if growth_distance(settings) is not None:
         raise ValueError(
             "A model that grows learns one chunk after the other, so its parts do not add up. Fit it in one process, "
-            "or without grow_distance and grow_below."
+            "or with growth=Growth()."
         )
-    if settings.q_function == "samples":
+    if settings.variant.q_function == "samples":
         raise ValueError("q_function='samples' keeps all transitions, which would travel here. Use q_function='reps'.")
-    if settings.neighborhoods == "per_chunk" and settings.sample_neighbors is not None:
+    if settings.variant.neighborhoods == "per_chunk" and settings.sample_neighbors is not None:
         raise ValueError("neighborhoods='per_chunk' depends on the chunks, which differ here. Use 'exact'.")
     return settings
 

@@ -45,7 +45,7 @@ def write_report(
 
     >>> from kbrl import KBSF, Transitions
     >>> log = Transitions([[0.0], [1.0], [2.0]], ["up", "up", "down"], [0.0, 0.0, 1.0], [[1.0], [2.0], [1.0]])
-    >>> facts = write_report(KBSF(n_reps=2, random_state=0).fit(log), log, "report.html")
+    >>> facts = write_report(KBSF(n_reps=2, min_cases=1, random_state=0).fit(log), log, "report.html")
     >>> facts.n_transitions
     3
     """

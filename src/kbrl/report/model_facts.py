@@ -25,7 +25,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Solver:
+class HowSolved:
     """How well the reduced model was solved."""
 
     method: str | None  # None: a fixed number of sweeps of value iteration
@@ -53,7 +53,7 @@ class ModelFacts:
     rep_policy: Integers  # (n_reps,): places of actions; -1 where none is available
     rep_cases: Integers  # (n_reps,): logged states that are nearest to each, of all actions
     knows_support: bool  # how many cases an answer rests on; models from files of format 1 may not know
-    solver: Solver
+    solver: HowSolved
     settings: tuple[Setting, ...]
 
 
@@ -80,24 +80,26 @@ def facts_of_model(model: Model, rep_cases: Integers) -> ModelFacts:
     )
 
 
-def _solver(model: Model) -> Solver:
-    solution, settings = model.solution, model.settings
-    method = method_for(model.mdp) if settings.solver == "auto" else settings.solver
-    return Solver(
-        method=method if settings.sweeps is None else None,
+def _solver(model: Model) -> HowSolved:
+    solution, solver = model.solution, model.settings.solver
+    method = method_for(model.mdp) if solver.method == "auto" else solver.method
+    return HowSolved(
+        method=method if solver.sweeps is None else None,
         converged=bool(solution.converged),
         iterations=int(solution.iterations),
         residual=float(solution.residual),
         largest_error=float(solution.residual) / (1 - model.mdp.discount),
-        tolerance=float(settings.tolerance),
+        tolerance=float(solver.tolerance),
     )
 
 
 def _settings(model: Model) -> Iterator[Setting]:
-    for name, (default, about) in about_settings().items():
-        value = getattr(model.settings, name)
+    for each in about_settings().values():
+        value = each.of(model.settings)
         is_plain = value is None or isinstance(value, (str, int, float))
-        yield Setting(name, _text(value), is_plain and value == default, about.help)
+        yield Setting(
+            each.path, _text(value), is_plain and value in (each.default, each.about.none_means), each.about.help
+        )
 
 
 def _text(value: Any) -> str:

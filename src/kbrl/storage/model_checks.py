@@ -18,9 +18,8 @@ from kbrl.arrays import Array, Booleans
 from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
 from kbrl.data.recipe import Recipe
 from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
-from kbrl.learners.kbsf import KBSF
 from kbrl.model.model import allowed_pairs, often_taken
-from kbrl.settings import NEIGHBORHOODS
+from kbrl.settings import NEIGHBORHOODS, about_settings
 from kbrl.storage.sealed_file import Contents
 
 _NUMBER = (int, float)
@@ -139,7 +138,7 @@ def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
 def _check_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> None:
     in_arrays = [name.removeprefix("settings.") for name in arrays if name.startswith("settings.")]
     _require(not set(in_arrays) & set(settings), "settings are given twice")
-    _check_names([*settings, *in_arrays], KBSF.parameter_names(), "settings")
+    _check_names([*settings, *in_arrays], about_settings(), "settings")
     _check_plain(settings, "settings")
 
 
@@ -147,7 +146,7 @@ def _check_fit_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> N
     """Settings of the fit are only those that were changed after it."""
     in_arrays = [name.removeprefix("fit_settings.") for name in arrays if name.startswith("fit_settings.")]
     _require(not set(in_arrays) & set(settings), "fit_settings are given twice")
-    unknown = {*settings, *in_arrays} - set(KBSF.parameter_names())
+    unknown = {*settings, *in_arrays} - set(about_settings())
     _require(not unknown, f"fit_settings have unknown fields: {', '.join(sorted(unknown))}")
     _check_plain(settings, "fit_settings")
 

@@ -1,4 +1,4 @@
-"""A learnt KBSF as a file, and back: the same answers, and the same learning from there on, bit for bit.
+"""A `Model` as a file, and back: the same answers, and the same learning from there on, bit for bit.
 
 The file is safetensors under a SHA-256 over everything in it; nothing in it is ever run.  It is written beside the
 old one and renamed.  What is read is checked part against part before a model is made of it.
@@ -11,7 +11,6 @@ import errno
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,12 +28,13 @@ from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.model.basis import Basis
+from kbrl.model.check_settings import check_settings
 from kbrl.model.kernels import Kernel
-from kbrl.model.model import Model
+from kbrl.model.model import Model, as_model
 from kbrl.model.nearest_samples import Neighborhoods
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
 from kbrl.profiles import PROFILES
-from kbrl.settings import Settings
+from kbrl.settings import Settings, flattened, grouped
 from kbrl.storage.model_checks import check_contents
 from kbrl.storage.older_formats import names_as_facts, names_of_columns, upgraded
 from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
@@ -50,13 +50,13 @@ _SAMPLES = ("states", "action_indices", "rewards", "next_states", "terminals")
 class SavedModel(NamedTuple):
     """What a model file holds: the model, the names of the columns of its data, and who wrote it."""
 
-    model: KBSF
+    model: Model
     columns: Any  # a list, a dict or None, as given to save_model
     library_version: str
 
 
 def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Columns | None = None) -> None:
-    """Write a Model, or a KBSF that has one, to a file.
+    """Write a Model, or that of a KBSF, to a file.
 
     An existing file is replaced as a whole; if writing fails, it stays as it was.
     columns: the names of the state variables, or a dict of names (of strings, or lists of them), to keep in the file.
@@ -64,16 +64,15 @@ def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Co
 
     >>> from kbrl import KBSF, Transitions, load_model, save_model
     >>> log = Transitions([[0.0], [1.0]], ["up", "down"], [0.0, 1.0], [[1.0], [0.0]])
-    >>> save_model(KBSF(n_reps=2, random_state=0).fit(log), "small.kbrl")
-    >>> load_model("small.kbrl").n_samples_
+    >>> save_model(KBSF(n_reps=2, min_cases=1, random_state=0).fit(log), "small.kbrl")
+    >>> load_model("small.kbrl").n_samples
     2
     """
-    if isinstance(model, Model):
-        model = KBSF(**vars(model.settings)).with_model(model)
-    if type(model) is not KBSF:
-        raise TypeError(f"save_model saves a KBSF or its Model, but it got {type(model).__name__}.")
+    if not isinstance(model, (KBSF, Model)):
+        raise TypeError(f"save_model saves a Model or a KBSF, but it got {type(model).__name__}.")
+    model = as_model(model)
     contents = _contents(model, columns)
-    model.checked_settings()
+    check_settings(model.settings)
     check_contents(contents)  # so that what was saved can be loaded
     try:
         with written_beside(path) as beside, open(beside, "wb") as file:
@@ -85,14 +84,15 @@ def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Co
         raise OSError(error.errno or 0, message, os.fspath(path)) from error
 
 
-def load_model(path: str | os.PathLike[str]) -> KBSF:
-    """Return the KBSF that `save_model` wrote to a file: same answers, same further learning, bit for bit.
+def load_model(path: str | os.PathLike[str]) -> Model:
+    """Return the `Model` that `save_model` wrote to a file: same answers, same further learning, bit for bit.
 
+    It learns more by ``extend(log)``.  For a learner around it: ``KBSF.with_model(model)``.
     A file that is damaged, has an unknown version or is not a model raises a ValueError.
 
     >>> from kbrl import KBSF, Transitions, load_model, save_model
     >>> log = Transitions([[0.0], [1.0]], ["up", "down"], [0.0, 1.0], [[1.0], [0.0]])
-    >>> model = KBSF(n_reps=2, random_state=0).fit(log)
+    >>> model = KBSF(n_reps=2, min_cases=1, random_state=0).fit(log).model_
     >>> save_model(model, "small.kbrl")
     >>> bool((load_model("small.kbrl").q_values([[0.5]]) == model.q_values([[0.5]])).all())
     True
@@ -107,48 +107,46 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
         contents = upgraded(contents)
         _with_infinity(contents.facts)
         check_contents(contents)
-        model = _learner(contents)
+        model = _model(contents)
     except (ValueError, TypeError, OverflowError) as error:
         refuse(path, f"it is sealed but not a valid model: {str(error).rstrip('.')}", "Fit and save it again.")
     return SavedModel(model, contents.facts["columns"], contents.facts["library_version"])
 
 
-def _contents(model: KBSF, columns: Columns | None) -> Contents:
-    solution, reduced = model.solution_, model.model_  # an error if it is not fitted
-    settings, given_arrays = _parted(_with_ordered_reps(model.get_params(), model.source_), "settings")
-    basis = _basis_facts(reduced)
-    fit_settings, fit_arrays = _of_the_fit(model, settings, given_arrays)
+def _contents(model: Model, columns: Columns | None) -> Contents:
+    solution = model.solution
+    settings, given_arrays = _parted(_with_ordered_reps(flattened(model.settings), model.source))
     columns = _columns_as_facts(columns)
     facts = {
         "library_version": __version__,
         "learner": "KBSF",
         "columns": columns,
         "names": names_as_facts(_named(model, columns)),
-        "action_labels": _labels_as_facts(model.action_labels_),
+        "action_labels": _labels_as_facts(model.action_labels),
         "settings": settings,
-        "fit_settings": fit_settings,
-        "basis": basis,
-        "planning": _planning_facts(reduced),
-        "counts": reduced.sums.counts.tolist(),
-        "history": {"has_changed": reduced.has_changed},
-        "sketch": _sketch_facts(reduced.sketch),
+        "fit_settings": {},
+        "basis": _basis_facts(model),
+        "planning": _planning_facts(model),
+        "counts": model.sums.counts.tolist(),
+        "history": {"has_changed": model.has_changed},
+        "sketch": _sketch_facts(model.sketch),
         "solution": {
             "iterations": int(solution.iterations),
             "residual": float(solution.residual),
             "converged": bool(solution.converged),
         },
     }
-    if reduced.source.recipe is not None:
-        facts["recipe"] = reduced.source.recipe.to_dict()
-    arrays: dict[str, Array] = {"scale": reduced.basis.coordinates.scale, "reps": reduced.basis.reps}
-    arrays["centre"] = reduced.basis.coordinates.centre
-    arrays |= {"growth": reduced.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
-    if np.ndim(reduced.basis.rep_kernel.width):
-        arrays["rep_widths"] = np.asarray(reduced.basis.rep_kernel.width)
-    if reduced.basis.discount is not None:
-        arrays["time_discount"] = np.array([reduced.basis.discount])
-    arrays |= given_arrays | fit_arrays | _statistics_arrays(reduced.sums) | _samples_arrays(reduced.samples)
-    arrays |= _sketch_arrays(reduced.sketch)
+    if model.source.recipe is not None:
+        facts["recipe"] = model.source.recipe.to_dict()
+    arrays: dict[str, Array] = {"scale": model.coordinates.scale, "reps": model.basis.reps}
+    arrays["centre"] = model.coordinates.centre
+    arrays |= {"growth": model.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
+    if np.ndim(model.basis.rep_kernel.width):
+        arrays["rep_widths"] = np.asarray(model.basis.rep_kernel.width)
+    if model.basis.discount is not None:
+        arrays["time_discount"] = np.array([model.basis.discount])
+    arrays |= given_arrays | _statistics_arrays(model.sums) | _samples_arrays(model.samples)
+    arrays |= _sketch_arrays(model.sketch)
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
     return Contents(facts, arrays | integers, VERSION)
 
@@ -161,12 +159,12 @@ def _columns_as_facts(columns: Columns | None) -> Any:
     return list(columns)
 
 
-def _named(model: KBSF, columns: Any) -> Source:
+def _named(model: Model, columns: Any) -> Source:
     """Return the names that a model has, or else those of the columns, which must not contradict them."""
-    given = names_of_columns(columns, model.n_features_in_)
-    if columns is not None and model.source_.recipe is None:
-        given.places_in(model.source_)  # refuses other variables
-    return model.source_ if model.source_.state_names else given
+    given = names_of_columns(columns, model.coordinates.n_dims)
+    if columns is not None and model.source.recipe is None:
+        given.places_in(model.source)  # refuses other variables
+    return model.source if model.source.state_names else given
 
 
 def _with_ordered_reps(params: Mapping[str, Any], source: Source) -> dict[str, Any]:
@@ -174,7 +172,7 @@ def _with_ordered_reps(params: Mapping[str, Any], source: Source) -> dict[str, A
     return dict(params) | {"reps": rows_by_name(params["reps"], source, "reps")}
 
 
-def _parted(params: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Array]]:
+def _parted(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
     """Part parameters into plain values and arrays; refuse what cannot be stored."""
     plain: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
@@ -182,9 +180,8 @@ def _parted(params: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dic
         value = value.item() if isinstance(value, np.generic) else value
         if name == "random_state" and isinstance(value, np.random.Generator):
             plain[name] = None
-            if prefix == "settings":
-                message = "A random generator is not stored in a model file; the loaded model has random_state=None."
-                warnings.warn(message, KbrlWarning, stacklevel=4)
+            message = "A random generator is not stored in a model file; the loaded model has random_state=None."
+            warnings.warn(message, KbrlWarning, stacklevel=4)
         elif callable(value):
             raise ValueError(
                 f"A model file holds no functions, but {name} is {value!r}. Use one of the named profiles "
@@ -193,18 +190,8 @@ def _parted(params: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dic
         elif value is None or isinstance(value, (bool, int, float, str)):
             plain[name] = _finite_fact(value)
         else:
-            arrays[f"{prefix}.{name}"] = as_floats(value, name)
+            arrays[f"settings.{name}"] = as_floats(value, name)
     return plain, arrays
-
-
-def _of_the_fit(
-    model: KBSF, settings: dict[str, Any], given: dict[str, Array]
-) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return those parameters of the fit that were changed after it: learning continues with them."""
-    plain, arrays = _parted(_with_ordered_reps(vars(model.model_.settings), model.source_), "fit_settings")
-    changed = {name: value for name, value in plain.items() if name not in settings or settings[name] != value}
-    now = {name.replace("settings.", "fit_settings.", 1): array for name, array in given.items()}
-    return changed, {k: a for k, a in arrays.items() if k not in now or not np.array_equal(now[k], a)}
 
 
 def _sketch_facts(sketch: Sketch | None) -> dict[str, Any] | None:
@@ -223,11 +210,9 @@ def _sketch_arrays(sketch: Sketch | None) -> dict[str, Array]:
     return hashes | {"sketch.counts": sketch.counts}
 
 
-def _basis_facts(reduced: Model) -> dict[str, Any]:
-    """What the sums refer to; it is not always what the settings say, which count from the next fit on."""
-    samples, reps = reduced.basis.sample_kernel, reduced.basis.rep_kernel
-    if callable(samples.profile):
-        raise ValueError(f"A model file holds no functions, but the model was fitted with profile={samples.profile!r}.")
+def _basis_facts(model: Model) -> dict[str, Any]:
+    """What the sums refer to."""
+    samples, reps = model.basis.sample_kernel, model.basis.rep_kernel
     return {
         "sample_width": float(samples.width),
         "rep_width": None if np.ndim(reps.width) else float(reps.width),
@@ -235,8 +220,8 @@ def _basis_facts(reduced: Model) -> dict[str, Any]:
         "rep_neighbors": reps.neighbors,
         "profile": samples.profile,
         "norm": _finite_fact(samples.norm),
-        "hard": reduced.basis.hard,
-        "neighborhoods": reduced.settings.neighborhoods,
+        "hard": model.basis.hard,
+        "neighborhoods": model.settings.variant.neighborhoods,
     }
 
 
@@ -254,7 +239,8 @@ def _with_infinity(facts: dict[str, Any]) -> None:
 
 def _planning_facts(model: Model) -> dict[str, Any]:
     names = ("discount", "solver", "tolerance", "sweeps")
-    values = {name: getattr(model.settings, name) for name in names} | {"min_cases": model.min_cases}
+    settings = flattened(model.settings)
+    values = {name: settings[name] for name in names} | {"min_cases": model.min_cases}
     return {name: v.item() if isinstance(v, np.generic) else v for name, v in values.items()}
 
 
@@ -298,25 +284,16 @@ def _samples_arrays(kept: Sequence[Transitions]) -> dict[str, Array]:
     return arrays if log.durations is None else arrays | {"samples.durations": log.durations}
 
 
-def _learner(contents: Contents) -> KBSF:
-    """Make the learner, with its model, of contents that have been checked."""
-    settings = _whole_settings(contents, "settings")
-    learner, of_fit = KBSF(**settings), KBSF(**settings | _whole_settings(contents, "fit_settings"))
-    learner.checked_settings()
-    return learner.with_model(_model(contents, of_fit.checked_settings()))
-
-
-def _model(contents: Contents, settings: Settings) -> Model:
+def _model(contents: Contents) -> Model:
+    """Make the model of contents that have been checked."""
     facts, arrays, _ = contents
-    planning, labels, names = dict(facts["planning"]), facts["action_labels"], facts["names"]
-    if planning["min_cases"] == (settings.min_cases or 1):  # None is 1
-        planning["min_cases"] = settings.min_cases
+    labels, names = facts["action_labels"], facts["names"]
     action_labels = np.array(labels["values"], dtype=labels["dtype"])
     action_labels.flags.writeable = False
     return Model(
         basis=(basis := _basis(facts, arrays)),
         sums=_sums(basis, facts, arrays),
-        settings=replace(settings, neighborhoods=facts["basis"]["neighborhoods"], **planning),
+        settings=_settings_of_the_fit(contents),
         action_labels=action_labels,
         source=_source(names, facts.get("recipe")),
         sketch=_sketch(facts["sketch"], arrays),
@@ -339,6 +316,14 @@ def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transition
     fields["action_indices"] = fields["action_indices"].astype(np.intp)
     log = Transitions.trusted(*fields.values(), None, action_labels)
     return (log.replaced(durations=arrays.get("samples.durations")),)
+
+
+def _settings_of_the_fit(contents: Contents) -> Settings:
+    """Return the settings of the fit; older files have others beside them, which the next fit would have had."""
+    flat = _whole_settings(contents, "settings") | _whole_settings(contents, "fit_settings")
+    check_settings(Settings(**grouped(flat)))
+    used = flat | contents.facts["planning"] | {"neighborhoods": contents.facts["basis"]["neighborhoods"]}
+    return Settings(**grouped(used))
 
 
 def _whole_settings(contents: Contents, prefix: str) -> dict[str, Any]:

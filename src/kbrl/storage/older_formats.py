@@ -13,7 +13,7 @@ import numpy as np
 
 from kbrl.arrays import Array
 from kbrl.data.state_names import Source
-from kbrl.learners.kbsf import KBSF
+from kbrl.settings import about_settings
 from kbrl.storage.sealed_file import Contents
 
 # The settings of format 1; later ones have their defaults, which are what version 0.1.0 did.
@@ -32,7 +32,7 @@ def upgraded(contents: Contents) -> Contents:
     facts, arrays, version = contents
     if version != 1 or not isinstance(facts.get("settings"), dict):
         return contents
-    defaults = {name: v for name, v in KBSF().get_params().items() if name not in _SETTINGS_OF_1}
+    defaults = {name: each.default for name, each in about_settings().items() if name not in _SETTINGS_OF_1}
     new = {
         "names": names_as_facts(names_of_columns(facts.get("columns"), len(arrays.get("scale", ())))),
         "settings": defaults | facts["settings"],

@@ -29,6 +29,7 @@ class Dialect:
     thousands: str | None = None  # "." in 1.234,5
     sheet: str | None = None  # of an Excel file
     query: str | None = None  # for a database: one that selects the rows
+    split: str | None = None  # columns of lists, as in "action,observation", of which each entry becomes a column
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -46,6 +47,11 @@ class Dialect:
                 f"thousands must be one of {' '.join(map(repr, _SEPARATORS))}, and not the decimal sign, "
                 f"{self.point!r}, but it is {self.thousands!r}."
             )
+
+    @property
+    def lists(self) -> list[str]:
+        """The columns to split."""
+        return [] if self.split is None else [name.strip() for name in self.split.split(",")]
 
     @property
     def point(self) -> str:
@@ -91,10 +97,25 @@ def dialect_in(columns: Any) -> Dialect:
     """Return the dialect that is stated beside the columns, in a mapping or a record of them."""
     columns = columns if isinstance(columns, Mapping) or columns is None else vars(columns)
     stated = {name: columns[name] for name in STATED if columns and columns.get(name) is not None}
+    if isinstance(stated.get("split"), (list, tuple)):
+        stated["split"] = ",".join(map(str, stated["split"]))
     for name in ("delimiter", "thousands"):
         if stated.get(name) in _WORDS:
             stated[name] = _WORDS[stated[name]]
     return Dialect(**stated)
+
+
+COMMA = "If , is the decimal sign, state it: --decimal , in Python columns={'decimal': ','}."
+_WITH_COMMA = re.compile(r"\s*'?[+-]?(?:[0-9]+|[0-9]{1,3}(?:[. \u00a0\u202f'][0-9]{3})+),[0-9]+'?\s*", re.ASCII)
+
+
+def has_comma(text: str) -> bool:
+    """Return whether a text, in quotes or not, looks like a number with a decimal comma.
+
+    >>> has_comma("1.234,5"), has_comma("1,234.5"), has_comma("a,b")
+    (True, False, False)
+    """
+    return _WITH_COMMA.fullmatch(text) is not None
 
 
 def _is_number(text: str) -> bool:

@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,15 @@ class ExcelTable:
                     break
         return [Place("row of the sheet", found.get(row, row + 1), str(self.path)) for row in rows]
 
+    @classmethod
+    def sizes(cls, path: Path) -> dict[str, int]:
+        """Return the number of cells of each sheet that has any, counted in its first rows."""
+        with _opened(path) as workbook:
+            counted = {sheet.title: _size(sheet) for sheet in workbook.worksheets}
+        return {name: size for name, size in counted.items() if size}
+
     def _find_sheet(self, stated: str | None) -> str:
-        with self._opened() as workbook:
+        with _opened(self.path) as workbook:
             filled = [sheet.title for sheet in workbook.worksheets if any(_filled(sheet))]
         if stated is not None and stated not in filled:
             raise LogError(
@@ -90,26 +98,31 @@ class ExcelTable:
     @contextmanager
     def _numbered(self) -> Iterator[Iterator[tuple[int, tuple[Any, ...]]]]:
         """Give the rows that have cells, with their numbers in the sheet."""
-        with self._opened() as workbook:
+        with _opened(self.path) as workbook:
             yield _filled(workbook[self._sheet])
 
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        import openpyxl
 
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    import openpyxl
+
+    try:
+        _refuse_large(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about styles and checks of Excel, which do not matter
+            workbook = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
         try:
-            _refuse_large(self.path)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # about styles and checks of Excel, which do not matter
-                workbook = openpyxl.load_workbook(self.path, read_only=True, data_only=True, keep_links=False)
-            try:
-                yield workbook
-            finally:
-                workbook.close()
-        except LogError:
-            raise
-        except _DAMAGED as error:
-            raise LogError("unreadable", f"{self.path} cannot be read: {error}.") from None
+            yield workbook
+        finally:
+            workbook.close()
+    except LogError:
+        raise
+    except _DAMAGED as error:
+        raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
+
+
+def _size(sheet: Any) -> int:
+    return sum(sum(cell is not None for cell in cells) for _, cells in islice(_filled(sheet), 1000))
 
 
 def _filled(sheet: Any) -> Iterator[tuple[int, tuple[Any, ...]]]:

@@ -27,6 +27,7 @@ from kbrl.tables.faults import PLACE, LogError, Place, places_of
 from kbrl.tables.frames import FrameTable, LazyTable, NpzTable
 from kbrl.tables.json_lines import JSON_ENDINGS, JsonLinesTable
 from kbrl.tables.lists_of_steps import FORMS, open_rollouts
+from kbrl.tables.split_lists import SplitTable
 
 
 class Table(Protocol):
@@ -98,6 +99,11 @@ def open_table(source: Any, dialect: Dialect = PLAIN) -> Table:
 
     Only the names of the columns are read.  ``read_log`` says more about sources.
     """
+    table = _opened(source, dialect)
+    return SplitTable(table, dialect.lists) if dialect.lists else table
+
+
+def _opened(source: Any, dialect: Dialect) -> Table:
     if isinstance(source, (str, os.PathLike)):
         return _one_after_the_other(_open_paths(source, dialect))
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):

@@ -40,14 +40,15 @@ def teach(learner: Any, log: Transitions) -> Any:
 
 def with_params(learner: Any, **params: Any) -> Any:
     """Return a copy with those of the parameters that the learner, or a learner among its parameters, has."""
-    known = learner.get_params()
+    known = learner.get_params(deep=False)
     inner = {name: with_params(value, **params) for name, value in known.items() if _is_learner(value)}
-    return clone(learner).set_params(**inner | {name: value for name, value in params.items() if name in known})
+    own = learner.get_params()  # with those of groups of settings
+    return clone(learner).set_params(**inner | {name: value for name, value in params.items() if name in own})
 
 
 def discount_of(learner: Any) -> float:
     """Return the discount of a learner, or of a learner among its parameters."""
-    known = learner.get_params()
+    known = learner.get_params(deep=False)
     inner = [discount_of(value) for value in known.values() if _is_learner(value)]
     return float(known.get("discount", inner[0] if inner else DISCOUNT))
 

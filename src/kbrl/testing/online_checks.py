@@ -32,7 +32,7 @@ _AT_MOST = 20_000  # repetitions of a problem until its values settle
 def set_params_returns_the_learner_and_refuses_unknown_parameters(learner: Any) -> None:
     """A known one is stored as it is."""
     copy = clone(learner)
-    for name, value in learner.get_params().items():
+    for name, value in learner.get_params(deep=False).items():
         assert copy.set_params(**{name: value}) is copy, "set_params must return the learner"
         assert copy.get_params()[name] is value, f"set_params did not store {name}"
     refuses(lambda: copy.set_params(no_such_parameter=1), "an unknown parameter")
@@ -50,7 +50,7 @@ def a_clone_has_the_same_parameters_and_knows_no_more_than_a_new_learner(learner
     """Whatever its original has observed."""
     model = taught(learner, some_log(), random_state=0)
     copy = clone(model)
-    for name, value in model.get_params().items():
+    for name, value in model.get_params(deep=False).items():
         assert copy.get_params()[name] is value, f"{name} was not handed on"
     fresh = with_params(learner, actions=some_log().action_labels, random_state=0)
     same(copy.q_values(some_states()), fresh.q_values(some_states()))

@@ -16,7 +16,8 @@ def a_final_reward_counts_once_and_is_discounted_on_the_way(learner: Any) -> Non
     states, next_states = [away] * 600 + [home] * 10, [away] * 300 + [home] * 310
     rewards, ends = [0.0] * 600 + [1.0] * 10, [False] * 600 + [True] * 10
     log = Transitions(states, ["stay"] * 300 + ["go"] * 310, rewards, next_states, ends, action_labels=["go", "stay"])
-    fitted = with_params(learner, discount=DISCOUNT, terminals="absorb", random_state=0).fit(log)
+    absorb = {"terminals": "absorb", "variant__terminals": "absorb"}
+    fitted = with_params(learner, discount=DISCOUNT, random_state=0, **absorb).fit(log)
     discount = discount_of(fitted)
     q = fitted.q_values([home, away])
     is_worth("going at home", q[0, 0], 1.0)

@@ -114,6 +114,9 @@ def column_options(command: F, *, state: str = "--state") -> F:
     ``state`` is how the option for the columns of the state is written.
     """
     command = dialect_options(command)
+    command = click.option("--sort", is_flag=True, help="Sort the rows by episode and step before they are read.")(
+        command
+    )
     command = click.option(
         "--one-step", is_flag=True, help="Each row is a decision of its own: nothing follows it (bandit data)."
     )(command)

@@ -53,6 +53,7 @@ from kbrl.logs.sequence import (
     Sequencer,
     find_edge,
 )
+from kbrl.logs.sorted_table import SortedTable
 from kbrl.logs.value_facts import look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
 from kbrl.tables.dialect import dialect_in
@@ -163,11 +164,17 @@ def check_actions(columns: Columns, labels: Array, taken: Mapping[Any, int]) -> 
         )
 
 
+def in_order(table: Table, columns: Columns) -> Table:
+    """Return the table with its rows sorted, if that was asked for."""
+    return SortedTable(table, columns) if columns.sort and not isinstance(table, SortedTable) else table
+
+
 def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
     """Return the table as a recipe says: one that is given, or learnt from the values; as it is if it needs none.
 
     With ``is_known``, no recipe is learnt where none is given.
     """
+    table = in_order(table, columns)
     if recipe is None and not is_known:
         recipe = look_at_values(table, columns).recipe(columns, table)
     is_made = any(name not in table.names for name in columns.used()) or columns.action_parts

@@ -24,7 +24,7 @@ from kbrl.data.recipe import Recipe
 from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, prepare, scan
+from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, in_order, light_kinds, prepare, scan
 from kbrl.logs.sequence import EpisodeMemory
 from kbrl.logs.value_facts import ValueFacts, look_at_values
 from kbrl.tables.databases import is_address
@@ -126,7 +126,7 @@ def values_in(opened: Any, columns: Columns) -> ValueFacts | None:
     tables = opened if isinstance(opened, list) else [opened]
     if any(isinstance(table, Transitions) for table in tables):
         return None  # the look that follows says if both are there
-    found = [look_at_values(table, columns) for table in tables]
+    found = [look_at_values(in_order(table, columns), columns) for table in tables]
     return sum(found[1:], found[0]) if found else None
 
 

@@ -19,8 +19,8 @@ PLACE = "<place of the first row>"  # stands in a message until the table tells 
 _CELLS = "Drop or repair these rows."
 _TOO_LARGE = "Drop or repair these rows, or change the units."
 _SORT = (
-    "Sort the log by episode and step, and drop repeated rows. If each file numbers its episodes anew, do not sort: "
-    "give each episode an identifier of its own."
+    "Sort the log by episode and step: --sort; and drop repeated rows. If each file numbers its episodes anew, do not "
+    "sort: give each episode an identifier of its own."
 )
 _GAPS = (
     "State another stride, or --stride any if the step only orders the rows. Or allow gaps: --allow-gaps, in Python "

@@ -132,6 +132,7 @@ CASES = {
     "a step missing": (good(**put("step", 6, NAN, float)), {}, "missing_step", 1, (6,), True),
     "a flag of 2": (good(**put("terminated", 9, 2, int)), {}, "bad_flag", 1, (9,), True),
     "a flag missing": (good(**put("truncated", 19, NAN, float)), {}, "bad_flag", 1, (19,), True),
+    "an action that was impossible": (good(action_prob=np.where(ROWS == 6, 0.0, 0.5)), {}, "bad_propensity", 1, (6,), True),
     "words and numbers as actions": (good(action=MIXED), {}, "mixed_actions", 1, (), True),
     "continuous actions": (good() | {k: np.repeat(v, 10, axis=0) for k, v in with_next().items()} | {"action": np.random.default_rng(0).normal(size=10 * N_ROWS)}, {}, "too_many_actions", 1, (), True),
     "an action not on the list": (good(), {"actions": ["a", "c"]}, "unknown_action", 1, (), True),

@@ -52,7 +52,11 @@ def test_rows_come_as_pandas_sorts_them(frame, stretch, n_rows):
 
 @pytest.mark.parametrize("stretch", [10, 10**6])
 def test_cells_that_are_no_numbers_keep_their_texts_and_places(stretch):
-    rows = {"who": [1, 1, 2, 2] * 10, "t": list(range(40))[::-1], "x": np.array([1.0, "?", 2.0, "-"] * 10, dtype=object)}
+    rows = {
+        "who": [1, 1, 2, 2] * 10,
+        "t": list(range(40))[::-1],
+        "x": np.array([1.0, "?", 2.0, "-"] * 10, dtype=object),
+    }
     rows |= {"action": ["a"] * 40, "reward": [1.0] * 40}
     columns = resolve(list(rows), {"state": "x", "episode": "who", "step": "t", "sort": True})
     table = SortedTable(open_table(rows), columns, stretch=stretch)

@@ -35,6 +35,7 @@ _COLUMNS = {
     "step": "Column that orders the rows of an episode: numbers or datetimes.",
     "terminated": "Column, or expression, that is true where an episode ended.",
     "truncated": "Column, or expression, that is true where an episode was cut off, for example by a time limit.",
+    "action-prob": "Column of how likely the action was when it was taken; kept for evaluation.",
     "duration": "Column of the time until the next state, where --step does not tell.",
 }
 _DIALECT = {

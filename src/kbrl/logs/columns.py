@@ -51,6 +51,7 @@ class Columns:
     episode: str | None = None
     step: str | None = None
     duration: str | None = None  # how much time passes until the next state
+    action_prob: str | None = None  # how likely the action was, for evaluation
     stride: str | None = None  # of the step: a number, a number with a unit of time, or any
     allow_gaps: bool = False  # many rows may be left out: see sequence.LeftOut
     sort: bool = False  # the rows are to be sorted by episode and step
@@ -78,8 +79,8 @@ class Columns:
 
     def used(self) -> tuple[str, ...]:
         """Return the names of all columns that are read."""
-        timing = () if self.duration is None else (self.duration,)
-        return (*self.state, *self.next_state, self.action, self.reward, *self.ordering(), *timing)
+        rest = [name for name in (self.duration, self.action_prob) if name is not None]
+        return (*self.state, *self.next_state, self.action, self.reward, *self.ordering(), *rest)
 
     def ordering(self) -> tuple[str, ...]:
         """Return the names of the columns that tell which row follows which."""

@@ -493,6 +493,8 @@ class _Stitcher:
             "rewards": rows.rewards,
             "numbers": np.arange(rows.first, rows.first + len(rows)),
         }
+        if rows.propensities is not None:
+            fields["propensities"] = rows.propensities
         if rows.durations is not None:
             fields["durations"] = np.where(rows.terminated, 1.0, rows.durations)  # after an end nothing follows
         if rows.next_states is not None:
@@ -590,11 +592,12 @@ class _Stitcher:
                 next_states,
                 fields["terminated"],
             ]
-            named += [fields.get("episodes"), fields.get("durations"), fields["numbers"]]
+            named += [fields.get(name) for name in ("episodes", "durations", "propensities", "numbers")]
             if not kept.all():
                 named = [None if field is None else field[kept] for field in named]
-            *columns, durations, numbers = named
-            yield numbers, Transitions.trusted(*columns, self._log.action_labels, source, durations)
+            *columns, durations, propensities, numbers = named
+            rest = (self._log.action_labels, source, durations, propensities)
+            yield numbers, Transitions.trusted(*columns, *rest)
 
 
 def _with_own_states(next_states: Floats, ends: Booleans, states: Floats) -> Floats:

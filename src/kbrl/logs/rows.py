@@ -65,6 +65,7 @@ class Rows(Order):
     problems: tuple[Problem, ...]
     borders: tuple[Border, ...] = ()  # of files, before one of these rows
     durations: Floats | None = None  # (n,), until the next state, in periods of the discount
+    propensities: Floats | None = None  # (n,), of the actions taken
 
     def __len__(self) -> int:
         return len(self.states)
@@ -155,6 +156,7 @@ def _rows_of(
         next_states=next_states,
         problems=(),
         durations=_durations(batch, columns),
+        propensities=_column(batch, columns.action_prob),
     )
     return replace(rows, problems=tuple(_problems(rows, batch, columns, dropped)))
 
@@ -236,6 +238,11 @@ def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str
         cells = cast(Numbers, batch[cast(str, columns.duration)])
         bad = ~(is_usable(rows.durations) & (rows.durations > 0)) & ~rows.terminated
         yield from _found("bad_duration", cast(str, columns.duration), bad, lambda row: _amount(cells, row))
+    if rows.propensities is not None:
+        likely = cast(Numbers, batch[cast(str, columns.action_prob)])
+        bad = ~((rows.propensities > 0) & (rows.propensities <= 1))
+        bad = bad if rows.state_only is None else bad & ~rows.state_only
+        yield from _found("bad_propensity", cast(str, columns.action_prob), bad, lambda row: _chance(likely, row))
     for flag in (columns.terminated, columns.truncated, columns.done):
         if flag is not None:
             cells = cast(Numbers, batch[flag])
@@ -244,6 +251,11 @@ def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str
         if label is not None and not (label == columns.action and rows.state_only is not None):
             missing = np.asarray(cast(Labels, batch[label]).codes < 0)
             yield from _found(fault, label, missing, lambda row: "nothing")
+
+
+def _chance(cells: Numbers, row: int) -> str:
+    value = float(cells.values.reshape(len(cells))[row])
+    return cells.quote(row) if np.isnan(value) else f"{value:g} (it must lie above 0 and up to 1)"
 
 
 def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:

@@ -61,6 +61,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "missing_action": (True, "Drop these rows, or give 'nothing was done' a label of its own."),
     "missing_episode": (True, "Give every row the identifier of its episode."),
     "missing_step": (True, "Give every row its number within the episode, or leave the column of steps out."),
+    "bad_propensity": (True, "Write how likely the action was, above 0 and up to 1, or name another column."),
     "bad_flag": (True, "Write flags as true and false, or as 1 and 0."),
     "mixed_actions": (True, "Convert all actions to strings or all to whole numbers."),
     "too_many_actions": (True, "Put continuous actions into a few classes: --bins NAME=4."),

@@ -159,7 +159,7 @@ CASES = {
     "files cut within an episode": (in_files(good(step=None), 15, 40), {}, "episode_across_files", 1, (15,), False),
     "a constant variable": (good(observation_v=np.full(N_ROWS, 3.0)), {}, "constant_variable", 1, (), False),
     "grams and tons": (good(observation_v=1e6 * good()["observation_v"]), {}, "unequal_scales", 2, (), False),
-    "doses to the milligram": (good(action=(ROWS % 40) / 8), {}, "many_actions", 40, (), False),
+    "doses to the milligram": (good(action=(ROWS % 40) / 8), {}, "many_actions", 40, (), True),
     "an action taken thrice": (good(**put("action", [5, 6, 7], "c")), {}, "rare_action", 1, (), False),
     "an action never taken": (good(), {"actions": ["a", "b", "c"]}, "untried_action", 1, (), False),
     "a single action": (good(action=0 * ROWS), {}, "single_action", 1, (), False),

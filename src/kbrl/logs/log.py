@@ -37,8 +37,8 @@ from kbrl.logs.rows import (
     order_of,
     period_size,
     read_rows,
+    refuse_amounts,
     stacked,
-    warn_of_amounts,
 )
 from kbrl.logs.sequence import (
     MOST_GAPS,
@@ -138,6 +138,8 @@ def open_log(
     if getattr(table, "is_unordered", False) and not found.columns.next_state:
         message = "The query has no ORDER BY, but next states are taken from the next row. Order by episode and step."
         warnings.warn(message, KbrlWarning, stacklevel=2)
+    if actions is None and not is_known:
+        refuse_amounts(found.taken.settled(), named.action)
     log = found.log(prepared, actions)
     check_actions(named, log.action_labels, found.taken.settled())
     return log
@@ -347,8 +349,6 @@ class Scan:
     def labels(self, actions: Sequence[Any] | None) -> Array:
         """Return the actions: those taken, or ``actions``, the possible ones."""
         taken = self.taken.settled()
-        if actions is None:
-            warn_of_amounts(taken, self.columns.action)
         return label_array(taken, actions, self.columns.action)
 
     def log(self, table: Table, actions: Sequence[Any] | None) -> Log:

@@ -10,7 +10,6 @@ truth values or words.  A text such as 007, which a number would change, stays a
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +18,6 @@ from typing import Any, cast
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
-from kbrl.checks import KbrlWarning
 from kbrl.data.action_labels import (
     LARGEST_WHOLE_FLOAT,
     array_of_labels,
@@ -32,7 +30,7 @@ from kbrl.logs.columns import Columns
 from kbrl.logs.sequence import Numbering, Order, stride_size
 from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
 from kbrl.tables.dialect import COMMA, has_comma
-from kbrl.tables.faults import CATALOGUE, LogError
+from kbrl.tables.faults import LogError
 from kbrl.tables.formats import Border, Table, batch_length, borders_in, regrouped
 
 LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
@@ -394,11 +392,17 @@ class ActionSet:
         return dict(sorted(counts.items()))
 
 
-def warn_of_amounts(taken: Mapping[Any, int], column: str) -> None:
-    """Warn if the labels of a column look like amounts; ``taken`` has the count of each."""
+def refuse_amounts(taken: Mapping[Any, int], column: str) -> None:
+    """Refuse labels of a column that look like amounts; ``taken`` has the count of each."""
     said = said_of_amounts(taken)
     if said is not None:
-        warnings.warn(f"{column!r} has {said}. {CATALOGUE['many_actions'][1]}", KbrlWarning, stacklevel=5)
+        raise LogError(
+            "many_actions",
+            f"{column!r} has {said}.",
+            columns=[column],
+            advice=f"Put amounts such as doses into a few classes: --bins {column}=4, in Python columns={{'bins': "
+            f"{{{column!r}: 4}}}}. If each is an action, list them all in Python: actions=[...].",
+        )
 
 
 def label_array(taken: Iterable[Any], actions: Iterable[Any] | None, column: str) -> Array:

@@ -86,7 +86,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "episode_across_files": (False, _CUT),
     "constant_variable": (False, "Leave these columns out of the state: they do not distinguish states."),
     "unequal_scales": (False, "Keep the scaling by standard deviations, or change the units."),
-    "many_actions": (False, "Put amounts such as doses into a few classes: --bins NAME=4."),
+    "many_actions": (True, "Put amounts such as doses into a few classes: --bins NAME=4."),
     "rare_action": (False, "Collect more of these actions, or merge them with others: their values are uncertain."),
     "untried_action": (False, "Collect some of these actions, or remove them from the list: they will have no value."),
     "single_action": (False, "Check the column of actions: with one action there is nothing to decide."),

@@ -233,7 +233,8 @@ class _Roles:
                 listed = ", ".join(f"'{level}'" for level in levels)
                 why = f"{profile.name} is so on the last rows of episodes only"
                 column = profile.name if profile.name.isidentifier() else f"`{profile.name}`"
-                self._proposal.state("terminated", f"{column} in ({listed})", why)
+                rule = f"{column} == {listed}" if len(levels) == 1 else f"{column} in ({listed})"
+                self._proposal.state("terminated", rule, why)
                 self._proposal.roles[profile.name] = ("terminated", why)
                 self._proposal.doubts.append(f"whether all of {listed} in {profile.name!r} are real ends")
                 return

@@ -6,15 +6,17 @@ Judges are slow loops over rows, hand calculations, and the simulator that a mes
 import warnings
 
 import numpy as np
+import pandas
 import polars
 import pyarrow
 import pytest
 from pyarrow import parquet
 
-from kbrl import KBRL, KBSF, join, load_log, load_model, open_log, save_model
+from kbrl import KBRL, KBSF, check_log, join, load_log, load_model, open_log, save_model
 from kbrl.checks import KbrlWarning
 from kbrl.data.recipe import Recipe, StateColumn
 from kbrl.model.model import as_model
+from kbrl.tables.faults import LogError
 from messy_ward import COLUMNS, DRUGS, STATE, clean_log, score, with_holes
 
 NAN = float("nan")
@@ -378,3 +380,63 @@ def test_a_record_that_no_recipe_gives_is_refused(change):
     facts = Recipe((StateColumn("map"),)).to_dict()
     with pytest.raises(ValueError, match=r"the recipe is wrong|cannot be read"):
         Recipe.from_dict(facts | change)
+
+
+# Rows without an action, and rows that nothing follows.
+
+
+def last_states():
+    """Two episodes whose last row only says where the last step led; the first of them says that it ended there."""
+    return {
+        "who": list("aaabb"),
+        "x": [1.0, 2.0, 3.0, 4.0, 5.0],
+        "drug": ["p", "q", None, "p", None],
+        "gain": [0.0, 1.0, None, 1.0, None],
+        "over": [0, 0, 1, 0, 0],
+    }
+
+
+@ignored
+@pytest.mark.parametrize("chunk_rows", [1, 2, 3, 100])
+def test_a_last_row_without_an_action_is_where_the_row_before_it_led(chunk_rows):
+    log = join(open_log(last_states(), columns=ROLES).chunks(chunk_rows))
+    assert log.states.ravel().tolist() == [1, 2, 4]
+    assert log.next_states[[0, 2]].ravel().tolist() == [2, 5]
+    assert log.terminals.tolist() == [False, True, False]  # the step that led to the end is the one that ended
+    assert check_log(last_states(), columns=ROLES, chunk_rows=chunk_rows).n_transitions == 3
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 2, 100])
+def test_a_row_without_an_action_before_the_last_one_is_refused_with_its_place(chunk_rows):
+    rows = last_states() | {"drug": ["p", None, None, "p", None]}
+    with pytest.raises(
+        LogError, match=r"Only the last row of an episode may have no action.*row 2 \(counting from 1\)"
+    ):
+        list(open_log(rows, columns=ROLES).chunks(chunk_rows))
+    (fault,) = [f for f in check_log(rows, columns=ROLES, chunk_rows=chunk_rows).faults if f.stops_learning]
+    assert (fault.name, fault.rows) == ("missing_action", (1,))
+
+
+def test_one_step_data_need_neither_next_states_nor_episodes():
+    rows = {"x": [1.0, 2.0, 3.0], "arm": ["a", "b", "a"], "click": [0, 1, 1]}
+    roles = {"state": "x", "action": "arm", "reward": "click"}
+    with pytest.raises(LogError, match="--one-step"):
+        load_log(rows, columns=roles)
+    log = load_log(rows, columns=roles | {"one_step": True})
+    assert log.terminals.all()
+    model = KBSF(n_reps=3, sample_width=1e-3, rep_width=1e-3, discount=0.9).fit(log)
+    np.testing.assert_allclose(model.q_values([[2.0]])[0, 1], 1.0)  # the reward alone: nothing follows
+    with pytest.raises(LogError, match="With one_step, every row ends its episode, but 'over' is the terminated"):
+        load_log(rows | {"over": [0, 0, 1]}, columns=roles | {"one_step": True, "terminated": "over"})
+
+
+def test_times_in_the_state_are_the_time_since_the_episode_began():
+    days = ["2024-01-01", "2024-01-03", "2024-01-03 12:00", "2024-01-04"]
+    rows = table(x=[*days, "2024-02-27", "2024-02-28T00:00:00+02:00", "2024-02-29", "2024-03-02"])
+    right = [0, 2, 2.5, 3, 0, 1 - 2 / 24, 2, 4]
+    log = load(rows, elapsed={"x": "1 day"})
+    np.testing.assert_allclose(log.states.ravel(), right)
+    frame = pandas.DataFrame(table(x=pandas.to_datetime(days + ["2024-02-27"] * 4, format="ISO8601")))
+    np.testing.assert_allclose(load(frame, elapsed={"x": "1 hour"}).states.ravel()[:4], 24 * np.array(right[:4]))
+    with pytest.raises(LogError, match=r"--elapsed 'x=1 day'"):
+        load(rows)

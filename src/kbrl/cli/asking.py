@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from kbrl.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from kbrl.data.recipe import Recipe
     from kbrl.insight.explanation import ActionExplanation, Case, Explanation
     from kbrl.logs.log import StateRows
     from kbrl.logs.writing import Piece
@@ -133,7 +135,7 @@ def explain(
     if as_json:
         click.echo(json.dumps({"variables": variables(saved)} | found.to_dict(), indent=2, default=str))
     else:
-        _print_explanation(found, variables(saved))
+        _print_explanation(found, variables(saved), saved.model.recipe)
 
 
 @contextmanager
@@ -241,19 +243,22 @@ def _write_json(piece: Piece) -> None:
         click.echo(json.dumps(dict(zip(piece, plain))))
 
 
-def _print_explanation(found: Explanation, names: list[str]) -> None:
+def _print_explanation(found: Explanation, names: list[str], recipe: Recipe | None) -> None:
+    show = _list if recipe is None else partial(_cells, recipe)
     state = ", ".join(f"{name} = {value:g}" for name, value in zip(names, found.state))
+    if recipe is not None:
+        state = ", ".join(f"{name} = {_cell(cell)}" for name, cell in recipe.described(found.state).items())
     click.echo(f"State {state}; {found.distance:.3g} from the nearest representative state, in units of the scale.")
     if found.source == "outcomes":
         click.echo(
             "The model has kept only the outcomes of cases; --log LOG also shows their rows, episodes and states."
         )
     for rank, action in enumerate(found.actions, start=1):
-        click.echo(f"\n{rank}. {_heading(action)}")
+        click.echo(f"\n{rank}. {_heading(action)}{_said_dose(action, recipe)}")
         if action.cases:
             has_rows = found.source != "outcomes"
             head = ("row (from 0)", "episode", "state") if has_rows else ()
-            rows = [(*(_whence(case) if has_rows else ()), *_outcome(case)) for case in action.cases]
+            rows = [(*(_whence(case, show) if has_rows else ()), *_outcome(case, show)) for case in action.cases]
             print_table((*head, "weight", "reward", "next state", "ends", "worth"), rows, right=True)
             click.echo(_sum_up(action))
 
@@ -281,14 +286,28 @@ def _support(support: float) -> str:
     return f"rests on about {number} logged case{'' if number == '1' else 's'}"
 
 
-def _whence(case: Case) -> tuple[str, ...]:
-    states = _list(case.state or ())
+def _said_dose(action: ActionExplanation, recipe: Recipe | None) -> str:
+    """Return what stands for an action that is a class of numbers."""
+    doses = {} if recipe is None else recipe.doses(action.action)
+    return f"; for it stands {', '.join(f'{name} {dose:g}' for name, dose in doses.items())}" if doses else ""
+
+
+def _cells(recipe: Recipe, values: tuple[float, ...]) -> str:
+    return ", ".join(_cell(cell) for cell in recipe.described(values).values())
+
+
+def _cell(cell: Any) -> str:
+    return "(missing)" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def _whence(case: Case, show: Callable[[tuple[float, ...]], str]) -> tuple[str, ...]:
+    states = show(case.state or ())
     return (str(case.row), "-" if case.episode is None else str(case.episode), states)
 
 
-def _outcome(case: Case) -> tuple[str, ...]:
+def _outcome(case: Case, show: Callable[[tuple[float, ...]], str]) -> tuple[str, ...]:
     ends = "yes" if case.ends else "no"
-    return (f"{case.weight:.4f}", f"{case.reward:.4g}", _list(case.next_state), ends, f"{case.worth:.6g}")
+    return (f"{case.weight:.4f}", f"{case.reward:.4g}", show(case.next_state), ends, f"{case.worth:.6g}")
 
 
 def _list(values: tuple[float, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -34,6 +35,7 @@ from kbrl.cli.options import (
 if TYPE_CHECKING:
     from kbrl.choosing.automatic_fit import Automatic
     from kbrl.data.overlap import Overlap
+    from kbrl.data.recipe import Recipe
     from kbrl.logs.log import Log
     from kbrl.model.model import Model
     from kbrl.storage.model_file import SavedModel
@@ -309,7 +311,7 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     episodes = f" in {_count(found.n_episodes, 'episode')}" if found.n_episodes else ""
     transitions = _count(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
-    lines["state"] = ", ".join(log.columns.state)
+    lines["state"] = _state_line(log.columns.state, found.model.model_.recipe)
     lines |= _model_lines(found.model.model_, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
     for name, option in (("width of samples", "sample_width"), ("width of states", "rep_width")):
@@ -329,6 +331,11 @@ def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_j
     transitions = _count(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions}, {facts['transitions'] - n_before:,} of them new"}
     _print(path, lines | _model_lines(model, facts) | {"seconds": f"{seconds:.1f}"})
+
+
+def _state_line(names: Sequence[str], recipe: Recipe | None) -> str:
+    """Return the columns of the state, with what they became where they are not plain numbers."""
+    return ", ".join(names) if recipe is None else ", ".join(column.described() for column in recipe.columns)
 
 
 def _why_so_many(found: Automatic, n_reps: int, asked: dict[str, Any]) -> str:

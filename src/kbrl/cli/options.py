@@ -115,6 +115,9 @@ def column_options(command: F, *, state: str = "--state") -> F:
     """
     command = dialect_options(command)
     command = click.option(
+        "--one-step", is_flag=True, help="Each row is a decision of its own: nothing follows it (bandit data)."
+    )(command)
+    command = click.option(
         "--allow-gaps",
         is_flag=True,
         help="Allow many rows to be left out: more than 5 % because of gaps, or more than half in total.",

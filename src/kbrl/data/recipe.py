@@ -141,6 +141,19 @@ class StateColumn:
             return Coded(places.astype(np.intp), self.levels)
         return numbers
 
+    def described(self) -> str:
+        """Return the column with its kind, its levels and its rule, where it is more than plain numbers."""
+        said = []
+        if self.levels:
+            said.append((" < " if self.kind == "ordinal" else ", ").join(self.levels[:6]))
+            said[0] += ", ..." if len(self.levels) > 6 or self.has_other else ""
+        elif self.kind != "number":
+            said.append({"boolean": "yes or no", "elapsed": "time since the episode began"}.get(self.kind, self.kind))
+        if self.missing != "refuse":
+            filled = f" {self.fill:g}" if self.fill is not None and not self.levels else ""
+            said.append(f"missing: {self.missing}{filled}")
+        return f"{self.name} ({'; '.join(said)})" if said else self.name
+
     def why_missing(self) -> str:
         """Return why a missing value cannot be answered."""
         if self.missing == "forward":
@@ -250,9 +263,9 @@ class Recipe:
         """Return the cells behind rows of state variables, (n, n_dims)."""
         return {column.name: column.cells(states[:, place]) for column, place in self.slices()}
 
-    def described(self, state: Floats) -> dict[str, Any]:
+    def described(self, state: Any) -> dict[str, Any]:
         """Return one state, (n_dims,), as people have it: a level by its name, None where a value was missing."""
-        return {name: _shown(cells) for name, cells in self.decode(np.asarray(state)[None]).items()}
+        return {name: _shown(cells) for name, cells in self.decode(np.asarray(state, dtype=np.float64)[None]).items()}
 
     def with_fixed_scales(self, scale: Floats, scaling: Any) -> Floats:
         """Return the scale in which levels are as far apart as ``LEVEL_DISTANCE`` says; a given scale stays."""

@@ -129,7 +129,7 @@ class _Check:
 
     def _of_the_whole(self, faults: list[Fault]) -> Iterator[Fault]:
         columns = self._columns
-        if columns.terminated is None and columns.done is None:
+        if columns.terminated is None and columns.done is None and not columns.one_step:
             yield make_fault("no_flags", "No column says where episodes end.", unit="logs")
         if columns.done is not None and columns.terminated is None and columns.truncated is None:
             message = f"{columns.done!r} does not distinguish time limits from ends."

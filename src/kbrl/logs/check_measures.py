@@ -248,7 +248,10 @@ class SuccessionMeasure:
             self._tallies["split_episode"].add_rows(rows.first + returned)
 
     def _compare(self, pairs: Pairs) -> None:
+        self._tallies["missing_action"].add(pairs.without_action, pairs.first)
         stopped = pairs.same & (pairs.fields["terminated"] | pairs.fields["truncated"])[:-1]
+        if "state_only" in pairs.fields:  # a last state belongs to the step before it
+            stopped = stopped & ~pairs.fields["state_only"][1:] & ~pairs.fields["state_only"][:-1]
         self._tallies["rows_after_end"].add(stopped, pairs.first + 1)
         if "next_states" in pairs.fields:
             differs = _differ(pairs.fields["next_states"][:-1], pairs.fields["states"][1:])
@@ -322,6 +325,7 @@ _MESSAGES = {
     "next_state_mismatch": "Rows whose next state is not the state of the row after: {count}; the first is {place}.",
     "unfinished_episodes": "Episodes that stop without terminated or truncated: {count}; the first at {place}.",
     "tiny_episodes": "Episodes of a single row that does not end them: {count}; the first is {place}.",
+    "missing_action": "Rows without an action before the last of their episode: {count}; the first is {place}.",
 }
 
 

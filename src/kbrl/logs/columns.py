@@ -25,7 +25,7 @@ from kbrl.tables.faults import LogError
 
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")
-SETTINGS = ("stride", "allow_gaps", "discount_per", *STATED)  # about rows; other entries name columns
+SETTINGS = ("stride", "allow_gaps", "discount_per", "one_step", *STATED)  # about rows; other entries name columns
 SEVERAL = ("state", "next_state", "action")  # roles that several columns may have together
 BY_EXPRESSION = {"reward": "number", "terminated": "truth", "truncated": "truth"}  # roles, and their types
 
@@ -46,6 +46,7 @@ class Columns:
     duration: str | None = None  # how much time passes until the next state
     stride: str | None = None  # of the step: a number, a number with a unit of time, or any
     allow_gaps: bool = False  # many rows may be left out: see sequence.LeftOut
+    one_step: bool = False  # each row is an episode of one step: nothing follows it
     discount_per: str | None = None  # a number of steps, or a time: discount by the time that passes
     encoding: str | None = None  # this and the others below: see tables.dialect
     delimiter: str | None = None
@@ -86,6 +87,7 @@ class Columns:
         left_out = ("allow_gaps", "action_parts", "rules")
         listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k not in left_out}
         listed["action"] = list(self.action_parts) or self.action
+        listed["one_step"] = "true" if self.one_step else None
         return {role: names for role, names in listed.items() if names}
 
 
@@ -124,6 +126,8 @@ def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = No
             f"A stride of {settings['stride']} was stated, but no column of {listing(names)} is the step.",
             advice=_say_which("step"),
         )
+    if settings.get("one_step"):
+        _check_one_step(found)
     columns = Columns(**found, **settings, action_parts=parts, rules=rules)
     _check_timing(columns, names)
     return columns
@@ -148,6 +152,19 @@ def _check_timing(columns: Columns, names: Sequence[str]) -> None:
         )
 
 
+def _check_one_step(found: Mapping[str, Any]) -> None:
+    """Refuse columns that say what follows a row, where nothing does."""
+    for role in ("next_state", "terminated", "truncated", "done", "step"):
+        name = found[role][0] if role == "next_state" and found[role] else found[role]
+        if name:
+            raise LogError(
+                "ambiguous_column",
+                f"With one_step, every row ends its episode, but {name!r} is the {role}.",
+                columns=[name],
+                advice="Leave out --one-step; or rename the column, which is recognised by its name.",
+            )
+
+
 def _to_be_lowered(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return the columns with the reward that ``minimize`` means: less of a column, or of an expression, is better."""
     if "minimize" not in given:
@@ -170,6 +187,8 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
         settings["stride"] = stride_text(settings["stride"])
     if settings.get("discount_per") is not None:
         settings["discount_per"] = period_text(settings["discount_per"])
+    if "one_step" in settings:
+        settings["one_step"] = flag(settings["one_step"] == "true" or settings["one_step"], "one_step")
     if "allow_gaps" in settings:
         settings["allow_gaps"] = flag(settings["allow_gaps"], "allow_gaps")
     return settings | dialect_in(settings).to_dict()

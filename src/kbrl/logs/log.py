@@ -60,6 +60,7 @@ from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError,
 from kbrl.tables.formats import Table, batch_length, open_table, regrouped
 
 CHUNK_ROWS = 65536
+MANY_COMBINATIONS = 12  # of several action columns, for which a warning says how few rows each has
 Mapped = Mapping[str, Any] | Columns | None  # names of columns by role, stride and allow_gaps
 
 
@@ -136,7 +137,30 @@ def open_log(
     if getattr(table, "is_unordered", False) and not found.columns.next_state:
         message = "The query has no ORDER BY, but next states are taken from the next row. Order by episode and step."
         warnings.warn(message, KbrlWarning, stacklevel=2)
-    return found.log(prepared, actions)
+    log = found.log(prepared, actions)
+    check_actions(named, log.action_labels, found.taken.settled())
+    return log
+
+
+def check_actions(columns: Columns, labels: Array, taken: Mapping[Any, int]) -> None:
+    """Refuse rules for actions that there are not, and warn of many combinations; ``taken`` has the count of each."""
+    known = {str(label) for label in labels.tolist()}
+    unknown = [label for label in columns.rules.allowed if label not in known]
+    if unknown:
+        raise LogError(
+            "unknown_action",
+            f"The rule 'allowed' must name actions, {listing(sorted(known))}, but it names {listing(unknown)}.",
+            columns=[columns.action],
+            advice="Write the labels as they are in the log, or list all possible actions: --actions.",
+        )
+    if len(columns.action_parts) > 1 and len(taken) > MANY_COMBINATIONS:
+        usual = sorted(taken.values())[len(taken) // 2]
+        warnings.warn(
+            f"{len(taken)} combinations of {listing(columns.action_parts)} are {len(taken)} actions; half of them have "
+            f"at most {counted(usual, 'row')}. Combine fewer columns, or put numbers into fewer classes: --bins.",
+            KbrlWarning,
+            stacklevel=3,
+        )
 
 
 def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
@@ -473,13 +497,15 @@ class _Stitcher:
         self._refuse_returns(rows)
         pairs = self._sequencer.add(rows, **fields)
         self._refuse_steps(pairs)
+        self._refuse_only_states(pairs)
         head = {name: field[:-1] for name, field in pairs.fields.items()}
         is_end = head["terminated"]
         if self._log.columns.discount_per is not None and "durations" not in head:
             period = cast(float, period_size(self._log.columns, pairs.are_times))
             head["durations"] = np.where(is_end, 1.0, cast(Floats, pairs.rises) / period)
         next_states = _with_own_states(pairs.fields["states"][1:], is_end, head["states"])
-        yield from self._made(head, next_states, pairs.follows | is_end)
+        kept = pairs.follows | is_end
+        yield from self._made(head, next_states, kept & ~head["state_only"] if "state_only" in head else kept)
 
     def finish(self) -> Iterator[tuple[Integers, Transitions]]:
         waiting = self._sequencer.last
@@ -490,7 +516,21 @@ class _Stitcher:
 
     def _indices(self, actions: Labels) -> Integers:
         labels = (as_type(value, self._log.action_type) for value in actions.values)
-        return np.array([find_label(label, self._places) for label in labels], dtype=np.intp)[actions.codes]
+        places = [find_label(label, self._places) for label in labels]
+        return np.array([*places, -1], dtype=np.intp)[actions.codes]  # the last entry serves rows without an action
+
+    def _refuse_only_states(self, pairs: Pairs) -> None:
+        """Refuse a row without an action that is not the last of its episode."""
+        bad = pairs.without_action
+        if bad.any():
+            raise LogError(
+                "missing_action",
+                f"Only the last row of an episode may have no action, but {self._log.columns.action!r} has at least "
+                f"{counted(int(bad.sum()), 'faulty cell')} (missing_action) before; the first is {PLACE}: nothing.",
+                rows=(pairs.first + np.flatnonzero(bad)).tolist(),
+                columns=[self._log.columns.action],
+                table=self._log.table,
+            )
 
     def _refuse_steps(self, pairs: Pairs) -> None:
         """Refuse a step that does not rise within an episode."""

@@ -81,9 +81,8 @@ class Rows(Order):
 
 def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = None) -> Iterator[Rows]:
     """Yield the rows of a table, exactly ``n_rows`` at a time and the rest at the end."""
-    if not columns.next_state and not any(
-        (columns.episode, columns.step, columns.terminated, columns.truncated, columns.done)
-    ):
+    ordering = (columns.episode, columns.step, columns.terminated, columns.truncated, columns.done, columns.one_step)
+    if not columns.next_state and not any(ordering):
         raise LogError("no_order", "The log has no next states, and no column tells where its episodes end.")
     numbering = Numbering()
     first = 0
@@ -111,13 +110,27 @@ def order_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, e
     """Return what orders the rows of a batch; ``numbering`` numbers episodes that have no identifier."""
     terminated, truncated, both = ends(batch, columns, batch_length(batch))
     steps, episodes = _column(batch, columns.step), _episodes(batch, columns, episode_type)
-    if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step)):
+    state_only, ended = _only_states(batch, columns, terminated)
+    if state_only is not None:
+        terminated, truncated = terminated & ~state_only, truncated | state_only
+    if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step, columns.one_step)):
         episodes = numbering.number(terminated | truncated, steps)
     are_times = columns.step is not None and cast(Numbers, batch[columns.step]).is_time
     stride = stride_size(columns.stride, columns.step, is_time=are_times)
     if columns.duration is None:
         period_size(columns, are_times)  # refuses one of another kind than the steps
-    return Order(first, terminated, truncated, both, episodes, steps, are_times, stride)
+    return Order(first, terminated, truncated, both, episodes, steps, are_times, stride, state_only, ended)
+
+
+def _only_states(batch: Batch, columns: Columns, terminated: Booleans) -> tuple[Booleans | None, Booleans | None]:
+    """Return the rows without an action, which only say where the row before them led, and which of them are ends.
+
+    None where rows have next states of their own: then every row needs an action.
+    """
+    if columns.next_state or columns.one_step:
+        return None, None
+    state_only = np.asarray(cast(Labels, batch[columns.action]).codes < 0)
+    return state_only, state_only & terminated
 
 
 def _rows_of(
@@ -190,6 +203,9 @@ def _episodes(batch: Batch, columns: Columns, episode_type: Any) -> Array | None
 
 def ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Booleans, Booleans]:
     """Return which rows are ends, which are cut, and which have both flags and count as ends, each (n,)."""
+    if columns.one_step:
+        none = np.zeros(n_rows, dtype=bool)
+        return ~none, none, none
     flags = [_flag(batch, name, n_rows) for name in (columns.terminated, columns.truncated, columns.done)]
     terminated, truncated, done = flags
     if columns.terminated is None:
@@ -211,6 +227,8 @@ def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str
     for name, role in roles:
         spared = exempt if role == "next_state" else np.zeros(len(rows), dtype=bool)
         spared = np.ones(len(rows), dtype=bool) if name in dropped else spared
+        if role == "reward" and rows.state_only is not None:
+            spared = rows.state_only
         yield from bad_numbers(cast(Numbers, batch[name]), name, role, spared)
     if columns.step is not None:
         yield from bad_numbers(cast(Numbers, batch[columns.step]), columns.step, "step", np.zeros(len(rows), bool))
@@ -223,7 +241,7 @@ def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str
             cells = cast(Numbers, batch[flag])
             yield from _found("bad_flag", flag, np.isnan(cells.values), cells.quote)
     for label, fault in ((columns.action, "missing_action"), (columns.episode, "missing_episode")):
-        if label is not None:
+        if label is not None and not (label == columns.action and rows.state_only is not None):
             missing = np.asarray(cast(Labels, batch[label]).codes < 0)
             yield from _found(fault, label, missing, lambda row: "nothing")
 

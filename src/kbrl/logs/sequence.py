@@ -91,6 +91,8 @@ class Order:
     steps: Floats | None  # (n,)
     are_times: bool  # the steps, in seconds
     stride: float | None  # between the steps of rows that follow each other; None for any difference
+    state_only: Booleans | None  # (n,), rows without an action, which may only be the last of their episodes
+    ended: Booleans | None  # (n,), those of them that say that the episode ended there
 
 
 class Numbering:
@@ -121,6 +123,12 @@ class Pairs:
     follows: Booleans  # (n - 1,), the row after it is the next step of the same episode
     are_times: bool  # the steps, in seconds
 
+    @property
+    def without_action(self) -> Booleans:
+        """The rows without an action whose episode continues in the row after, (n - 1,)."""
+        none = self.fields.get("state_only")
+        return np.zeros(len(self.same), dtype=bool) if none is None else np.asarray(none[:-1] & self.same)
+
 
 class Sequencer:
     """Says which row follows which, chunk by chunk: the last row of a chunk is compared with the first of the next."""
@@ -131,7 +139,8 @@ class Sequencer:
 
     def add(self, order: Order, **others: Array) -> Pairs:
         """Compare the rows of the next chunk, and the last row before them; ``others`` are more arrays of the rows."""
-        fields = {name: getattr(order, name) for name in ("terminated", "truncated", "episodes", "steps")} | others
+        names = ("terminated", "truncated", "episodes", "steps", "state_only", "ended")
+        fields = {name: getattr(order, name) for name in names} | others
         fields = {name: field for name, field in fields.items() if field is not None}
         n_before = len(self.last) > 0
         if n_before:
@@ -140,6 +149,8 @@ class Sequencer:
         self.last = {name: field[-1:].copy() for name, field in fields.items()}  # a view would keep the chunk alive
         episodes, rises = fields["episodes"], np.diff(fields["steps"]) if "steps" in fields else None
         follows = same = np.asarray(episodes[1:] == episodes[:-1])
+        if "ended" in fields and fields["ended"].any():  # the step before a last state is the one that ended there
+            fields["terminated"] = fields["terminated"] | np.append(fields["ended"][1:] & same, False)
         if rises is not None and order.stride is not None:  # without a stride, the next row of an episode follows
             follows = same & (np.abs(rises - order.stride) <= _SLACK * order.stride)
         return Pairs(order.first - n_before, fields, same, rises, follows, order.are_times)

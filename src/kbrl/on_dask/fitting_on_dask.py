@@ -126,7 +126,7 @@ def open_on_dask(
         found: Columns | None = resolve([str(name) for name in sources.columns], columns)
     else:
         found = OnCluster(client, parts[:1], held[:1], [0], retries).each(find_columns, columns)[0]
-    recipe = agreed_recipe(everything.each(values_in, found), found, len(parts))
+    recipe = None if found is None else agreed_recipe(everything.each(values_in, found), found, len(parts))
     light = held
     if is_frame and found is not None and recipe is None and set(light_columns(found)) <= set(sources.columns):
         light = list(sources[light_columns(found)].to_delayed())  # only what a look needs is read

@@ -121,19 +121,19 @@ def light_columns(columns: Columns) -> list[str]:
     return list(light_kinds(columns))
 
 
-def values_in(opened: Any, columns: Columns | None) -> ValueFacts | None:
+def values_in(opened: Any, columns: Columns) -> ValueFacts | None:
     """Look at the values of a part that was opened; None for Transitions, or where there is nothing."""
     tables = opened if isinstance(opened, list) else [opened]
-    if columns is None or any(isinstance(table, Transitions) for table in tables):
+    if any(isinstance(table, Transitions) for table in tables):
         return None  # the look that follows says if both are there
     found = [look_at_values(table, columns) for table in tables]
     return sum(found[1:], found[0]) if found else None
 
 
-def agreed_recipe(values: Sequence[ValueFacts | None], columns: Columns | None, n_parts: int) -> Recipe | None:
+def agreed_recipe(values: Sequence[ValueFacts | None], columns: Columns, n_parts: int) -> Recipe | None:
     """Return how the columns of all parts become state variables."""
     found = [each for each in values if each is not None]
-    if columns is None or not found:
+    if not found:
         return None
     recipe = sum(found[1:], found[0]).recipe(columns)
     if recipe is not None and recipe.episode is not None and columns.next_state and n_parts > 1:

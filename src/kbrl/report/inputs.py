@@ -70,6 +70,8 @@ def open_inputs(model: Any, log: Any, columns: Mapping[str, Any] | Sequence[str]
     names = model.source.state_names
     named = ({"state": names} if names else {}) | names_by_role(stored) | given
     variables = _variables(log, named.get("state", ()), model.coordinates.n_dims)
+    if model.recipe is not None:
+        variables = model.recipe.variables
     return Inputs(model, log, variables, model_name, version, log_names)
 
 

@@ -141,6 +141,29 @@ def test_a_replay_buffer(here):
     assert model.n_samples == 200
 
 
+def test_a_bandit_needs_no_episodes_and_its_policy_is_right(here):
+    rng = np.random.default_rng(0)
+    age, arm = rng.normal(50, 10, 800).round(1), rng.integers(2, size=800)
+    clicked = rng.random(800) < np.where((arm == 0) == (age > 50), 0.8, 0.2)  # arm A is for those above 50
+    table = {
+        "user_id": np.arange(800) + 10_000,
+        "age": age,
+        "device": np.array(["ios", "web"])[rng.integers(2, size=800)],
+    }
+    table |= {
+        "arm": np.array(["A", "B"])[arm],
+        "clicked": clicked.astype(int),
+        "propensity": rng.uniform(0.4, 0.6, 800),
+    }
+    pandas.DataFrame(table).to_csv("bandit.csv", index=False)
+    model, _ = through_all_commands("bandit.csv", "age=60,device=web")
+    found = proposed()
+    assert (found["one-step"], found["action"], found["reward"]) == (True, "arm", "clicked")
+    assert sorted(found["state"]) == ["age", "device"]
+    asked = pandas.DataFrame({"age": [35.0, 40.0, 60.0, 65.0], "device": ["ios", "web", "ios", "web"]})
+    assert list(model.predict(asked)) == ["B", "B", "A", "A"]
+
+
 def test_vectors_as_actions_are_split_and_put_into_classes():
     rng = np.random.default_rng(0)
     lists = {"observation.state": rng.normal(size=(200, 3)), "action": rng.normal(size=(200, 2))}

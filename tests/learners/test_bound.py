@@ -22,11 +22,11 @@ def test_no_answer_is_farther_from_kbrl_than_the_bound_says_also_among_ties(neig
     rng = np.random.default_rng(0)
     for seed in range(150):
         log = tied_log(seed) if seed % 3 else random_log(n=15, seed=seed)
-        big = KBRL(sample_width=0.5, **mu, **OF_KBRL).fit(log)
+        big = KBRL(sample_width=0.5, **mu, **OF_KBRL, min_cases=1).fit(log)
         reps = np.unique(log.next_states, axis=0)[:: 1 + seed % 2]
-        small = KBSF(reps=reps, sample_width=0.5, variant=Variant(q_function=q_function), **neighbors, **OF_KBSF).fit(
-            log
-        )
+        small = KBSF(
+            reps=reps, sample_width=0.5, variant=Variant(q_function=q_function), **neighbors, **OF_KBSF, min_cases=1
+        ).fit(log)
         bound = small.bound(log)
         anywhere = rng.uniform(-1, 2, (20, log.n_dims))
         states = anywhere if q_function == "samples" else log.next_states[~log.terminals]

@@ -160,7 +160,9 @@ def test_shifted_states_give_the_same_answers():
 @settings(max_examples=25, deadline=None)
 @given(log=logs(scales=SCALES), per_action=st.booleans(), min_split=st.sampled_from([2, 7]))
 def test_any_log_gives_values_within_the_bounds_of_the_rewards(log, per_action, min_split):
-    model = FittedQ(6, 2, min_split, freeze_after=3, per_action=per_action, discount=0.9, random_state=0).fit(log)
+    model = FittedQ(
+        6, 2, min_split, freeze_after=3, per_action=per_action, discount=0.9, random_state=0, min_cases=1
+    ).fit(log)
     q = model.q_values(log.next_states)
     tried = np.bincount(log.action_indices, minlength=log.n_actions) > 0
     assert (q[:, ~tried] == -np.inf).all()

@@ -31,7 +31,7 @@ def refit_or_refusal(model, log, taken):
             model.forget(log[taken])
         np.testing.assert_array_equal(model.q_values(REPS), before)
         return True
-    refit = KBSF(reps=REPS, sample_width=model.sample_width, scaling=None, discount=0.9).fit(rest)
+    refit = KBSF(reps=REPS, sample_width=model.sample_width, scaling=None, discount=0.9, min_cases=1).fit(rest)
     np.testing.assert_array_equal(model.mdp_.available, refit.mdp_.available)
     np.testing.assert_allclose(model.mdp_.stacked, refit.mdp_.stacked, atol=3 * PRECISION)
     np.testing.assert_allclose(model.mdp_.rewards, refit.mdp_.rewards, atol=3 * PRECISION)
@@ -45,7 +45,7 @@ def test_a_model_that_forgets_is_the_refit_or_says_that_it_cannot(seed, width, s
     taken = np.random.default_rng(seed).random(60) < share
     if not taken.any() or taken.all():
         taken[0] = not taken[0]
-    model = KBSF(reps=REPS, sample_width=width, scaling=None, discount=0.9).fit(log)
+    model = KBSF(reps=REPS, sample_width=width, scaling=None, discount=0.9, min_cases=1).fit(log)
     refused = refit_or_refusal(model, log, taken)
     left = [
         share_left(rep, [s for s, _, _, _ in samples], [s for s, _, _, _ in kept], width)

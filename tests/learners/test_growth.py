@@ -113,11 +113,11 @@ def test_models_fitted_apart_add_up_to_the_model_of_all_data(form, cuts):
     log = random_log(n=60, n_actions=3)
     settings = {"reps": REPS, "scaling": None, "solver": Solver(tolerance=1e-13)}
     settings |= {"sample_neighbors": form[0], "rep_neighbors": form[1]}
-    parts = [KBSF(**settings).fit(log[a:b]) for a, b in zip([0, *cuts], [*cuts, 60])]
+    parts = [KBSF(**settings, min_cases=1).fit(log[a:b]) for a, b in zip([0, *cuts], [*cuts, 60])]
     merged = parts[0]
     for part in parts[1:]:
         merged = merged + part
-    whole = KBSF(**settings).fit(log)
+    whole = KBSF(**settings, min_cases=1).fit(log)
     np.testing.assert_allclose(merged.rep_q_, whole.rep_q_, rtol=1e-10)
     assert merged.n_samples_ == 60
 

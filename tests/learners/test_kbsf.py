@@ -100,6 +100,7 @@ def test_any_log_gives_finite_values_for_the_actions_that_were_tried(
         scaling=scaling,
         variant=Variant(q_function=q_function),
         random_state=0,
+        min_cases=1,
     ).fit(log)
     q = model.q_values(log.next_states)
     tried = np.bincount(log.action_indices, minlength=log.n_actions) > 0
@@ -121,7 +122,7 @@ def test_other_units_change_nothing_where_states_are_scaled(log, factor):
         log.terminals,
         action_labels=log.action_labels,
     )
-    one, two = (KBSF(n_reps=4, reps="random", random_state=0).fit(data) for data in (log, other))
+    one, two = (KBSF(n_reps=4, reps="random", random_state=0, min_cases=1).fit(data) for data in (log, other))
     np.testing.assert_allclose(two.q_values(other.states), one.q_values(log.states), rtol=1e-6)
     np.testing.assert_allclose(two.reps_, one.reps_ * factor, rtol=1e-12)
 

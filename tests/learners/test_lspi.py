@@ -199,7 +199,9 @@ def test_duplicating_the_data_changes_nothing_without_ridge():
 )
 @pytest.mark.filterwarnings("ignore::kbrl.KbrlWarning")
 def test_any_log_gives_finite_values_for_the_actions_that_were_tried(log, width, features, neighbors, profile, ridge):
-    model = LSPI(5, "random", width, features, neighbors, profile=profile, ridge=ridge, random_state=0).fit(log)
+    model = LSPI(
+        5, "random", width, features, neighbors, profile=profile, ridge=ridge, random_state=0, min_cases=1
+    ).fit(log)
     q = model.q_values(log.next_states)
     tried = np.bincount(log.action_indices, minlength=log.n_actions) > 0
     assert np.isfinite(q[:, tried]).all()

@@ -73,7 +73,7 @@ def test_kbsf_kbrl_and_the_weights_of_samples_share_ties_as_the_slow_loop_does(l
     np.testing.assert_allclose(mdp.probabilities[taken], p, atol=1e-12)
     np.testing.assert_allclose(mdp.rewards[taken], r, atol=1e-12)
 
-    big = KBRL(sample_width=tau, sample_neighbors=mu, scaling=None).fit(log)
+    big = KBRL(sample_width=tau, sample_neighbors=mu, scaling=None, min_cases=1).fit(log)
     order = np.concatenate(log.by_action())
     p, r = map(np.array, naive.kbrl_model(tried, tau, mu=mu))
     dense = np.asarray(big.mdp_.stacked.toarray()).reshape(log.n_actions, len(log), len(log))

@@ -219,7 +219,7 @@ def test_the_command_names_the_partition_at_fault(client, paths, tmp_path, capsy
     arguments = ["fit", str(paths[0]), str(tmp_path / "bad.csv"), "-o", str(tmp_path / "model.kbrl")]
     for options, status, words in (
         (["--dask", client.scheduler.address], 1, "Part 2"),
-        (["--dask", client.scheduler.address, "--workers", "2"], 2, "give one of them"),
+        (["--dask", client.scheduler.address, "--workers", "2"], 2, "give only one of them"),
     ):
         with pytest.raises(SystemExit) as stop:
             main([*arguments, *options])

@@ -42,6 +42,7 @@ _WORDS = {
     "truncated": "truncated|timeout|censored|cut|lost",
     "propensity": "propensity|probability|prob|pscore",
 }
+_CLEAR = ("patient", "subject", "stay", "admission", "hadm", "person", "session", "episode", "participant", "pat")
 _FEW = 20  # more different numbers than that are amounts, to be put into classes
 _MOST_LEVELS = 50  # of a text in the state
 ROLES = ("episode", "step", "terminated", "truncated", "action", "reward")
@@ -177,17 +178,24 @@ class _Roles:
         known = self._known("episode")
         if known is not None:
             return self._take(known.name, "episode", "its name says so")
-        for profile in self._named("episode"):
-            if 1 < profile.n_distinct < 0.7 * profile.n_filled and profile.kind in ("number", "text", "boolean"):
+        for profile in self._named("episode", "number", "text"):
+            if self._tells_apart(profile):
                 times = profile.n_filled / profile.n_distinct
                 return self._take(
                     profile.name, "episode", f"its name, and each value comes {times:.3g} times on average"
                 )
-        ids = [p for p in self._free.values() if "id" in _words_of(p.name) and 1 < p.n_distinct < 0.7 * p.n_filled]
+        ids = [p for p in self._free.values() if "id" in _words_of(p.name) and self._tells_apart(p)]
         if ids:
             self._proposal.doubts.append(f"whether {ids[0].name!r} tells episodes apart: it is called an identifier")
             return self._take(ids[0].name, "episode", "it is called an identifier, and its values repeat")
         return None
+
+    @staticmethod
+    def _tells_apart(profile: Profile) -> bool:
+        """Whether values repeat, one after the other; not so in an unsorted log, where a name must be clear."""
+        is_clear = any(word in _CLEAR for word in _words_of(profile.name))
+        in_runs = returns(profile) <= profile.n_distinct
+        return 2 < profile.n_distinct < 0.7 * profile.n_filled and (in_runs or is_clear)
 
     def _step(self, given: dict[str, Any], episode: Profile | None) -> Profile | None:
         if "step" in given:
@@ -233,7 +241,8 @@ class _Roles:
                 listed = ", ".join(f"'{level}'" for level in levels)
                 why = f"{profile.name} is so on the last rows of episodes only"
                 column = profile.name if profile.name.isidentifier() else f"`{profile.name}`"
-                self._proposal.state("terminated", f"{column} in ({listed})", why)
+                rule = f"{column} == {listed}" if len(levels) == 1 else f"{column} in ({listed})"
+                self._proposal.state("terminated", rule, why)
                 self._proposal.roles[profile.name] = ("terminated", why)
                 self._proposal.doubts.append(f"whether all of {listed} in {profile.name!r} are real ends")
                 return

@@ -134,6 +134,8 @@ def test_an_unknown_level_is_equally_far_from_all_known_ones_and_a_log_with_one_
     rows = model.scaled({"x": ["F", "M", "?"]})
     apart = np.linalg.norm(rows[2] - rows[:2], axis=1)
     assert apart[0] == apart[1] > 0
+    with pytest.warns(KbrlWarning, match=r"x must be one of 'F', 'M', but it is '\?': it is equally far from all"):
+        model.predict({"x": ["F", "?"]})
     with pytest.warns(KbrlWarning, match=r"'x' has a level that the model does not know, '\?'"):
         list(open_log(table(x=list("FMFM?MFM")), columns=ROLES, recipe=model.recipe).chunks())
 

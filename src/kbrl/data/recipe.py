@@ -254,7 +254,7 @@ class Recipe:
                 numbers = column.looking_back(numbers, ValueMemory().add(numbers, episodes))
             rows = column.expanded(numbers) if column.kind != "vector" else np.asarray(cells)
             reasons += [(unfit.rows, unfit) for unfit in found.unfit]
-            notes += [found.unknown] if found.unknown is not None else []
+            notes += [found.unknown] if found.unknown is not None and not column.has_other else []
             parts.append(rows)
             reasons.append((np.asarray(np.isnan(rows).any(axis=1)), column.why_missing()))
         return Encoded(np.column_stack(parts), tuple(reasons), tuple(notes))
@@ -385,7 +385,7 @@ class Encoded:
 
     rows: Floats  # (n, n_dims)
     reasons: tuple[tuple[Booleans, str | Unfit], ...]
-    notes: tuple[Unfit, ...] = ()  # unknown levels
+    notes: tuple[Unfit, ...] = ()  # unknown levels, which are equally far from all known ones
 
     @property
     def usable(self) -> Booleans:

@@ -132,6 +132,9 @@ def answered(states: Any, source: Source, answer: Callable[[Any], Array]) -> Any
         return _as_series(states, answer(states))
     encoded = recipe.encode(_by_text(states, labels, source))
     usable = encoded.usable
+    for unknown in encoded.notes:
+        said = unknown.say(int(np.argmax(unknown.rows)))
+        warnings.warn(f"{said}: it is equally far from all of them.", KbrlWarning, stacklevel=3)
     if usable.all():
         return _as_series(states, answer(encoded.rows))
     answers = np.full(len(usable), None, dtype=object)

@@ -279,14 +279,17 @@ def _reasons(batch: Batch, names: Sequence[str], recipe: Recipe | None) -> Array
     for place, name in enumerate(names):
         cells = cast(Numbers, batch[name])
         for problem in bad_numbers(cells, name, "state", spared):
-            for row in np.flatnonzero(problem.bad & (reasons == "")).tolist():
-                if problem.name == "missing_state":
-                    known = recipe.columns[place] if recipe is not None else StateColumn(name)
-                    reasons[row] = known.why_missing()
-                elif problem.name == "not_a_number":
-                    reasons[row] = f"{name} is {cells.quote(row)}, which is not a number"
-                else:
-                    reasons[row] = f"{name} is infinite or too large"
+            rows = problem.bad & (reasons == "")
+            if problem.name == "missing_state":
+                known = recipe.columns[place] if recipe is not None else StateColumn(name)
+                reasons[rows] = known.why_missing()
+            elif problem.name == "not_a_number":
+                texts = [
+                    f"{name} is {cells.quote(row)}, which is not a number" for row in np.flatnonzero(rows).tolist()
+                ]
+                reasons[rows] = np.array(texts, dtype=object)
+            else:
+                reasons[rows] = f"{name} is infinite or too large"
     return reasons
 
 

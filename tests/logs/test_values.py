@@ -242,7 +242,7 @@ def test_classes_of_a_dose_are_quantiles_with_the_range_as_label_and_the_median_
     doses = np.arange(1.0, 9.0)
     log = open_log(table(drug=doses), columns=ROLES | {"bins": {"drug": 4}})
     (bins,) = log.recipe.bins
-    assert bins.labels == ("1 to 2", "above 2 to 4", "above 4 to 6", "above 6 to 8")
+    assert bins.labels == ("up to 2", "above 2 to 4", "above 4 to 6", "above 6")
     assert bins.doses == (1.0, 3.0, 5.0, 7.0)
     assert join(log.chunks()).actions.tolist() == [bins.labels[k] for k in (0, 0, 1, 1, 2, 2, 3, 3)]
 
@@ -250,20 +250,26 @@ def test_classes_of_a_dose_are_quantiles_with_the_range_as_label_and_the_median_
 @pytest.mark.parametrize("rule", ["0+2", "0 + 2"])
 def test_zero_may_be_a_class_of_its_own(rule):
     log = open_log(table(drug=[0.0, 0, 0, 0, 1, 2, 3, 4]), columns=ROLES | {"bins": {"drug": rule}})
-    assert log.recipe.bins[0].labels == ("0", "above 0 to 2", "above 2 to 4")
-    assert log.recipe.doses("above 2 to 4") == {"drug": 3.0}
+    assert log.recipe.bins[0].labels == ("0", "above 0 to 2", "above 2")
+    assert log.recipe.doses("above 2") == {"drug": 3.0}
 
 
 def test_classes_may_lie_between_edges_of_the_user():
     log = open_log(table(drug=[0.0, 5, 10, 11, 49, 50, 51, 99]), columns=ROLES | {"bins": {"drug": [10, 50]}})
-    assert log.recipe.bins[0].labels == ("0 to 10", "above 10 to 50", "above 50 to 99")
+    assert log.recipe.bins[0].labels == ("up to 10", "above 10 to 50", "above 50")
     assert join(log.chunks()).action_indices.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+
+
+def test_classes_are_actions_in_the_order_of_their_doses():
+    doses = [2.0, 9.0, 11.0, 30.0, 120.0, 1.0, 9.5, 100.0]
+    log = open_log(table(drug=doses), columns=ROLES | {"bins": {"drug": [5, 10, 100]}})
+    assert log.action_labels.tolist() == ["up to 5", "above 5 to 10", "above 10 to 100", "above 100"]
 
 
 def test_several_columns_make_combinations():
     rows = table(dose=[0.0, 0, 5, 5, 0, 5, 0, 5])
     log = load_log(rows, columns=ROLES | {"action": ["drug", "dose"], "bins": {"dose": [1]}})
-    assert log.actions.tolist()[:4] == ["p + 0 to 1", "q + 0 to 1", "p + above 1 to 5", "q + above 1 to 5"]
+    assert log.actions.tolist()[:4] == ["p + up to 1", "q + up to 1", "p + above 1", "q + above 1"]
     plain = load_log(rows, columns=ROLES | {"action": "drug,dose"})
     assert plain.actions.tolist()[:4] == ["p + 0", "q + 0", "p + 5", "q + 5"]
 

@@ -7,7 +7,7 @@ actions are classes of a number, and where an action is allowed.  See docs/decis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -294,6 +294,12 @@ class Recipe:
         parts = str(label).split(JOINED) if len(self.actions) > 1 else [str(label)]
         classes = {each.name: dict(zip(each.labels, each.doses)) for each in self.bins}
         return {name: classes[name][part] for name, part in zip(self.actions, parts) if part in classes.get(name, {})}
+
+    def by_dose(self, labels: Iterable[Any]) -> list[Any]:
+        """Return the labels of actions, classes of numbers in the order of these."""
+        return sorted(
+            labels, key=lambda label: (*(self.doses(label).get(name, 0.0) for name in self.actions), str(label))
+        )
 
     def differences(self, other: Recipe) -> list[str]:
         """Return in words what differs between two recipes."""

@@ -349,15 +349,16 @@ class Scan:
             self.edges + other.edges,
         )
 
-    def labels(self, actions: Sequence[Any] | None) -> Array:
-        """Return the actions: those taken, or ``actions``, the possible ones."""
-        taken = self.taken.settled()
-        return label_array(taken, actions, self.columns.action)
+    def labels(self, actions: Sequence[Any] | None, recipe: Recipe | None = None) -> Array:
+        """Return the actions: those taken, or ``actions``, the possible ones; classes of doses from low to high."""
+        taken = list(self.taken.settled())
+        ordered = recipe.by_dose(taken) if recipe is not None and recipe.bins else taken
+        return label_array(ordered, actions, self.columns.action)
 
     def log(self, table: Table, actions: Sequence[Any] | None) -> Log:
         """Return the log of a table, opened."""
-        labels, episode_type = self.labels(actions), self.episodes.found if self.is_text else None
         recipe = table.recipe if isinstance(table, PreparedTable) else None
+        labels, episode_type = self.labels(actions, recipe), self.episodes.found if self.is_text else None
         return Log(
             table,
             self.columns,

@@ -442,16 +442,16 @@ def _classes(name: str, rule: Bins, counts: ValueCounts) -> ActionBins:
     edges = sorted({edge for edge in inner if low <= edge < high} | ({0.0} if zero else set()))
     ends = [-np.inf, *edges, np.inf]
     parts = [(start, stop, counts.where(start, stop)) for start, stop in pairwise(ends)]
-    labels = tuple(_class_label(start, stop, part, zero, (low, high)) for start, stop, part in parts)
+    labels = tuple(_class_label(start, stop, part) for start, stop, part in parts)
     doses = tuple(part.quantile(0.5) if part.total else min(max(start, low), high) for start, _, part in parts)
     return ActionBins(name, tuple(edges), labels, doses)
 
 
-def _class_label(start: float, stop: float, part: ValueCounts, zero: bool, ends: tuple[float, float]) -> str:
-    """Return the range of a class in words; a class of one number is that number."""
+def _class_label(start: float, stop: float, part: ValueCounts) -> str:
+    """Return the range of a class in words; the first and the last one have no end, as later numbers may lie beyond."""
     values, _ = part.values()
-    if len(values) == 1 and (stop == 0.0 or values[0] == stop):
-        return f"{values[0]:g}"
+    if stop == 0.0 and values.tolist() == [0.0]:
+        return "0"
     if start == -np.inf:
-        return f"{ends[0]:g} to {stop:g}"
-    return f"above {start:g} to {ends[1] if stop == np.inf else stop:g}"
+        return f"up to {stop:g}" if stop < np.inf else "any"
+    return f"above {start:g}" if stop == np.inf else f"above {start:g} to {stop:g}"

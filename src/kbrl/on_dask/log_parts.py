@@ -180,7 +180,7 @@ def agree(
         whole.tell()
         if actions is None:
             refuse_amounts(whole.taken.settled(), whole.columns.action)
-        return Facts(whole.labels(actions), n_rows, whole, recipe=recipe)
+        return Facts(whole.labels(actions, recipe), n_rows, whole, recipe=recipe)
     labels = unite_labels([look.labels for look in looks if look.labels is not None])
     source = reduce(add, [look.source for look in looks])
     return Facts(labels if actions is None else np.array(actions), n_rows, None, source)

@@ -135,6 +135,26 @@ def test_a_row_without_an_allowed_action_has_an_empty_answer(folder, capsys):
     assert err == "2 of 3 rows have no answer; the column reason says why.\n"
 
 
+def test_every_answer_about_classes_of_doses_has_the_dose_that_stands_for_the_class(folder, frame, capsys):
+    rng = np.random.default_rng(0)
+    doses = np.where(frame["drug"] == "none", 0.0, rng.integers(1, 40, len(frame)))
+    frame.assign(dose=doses).to_csv("ward.csv", index=False)
+    text = TOML.split("[allowed]")[0].replace('action = "drug"', 'action = "dose"\nbins = {dose = "0+3"}')
+    Path("ward.toml").write_text(text)
+    main(["fit", "ward.csv", "--config", "ward.toml", "-o", "m.kbrl", "-q"])
+    (bins,) = read_model("m.kbrl").model.recipe.bins
+    capsys.readouterr()
+    main(["predict", "m.kbrl", "ward.csv", "-q"])
+    for row in csv.DictReader(capsys.readouterr().out.splitlines()):
+        if row["action"]:
+            assert float(row["dose_dose"]) == bins.doses[bins.labels.index(row["action"])]
+    for label, dose in zip(bins.labels, bins.doses):
+        inside = [d for d, found in zip(doses, bins.classes(doses).codes) if bins.labels[found] == label]
+        assert dose == sorted(inside)[(len(inside) - 1) // 2]
+    main(["explain", "m.kbrl", "--state", "8,60,icu,medium,no", "--log", "ward.csv", "-q"])
+    assert f"; for it stands dose {bins.doses[1]:g}" in capsys.readouterr().out
+
+
 def test_rules_for_values_cannot_be_changed_by_a_later_log(folder):
     from kbrl.storage.matching_log import open_matching_log
 
@@ -154,6 +174,7 @@ def everything():
         taken_at=pandas.Timestamp("2024-01-01") + pandas.to_timedelta(24 * ward["day"], unit="h"),
         dose=np.where(ward["drug"] == "none", 0.0, rng.integers(1, 40, n)),
         route=rng.choice(["iv", "oral"], n),
+        chance=1 / 3,
         bonus=np.where(ward["outcome"] == "home", 5.0, np.nan),
     )
 

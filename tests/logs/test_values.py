@@ -440,3 +440,15 @@ def test_times_in_the_state_are_the_time_since_the_episode_began():
     np.testing.assert_allclose(load(frame, elapsed={"x": "1 hour"}).states.ravel()[:4], 24 * np.array(right[:4]))
     with pytest.raises(LogError, match=r"--elapsed 'x=1 day'"):
         load(rows)
+
+
+@ignored
+@pytest.mark.parametrize("chunk_rows", [1, 3, 100])
+def test_propensities_are_kept_with_their_rows(chunk_rows):
+    rows = table(action_prob=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], over=[0, 0, 0, 1, 0, 0, 0, 0])
+    log = join(open_log(rows, columns=ROLES).chunks(chunk_rows))
+    assert log.propensities.tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    assert log[2:4].propensities.tolist() == [0.3, 0.4]
+    assert (log + load(table())).propensities is None
+    with pytest.raises(LogError, match=r"'chance' has at least 1 faulty cell \(bad_propensity\).*row 3.*: 1.5"):
+        load(table(chance=[0.5, 0.5, 1.5] + [0.5] * 5), action_prob="chance")

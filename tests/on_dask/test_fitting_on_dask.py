@@ -24,6 +24,7 @@ from kbrl.on_dask import log_parts as parts_module
 from kbrl.on_dask.clients import local_cluster, running_cluster
 from kbrl.on_dask.fitting_on_dask import _learn, fit_all_on_dask, fit_on_dask, open_on_dask
 from kbrl.on_dask.parallel_work import PartitionError, map_on
+from messy_ward import COLUMNS, clean_log, with_holes
 from samples import random_log
 
 dask = pytest.importorskip("dask")
@@ -252,6 +253,25 @@ def test_logs_without_next_states_are_read_by_whole_episodes(client, tmp_path):
     parquet.write_table(pa.table(cut), tmp_path / "3.parquet")
     with pytest.raises(ValueError, match=r"episode 0 is in .*0.parquet and in .*3.parquet"):
         fit_on_dask(learner(), tmp_path, client=client)
+
+
+@pytest.mark.filterwarnings("ignore:Missing values of", "ignore:.*rows are left out")
+@pytest.mark.parametrize(
+    "rule", [{}, {"missing": "forward"}, {"missing": {"map": "drop"}, "allowed": {"high": "map < 70"}}]
+)
+def test_a_messy_table_in_parts_gives_the_recipe_and_the_model_of_one_process(client, tmp_path, rule):
+    frame, columns = (
+        with_holes(clean_log(120)),
+        COLUMNS | {"bins": {"dose": 3}, "action": "dose"} if not rule else COLUMNS,
+    )
+    frame["dose"] = np.round(frame["sofa"] * 3.0, 1)
+    paths = [tmp_path / f"part-{number}.csv" for number in range(4)]
+    for number, path in enumerate(paths):
+        frame[frame["patient"] % 4 == number].to_csv(path, index=False)
+    alone = fit_log(learner(**SPARSE), open_log(paths, columns=columns))
+    model = fit_on_dask(learner(**SPARSE), paths[::-1], client=client, columns=columns)
+    assert model.model_.recipe == alone.model_.recipe
+    assert_bits(model, alone)
 
 
 def test_a_partition_that_cannot_be_read_is_named_and_nothing_is_lost(client, paths, tmp_path, dense):

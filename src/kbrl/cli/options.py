@@ -35,6 +35,7 @@ _COLUMNS = {
     "step": "Column that orders the rows of an episode: numbers or datetimes.",
     "terminated": "Column, or expression, that is true where an episode ended.",
     "truncated": "Column, or expression, that is true where an episode was cut off, for example by a time limit.",
+    "action-prob": "Column of how likely the action was when it was taken; kept for evaluation.",
     "duration": "Column of the time until the next state, where --step does not tell.",
 }
 _DIALECT = {
@@ -114,6 +115,9 @@ def column_options(command: F, *, state: str = "--state") -> F:
     ``state`` is how the option for the columns of the state is written.
     """
     command = dialect_options(command)
+    command = click.option("--sort", is_flag=True, help="Sort the rows by episode and step before they are read.")(
+        command
+    )
     command = click.option(
         "--one-step", is_flag=True, help="Each row is a decision of its own: nothing follows it (bandit data)."
     )(command)

@@ -20,7 +20,7 @@ from kbrl.logs.check_measures import (
     VariableMeasure,
 )
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.log import CHUNK_ROWS, Mapped, prepare, refuse_left_out
+from kbrl.logs.log import CHUNK_ROWS, Mapped, in_order, prepare, refuse_left_out
 from kbrl.logs.rows import read_rows
 from kbrl.logs.sequence import LeftOut
 from kbrl.logs.value_facts import look_at_values
@@ -78,6 +78,7 @@ def check_log(
     try:
         table = open_table(source, dialect_in(columns))
         named = resolve(table.names, columns)
+        table = in_order(table, named)
     except LogError as error:
         return Report((error.fault,), 0, 0, 0, {}, None, ())
     try:

@@ -25,7 +25,14 @@ from kbrl.tables.faults import LogError
 
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")
-SETTINGS = ("stride", "allow_gaps", "discount_per", "one_step", *STATED)  # about rows; other entries name columns
+SETTINGS = (
+    "stride",
+    "allow_gaps",
+    "discount_per",
+    "one_step",
+    "sort",
+    *STATED,
+)  # about rows; others name columns
 SEVERAL = ("state", "next_state", "action")  # roles that several columns may have together
 BY_EXPRESSION = {"reward": "number", "terminated": "truth", "truncated": "truth"}  # roles, and their types
 
@@ -44,8 +51,10 @@ class Columns:
     episode: str | None = None
     step: str | None = None
     duration: str | None = None  # how much time passes until the next state
+    action_prob: str | None = None  # how likely the action was, for evaluation
     stride: str | None = None  # of the step: a number, a number with a unit of time, or any
     allow_gaps: bool = False  # many rows may be left out: see sequence.LeftOut
+    sort: bool = False  # the rows are to be sorted by episode and step
     one_step: bool = False  # each row is an episode of one step: nothing follows it
     discount_per: str | None = None  # a number of steps, or a time: discount by the time that passes
     encoding: str | None = None  # this and the others below: see tables.dialect
@@ -70,8 +79,8 @@ class Columns:
 
     def used(self) -> tuple[str, ...]:
         """Return the names of all columns that are read."""
-        timing = () if self.duration is None else (self.duration,)
-        return (*self.state, *self.next_state, self.action, self.reward, *self.ordering(), *timing)
+        rest = [name for name in (self.duration, self.action_prob) if name is not None]
+        return (*self.state, *self.next_state, self.action, self.reward, *self.ordering(), *rest)
 
     def ordering(self) -> tuple[str, ...]:
         """Return the names of the columns that tell which row follows which."""
@@ -87,7 +96,7 @@ class Columns:
         left_out = ("allow_gaps", "action_parts", "rules")
         listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k not in left_out}
         listed["action"] = list(self.action_parts) or self.action
-        listed["one_step"] = "true" if self.one_step else None
+        listed |= {"one_step": "true" if self.one_step else None, "sort": "true" if self.sort else None}
         return {role: names for role, names in listed.items() if names}
 
 
@@ -187,8 +196,9 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
         settings["stride"] = stride_text(settings["stride"])
     if settings.get("discount_per") is not None:
         settings["discount_per"] = period_text(settings["discount_per"])
-    if "one_step" in settings:
-        settings["one_step"] = flag(settings["one_step"] == "true" or settings["one_step"], "one_step")
+    for name in ("one_step", "sort"):
+        if name in settings:
+            settings[name] = flag(settings[name] == "true" or settings[name], name)
     if "allow_gaps" in settings:
         settings["allow_gaps"] = flag(settings["allow_gaps"], "allow_gaps")
     return settings | dialect_in(settings).to_dict()

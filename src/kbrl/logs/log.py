@@ -37,8 +37,8 @@ from kbrl.logs.rows import (
     order_of,
     period_size,
     read_rows,
+    refuse_amounts,
     stacked,
-    warn_of_amounts,
 )
 from kbrl.logs.sequence import (
     MOST_GAPS,
@@ -53,6 +53,7 @@ from kbrl.logs.sequence import (
     Sequencer,
     find_edge,
 )
+from kbrl.logs.sorted_table import SortedTable
 from kbrl.logs.value_facts import look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
 from kbrl.tables.dialect import dialect_in
@@ -137,6 +138,8 @@ def open_log(
     if getattr(table, "is_unordered", False) and not found.columns.next_state:
         message = "The query has no ORDER BY, but next states are taken from the next row. Order by episode and step."
         warnings.warn(message, KbrlWarning, stacklevel=2)
+    if actions is None and not is_known:
+        refuse_amounts(found.taken.settled(), named.action)
     log = found.log(prepared, actions)
     check_actions(named, log.action_labels, found.taken.settled())
     return log
@@ -163,11 +166,17 @@ def check_actions(columns: Columns, labels: Array, taken: Mapping[Any, int]) -> 
         )
 
 
+def in_order(table: Table, columns: Columns) -> Table:
+    """Return the table with its rows sorted, if that was asked for."""
+    return SortedTable(table, columns) if columns.sort and not isinstance(table, SortedTable) else table
+
+
 def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
     """Return the table as a recipe says: one that is given, or learnt from the values; as it is if it needs none.
 
     With ``is_known``, no recipe is learnt where none is given.
     """
+    table = in_order(table, columns)
     if recipe is None and not is_known:
         recipe = look_at_values(table, columns).recipe(columns, table)
     is_made = any(name not in table.names for name in columns.used()) or columns.action_parts
@@ -340,8 +349,6 @@ class Scan:
     def labels(self, actions: Sequence[Any] | None) -> Array:
         """Return the actions: those taken, or ``actions``, the possible ones."""
         taken = self.taken.settled()
-        if actions is None:
-            warn_of_amounts(taken, self.columns.action)
         return label_array(taken, actions, self.columns.action)
 
     def log(self, table: Table, actions: Sequence[Any] | None) -> Log:
@@ -486,6 +493,8 @@ class _Stitcher:
             "rewards": rows.rewards,
             "numbers": np.arange(rows.first, rows.first + len(rows)),
         }
+        if rows.propensities is not None:
+            fields["propensities"] = rows.propensities
         if rows.durations is not None:
             fields["durations"] = np.where(rows.terminated, 1.0, rows.durations)  # after an end nothing follows
         if rows.next_states is not None:
@@ -583,11 +592,12 @@ class _Stitcher:
                 next_states,
                 fields["terminated"],
             ]
-            named += [fields.get("episodes"), fields.get("durations"), fields["numbers"]]
+            named += [fields.get(name) for name in ("episodes", "durations", "propensities", "numbers")]
             if not kept.all():
                 named = [None if field is None else field[kept] for field in named]
-            *columns, durations, numbers = named
-            yield numbers, Transitions.trusted(*columns, self._log.action_labels, source, durations)
+            *columns, durations, propensities, numbers = named
+            rest = (self._log.action_labels, source, durations, propensities)
+            yield numbers, Transitions.trusted(*columns, *rest)
 
 
 def _with_own_states(next_states: Floats, ends: Booleans, states: Floats) -> Floats:

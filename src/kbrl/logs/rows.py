@@ -10,7 +10,6 @@ truth values or words.  A text such as 007, which a number would change, stays a
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +18,6 @@ from typing import Any, cast
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
-from kbrl.checks import KbrlWarning
 from kbrl.data.action_labels import (
     LARGEST_WHOLE_FLOAT,
     array_of_labels,
@@ -32,7 +30,7 @@ from kbrl.logs.columns import Columns
 from kbrl.logs.sequence import Numbering, Order, stride_size
 from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
 from kbrl.tables.dialect import COMMA, has_comma
-from kbrl.tables.faults import CATALOGUE, LogError
+from kbrl.tables.faults import LogError
 from kbrl.tables.formats import Border, Table, batch_length, borders_in, regrouped
 
 LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
@@ -65,6 +63,7 @@ class Rows(Order):
     problems: tuple[Problem, ...]
     borders: tuple[Border, ...] = ()  # of files, before one of these rows
     durations: Floats | None = None  # (n,), until the next state, in periods of the discount
+    propensities: Floats | None = None  # (n,), of the actions taken
 
     def __len__(self) -> int:
         return len(self.states)
@@ -160,6 +159,7 @@ def _rows_of(
         next_states=next_states,
         problems=(),
         durations=_durations(batch, columns),
+        propensities=_column(batch, columns.action_prob),
     )
     return replace(rows, problems=tuple(_problems(rows, batch, columns, dropped)))
 
@@ -241,6 +241,11 @@ def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str
         cells = cast(Numbers, batch[cast(str, columns.duration)])
         bad = ~(is_usable(rows.durations) & (rows.durations > 0)) & ~rows.terminated
         yield from _found("bad_duration", cast(str, columns.duration), bad, lambda row: _amount(cells, row))
+    if rows.propensities is not None:
+        likely = cast(Numbers, batch[cast(str, columns.action_prob)])
+        bad = ~((rows.propensities > 0) & (rows.propensities <= 1))
+        bad = bad if rows.state_only is None else bad & ~rows.state_only
+        yield from _found("bad_propensity", cast(str, columns.action_prob), bad, lambda row: _chance(likely, row))
     for flag in (columns.terminated, columns.truncated, columns.done):
         if flag is not None:
             cells = cast(Numbers, batch[flag])
@@ -251,6 +256,11 @@ def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str
             if label == columns.action and rows.state_only is not None:
                 missing = missing & ~rows.state_only
             yield from _found(fault, label, missing, lambda row: "nothing")
+
+
+def _chance(cells: Numbers, row: int) -> str:
+    value = float(cells.values.reshape(len(cells))[row])
+    return cells.quote(row) if np.isnan(value) else f"{value:g} (it must lie above 0 and up to 1)"
 
 
 def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
@@ -389,11 +399,17 @@ class ActionSet:
         return dict(sorted(counts.items()))
 
 
-def warn_of_amounts(taken: Mapping[Any, int], column: str) -> None:
-    """Warn if the labels of a column look like amounts; ``taken`` has the count of each."""
+def refuse_amounts(taken: Mapping[Any, int], column: str) -> None:
+    """Refuse labels of a column that look like amounts; ``taken`` has the count of each."""
     said = said_of_amounts(taken)
     if said is not None:
-        warnings.warn(f"{column!r} has {said}. {CATALOGUE['many_actions'][1]}", KbrlWarning, stacklevel=5)
+        raise LogError(
+            "many_actions",
+            f"{column!r} has {said}.",
+            columns=[column],
+            advice=f"Put amounts such as doses into a few classes: --bins {column}=4, in Python columns={{'bins': "
+            f"{{{column!r}: 4}}}}. If each is an action, list them all in Python: actions=[...].",
+        )
 
 
 def label_array(taken: Iterable[Any], actions: Iterable[Any] | None, column: str) -> Array:

@@ -24,7 +24,8 @@ from kbrl.data.recipe import Recipe
 from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, prepare, scan
+from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, in_order, light_kinds, prepare, scan
+from kbrl.logs.rows import refuse_amounts
 from kbrl.logs.sequence import EpisodeMemory
 from kbrl.logs.value_facts import ValueFacts, look_at_values
 from kbrl.tables.databases import is_address
@@ -126,7 +127,7 @@ def values_in(opened: Any, columns: Columns) -> ValueFacts | None:
     tables = opened if isinstance(opened, list) else [opened]
     if any(isinstance(table, Transitions) for table in tables):
         return None  # the look that follows says if both are there
-    found = [look_at_values(table, columns) for table in tables]
+    found = [look_at_values(in_order(table, columns), columns) for table in tables]
     return sum(found[1:], found[0]) if found else None
 
 
@@ -177,6 +178,8 @@ def agree(
     if scans:
         whole = replace(sum(scans[1:], scans[0]), edges=())  # they have served: every reader of a part gets the rest
         whole.tell()
+        if actions is None:
+            refuse_amounts(whole.taken.settled(), whole.columns.action)
         return Facts(whole.labels(actions), n_rows, whole, recipe=recipe)
     labels = unite_labels([look.labels for look in looks if look.labels is not None])
     source = reduce(add, [look.source for look in looks])

@@ -19,8 +19,8 @@ PLACE = "<place of the first row>"  # stands in a message until the table tells 
 _CELLS = "Drop or repair these rows."
 _TOO_LARGE = "Drop or repair these rows, or change the units."
 _SORT = (
-    "Sort the log by episode and step, and drop repeated rows. If each file numbers its episodes anew, do not sort: "
-    "give each episode an identifier of its own."
+    "Sort the log by episode and step: --sort; and drop repeated rows. If each file numbers its episodes anew, do not "
+    "sort: give each episode an identifier of its own."
 )
 _GAPS = (
     "State another stride, or --stride any if the step only orders the rows. Or allow gaps: --allow-gaps, in Python "
@@ -61,6 +61,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "missing_action": (True, "Drop these rows, or give 'nothing was done' a label of its own."),
     "missing_episode": (True, "Give every row the identifier of its episode."),
     "missing_step": (True, "Give every row its number within the episode, or leave the column of steps out."),
+    "bad_propensity": (True, "Write how likely the action was, above 0 and up to 1, or name another column."),
     "bad_flag": (True, "Write flags as true and false, or as 1 and 0."),
     "mixed_actions": (True, "Convert all actions to strings or all to whole numbers."),
     "too_many_actions": (True, "Put continuous actions into a few classes: --bins NAME=4."),
@@ -85,7 +86,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "episode_across_files": (False, _CUT),
     "constant_variable": (False, "Leave these columns out of the state: they do not distinguish states."),
     "unequal_scales": (False, "Keep the scaling by standard deviations, or change the units."),
-    "many_actions": (False, "Put amounts such as doses into a few classes: --bins NAME=4."),
+    "many_actions": (True, "Put amounts such as doses into a few classes: --bins NAME=4."),
     "rare_action": (False, "Collect more of these actions, or merge them with others: their values are uncertain."),
     "untried_action": (False, "Collect some of these actions, or remove them from the list: they will have no value."),
     "single_action": (False, "Check the column of actions: with one action there is nothing to decide."),

@@ -9,6 +9,7 @@ from contextlib import suppress
 from urllib.request import urlopen
 
 import numpy as np
+import pandas
 import psutil
 import pytest
 
@@ -496,3 +497,15 @@ def test_a_worker_that_dies_before_dask_has_heard_of_it_does_not_spoil_the_end(l
         client.cluster._update_worker_status("remove", "tcp://127.0.0.1:1")
         model = fit_on_dask(learner(), promised(log, n_parts=2), client=client)
     assert model.n_samples_ == len(log)
+
+
+def test_workers_discount_by_time_and_read_packed_texts_as_one_process_does(client, tmp_path, log):
+    timed = log.replaced(durations=np.random.default_rng(0).gamma(2.0, 0.5, len(log)) + 0.1)
+    for number, part in enumerate(timed.chunks(len(log) // 3)):
+        columns = pandas.DataFrame(as_columns(part))
+        columns.to_csv(tmp_path / f"part-{number}.csv.gz", index=False, sep=";", decimal=",")
+    stated = {"decimal": ","}
+    model = fit_log(learner(), open_log(tmp_path, columns=stated))
+    on_workers = fit_on_dask(learner(), [tmp_path], client=client, columns=stated)
+    assert on_workers.model_.basis.discount == 0.9
+    np.testing.assert_allclose(on_workers.q_values(log.states), model.q_values(log.states), rtol=1e-10)

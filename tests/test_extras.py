@@ -38,7 +38,8 @@ def test_every_extra_that_a_message_names_exists():
 
 WITHOUT_EXTRAS = """
 import sys
-for name in ("matplotlib", "gymnasium", "sklearn", "h5py", "dask", "distributed", "pandas", "polars"):
+for name in ("matplotlib", "gymnasium", "sklearn", "h5py", "dask", "distributed", "pandas", "polars", "openpyxl",
+             "duckdb", "adbc_driver_postgresql"):
     sys.modules[name] = None  # importing it fails
 from kbrl.cli import main
 main(["fit", "log.csv", "-o", "model.kbrl", "--reps", "5"])

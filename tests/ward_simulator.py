@@ -43,7 +43,7 @@ def clean_table(n_patients=160, seed=0):
     return pandas.DataFrame(rows)
 
 
-def as_people_keep_it(frame, path, *, encoding="utf-8-sig", holes=0.15):
+def as_people_keep_it(frame, path, *, encoding="utf-8-sig", holes=0.15, shuffled=False):
     """Write the table with holes, dates, a decimal comma, semicolons, a constant and a note; return the path."""
     rng = np.random.default_rng(1)
     messy = frame.assign(
@@ -52,6 +52,7 @@ def as_people_keep_it(frame, path, *, encoding="utf-8-sig", holes=0.15):
     messy["Laktat"] = messy["Laktat"].mask(rng.random(len(frame)) < holes)
     messy.insert(0, "Klinik", "Süd")
     messy["Notiz"] = [f"Visite {number}" for number in range(len(frame))]
+    messy = messy.sample(frac=1.0, random_state=2) if shuffled else messy
     text = messy.to_csv(index=False, sep=";", decimal=",").encode(encoding)
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path

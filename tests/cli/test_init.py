@@ -66,6 +66,7 @@ WARDS = {
     "a byte order mark": {"encoding": "utf-8-sig"},
     "latin-1": {"encoding": "latin-1"},
     "utf-16": {"encoding": "utf-16"},
+    "rows in any order": {"shuffled": True},
 }
 
 
@@ -79,6 +80,7 @@ def test_a_messy_ward_is_learnt_as_well_as_the_clean_one(here, case, clean_retur
     assert sorted(found["state"]) == ["Geschlecht", "Laktat", "Schwere"]
     assert found.get("encoding") == ("latin-1" if case == "latin-1" else None)
     assert found["decimal"] == ","
+    assert found.get("sort", False) == (case == "rows in any order")
     told = capsys.readouterr().out
     assert "Klinik" in told
     assert "it is always Süd" in told
@@ -160,6 +162,7 @@ def test_a_bandit_needs_no_episodes_and_its_policy_is_right(here):
     found = proposed()
     assert (found["one-step"], found["action"], found["reward"]) == (True, "arm", "clicked")
     assert sorted(found["state"]) == ["age", "device"]
+    assert found["action_prob"] == "propensity"
     asked = pandas.DataFrame({"age": [35.0, 40.0, 60.0, 65.0], "device": ["ios", "web", "ios", "web"]})
     assert list(model.predict(asked)) == ["B", "B", "A", "A"]
 

@@ -129,7 +129,7 @@ def test_an_action_that_comes_late_is_known_to_the_first_chunk():
     ((True, False), [False, True]),
     (("007", "010"), ["007", "010"]),
     (("1", "x"), ["1", "x"]),
-    (("None", "nan"), ["None", "nan"]),
+    (("None", "none"), ["None", "none"]),
 ])  # fmt: skip
 def test_labels_in_text_are_what_they_are_in_parquet(tmp_path, labels, expected):
     columns = as_columns(make_log(labels))

@@ -137,6 +137,11 @@ BAD_FACTS = {
     "sketch lack total": lambda facts: facts["sketch"].pop("total"),
     "total must be 16 hexadecimal digits": set_fact("sketch", "total", value="12"),
     "it is of another number of transitions": set_fact("sketch", "n_rows", value=11),
+    "solver must be one of": set_fact("planning", "solver", value="x"),
+    "scaling must be one of": set_fact("settings", "scaling", value="foo"),
+    "reps must be one of": set_fact("settings", "reps", value="foo"),
+    "random_state must be": set_fact("settings", "random_state", value=-1),
+    "the samples are missing": set_fact("settings", "q_function", value="samples"),
     "the list and the total disagree": set_fact("sketch", "total", value="0" * 16),
     "up to the largest, and be no more than 1024": set_fact("sketch", "largest", value="0" * 15 + "1"),
 }
@@ -150,6 +155,9 @@ BAD_ARRAYS = {
     "q and the statistics differ": put("q", -np.inf),
     "values are not the largest q": put("values", 1e9),
     "policy names actions": put("policy", 2),
+    "policy names actions that are not the best": lambda arrays: arrays.update(policy=arrays["q"].argmin(axis=1)),
+    "reps are too large": put("reps", 1e200),
+    "centre is too large": lambda arrays: arrays.update(centre=np.full(2, 1e305), scale=np.full(2, 1e-10)),
     "weight and nearest must not be below 0": put("nearest", -1.0),
     "weight and nearest speak of different pairs": put("nearest", np.inf),
     "transition_sum must not be below 0": put("transition_sum", -0.5),
@@ -199,6 +207,25 @@ def test_bad_neighbours_and_samples_are_refused(change, tmp_path):
     resealed(tmp_path / "m", change_arrays=change)
     with pytest.raises(ValueError, match=r"must rise|not there"):
         load_model(tmp_path / "m")
+
+
+TOO_LARGE = ["neighbors.next_states", "neighbors.rewards", "samples.states", "samples.next_states", "samples.rewards"]
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_numbers_with_which_later_work_would_overflow_are_refused(name, tmp_path):
+    save_model(fitted(**FORMS["samples with neighbours"]), tmp_path / "m")
+    resealed(tmp_path / "m", change_arrays=put(name, 1e305))
+    with pytest.raises(ValueError, match=f"{name} are too large"):
+        load_model(tmp_path / "m")
+
+
+def test_a_message_about_a_file_does_not_quote_all_of_it(tmp_path):
+    path, _ = small_file(tmp_path)
+    resealed(path, set_fact("columns", value=["x" * 10_000, 1]))
+    with pytest.raises(ValueError, match="columns must be strings") as caught:
+        load_model(path)
+    assert len(str(caught.value)) < 1000
 
 
 def test_random_changes_under_a_valid_seal_give_a_model_or_a_value_error(tmp_path):

@@ -162,3 +162,22 @@ def test_a_query_selects_and_orders_the_rows(tmp_path, truth, kind):
         log = load_log(source, columns=COLUMNS | stated)
         np.testing.assert_array_equal(log.states, truth.states)
         np.testing.assert_array_equal(log.rewards, truth.rewards)
+
+
+def test_a_key_that_only_some_lines_have_is_a_column(tmp_path):
+    lines = [{"obs": {"x": k, "y": {"z": 2.0 * k}}, "action": "ab"[k % 2], "reward": 1.0} for k in range(6)]
+    lines[5]["done"] = True
+    lines[0]["at"] = "2024-02-27 09:30:00"  # a text that looks like a time, beside lines without it
+    text = "".join(json.dumps(line | {"done": line.get("done", False)}) + "\n\n" for line in lines)
+    (tmp_path / "log.jsonl").write_text("\ufeff" + text, encoding="utf-8")
+    log = load_log(tmp_path / "log.jsonl")
+    assert log.state_names == ("obs_x", "obs_y_z")
+    np.testing.assert_array_equal(log.states, [[k, 2.0 * k] for k in range(6)])
+    assert log.terminals.tolist() == [False] * 5 + [True]
+
+
+def test_lines_of_json_in_another_encoding_are_read_as_stated(tmp_path, truth):
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ward().to_dict("records"))
+    (tmp_path / "log.jsonl").write_text(lines, encoding="latin-1")
+    log = load_log(tmp_path / "log.jsonl", columns=COLUMNS | {"encoding": "latin-1"})
+    assert log.actions.tolist() == truth.actions.tolist()

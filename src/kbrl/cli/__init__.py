@@ -13,11 +13,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
 import kbrl
+from kbrl.atomic_write import replaced
+from kbrl.cli.console import safe_screen
 from kbrl.interrupts import remembered
 from kbrl.limits import VARIABLE, parse_size
 
@@ -82,6 +85,12 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command; an error is one or two lines on standard error, never a traceback."""
+    with safe_screen():
+        _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> None:
+    n_replaced = len(replaced)
     try:
         with remembered(), warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)  # as ours are: they are for the user, and not errors
@@ -91,7 +100,7 @@ def main(arguments: list[str] | None = None) -> Any:
         _show_error(error)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Stopped.", err=True)
+        click.echo(f"Stopped.{_what_was_done(replaced[n_replaced:])}", err=True)
         sys.exit(130)
     except (ValueError, TypeError, OSError, MemoryError, ImportError) as error:
         click.echo(f"Error: {_said(error)}", err=True)
@@ -99,6 +108,13 @@ def main(arguments: list[str] | None = None) -> Any:
     except Exception as error:  # ours, not the user's
         click.echo(f"Error: {type(error).__name__}: {error}. This is a bug in kbrl. Please report it.", err=True)
         sys.exit(1)
+
+
+def _what_was_done(files: list[Path]) -> str:
+    """Say which files were written before Ctrl-C: to repeat the command might count data twice."""
+    if not files:
+        return ""
+    return f" {', '.join(map(str, files))} had already been written, whole: do not repeat the command."
 
 
 def _show_error(error: click.ClickException) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.console import print_table, row_progress
+from kbrl.cli.console import data_output, print_table, row_progress
 from kbrl.cli.opening import columns_in, open_for, parse_state, variables
 from kbrl.cli.options import (
     FILE,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 @click.option(
     "--digits", default=6, show_default=True, type=click.IntRange(1, 17), help="Of numbers in CSV; 17 are all of them."
 )
+@click.option("--for-spreadsheet", is_flag=True, help="CSV in which no label is run as a formula: '=... for =...")
 @dialect_options
 @json_option
 @quiet_option
@@ -59,6 +60,7 @@ def predict(
     state: str | None,
     keep: str | None,
     digits: int,
+    for_spreadsheet: bool,
     as_json: bool,
     quiet: bool,
     **dialect: str | None,
@@ -71,6 +73,9 @@ def predict(
     model's scale; support, about how many logged cases of the chosen action there are around the state (0 outside of
     the data; nan in CSV if the model file does not tell); log_mass, the log of the kernel sums, which is not a number
     of cases; reason.  Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
+
+    CSV holds the labels as they are.  A spreadsheet program runs a label that starts with =, +, - or @ as a formula: if
+    you do not know who wrote the labels, use --for-spreadsheet.
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
@@ -85,7 +90,7 @@ def predict(
     table = open_table(source_of(log), dialect_in(names_by_role(saved.columns) | (given(dialect) or {})))
     columns = state or columns_in(table.names, saved)
     kept = [name.strip() for name in keep.split(",")] if keep else []
-    with _answers_to(output, as_json, digits) as write, row_progress(quiet) as phase:
+    with _answers_to(output, as_json, digits, for_spreadsheet) as write, row_progress(quiet) as phase:
         n_rows, n_empty, count = 0, 0, phase("answering", 0)
         for rows in read_states(table, state=columns, recipe=saved.model.source.recipe, keep=kept):
             answers = _answers(saved.model, rows, n_rows)
@@ -139,12 +144,17 @@ def explain(
 
 
 @contextmanager
-def _answers_to(output: Path | None, as_json: bool, digits: int) -> Iterator[Callable[[Piece], None]]:
+def _answers_to(
+    output: Path | None, as_json: bool, digits: int, for_spreadsheet: bool
+) -> Iterator[Callable[[Piece], None]]:
     """Yield a function that writes answers to a file, or to standard output."""
     from kbrl.logs.writing import check_suffix, csv_writer, table_writer
 
+    is_csv = not as_json if output is None else output.suffix.lower() == ".csv"
+    if for_spreadsheet and not is_csv:
+        raise click.UsageError("--for-spreadsheet is about CSV. Other formats hold no formulas.")
     if output is None:
-        yield _write_json if as_json else csv_writer(sys.stdout, digits=digits)
+        yield _write_json if as_json else _as_cells(csv_writer(data_output(), digits=digits), for_spreadsheet)
         return
     if as_json:
         raise click.UsageError("--json prints to standard output, so it cannot be used with --output.")
@@ -153,7 +163,30 @@ def _answers_to(output: Path | None, as_json: bool, digits: int) -> Iterator[Cal
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with table_writer(output, "A table of answers", digits=digits) as write:
-        yield write
+        yield _as_cells(write, for_spreadsheet) if is_csv else write
+
+
+def _as_cells(write: Callable[[Piece], None], for_spreadsheet: bool) -> Callable[[Piece], None]:
+    """Return a function that writes cells without formulas, or warns about the first label that looks like one."""
+    from kbrl.checks import KbrlWarning
+    from kbrl.logs.writing import looks_like_a_formula, without_formulas
+
+    if for_spreadsheet:
+        return lambda piece: write(without_formulas(piece))
+    has_warned = False
+
+    def write_as_is(piece: Piece) -> None:
+        nonlocal has_warned
+        formula = next((label for label in piece["action"].tolist() if looks_like_a_formula(label)), None)
+        if formula is not None and not has_warned:
+            has_warned = True
+            message = (
+                f"A spreadsheet program runs the label {formula!r} as a formula. Use --for-spreadsheet if you open"
+            )
+            warnings.warn(f"{message} open the file in one.", KbrlWarning, stacklevel=2)
+        write(piece)
+
+    return write_as_is
 
 
 def _answers(model: Model, rows: StateRows, first: int) -> Piece:

@@ -374,10 +374,11 @@ def _model_lines(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     actions = [f"{action['action']} ({action['count']:,})" for action in facts["actions"]]
     shown = ", ".join(actions[:8]) + (f" and {len(actions) - 8} more" if len(actions) > 8 else "")
     percent = 100 * (1 - facts["discount"])
+    later = "one step later" if model.basis.discount is None else "one period of --discount-per later"
     return {
         "actions": shown,
         **_left_out(model),
-        "discount": f"{facts['discount']:g} (--discount): a reward one step later counts {percent:.3g} % less",
+        "discount": f"{facts['discount']:g} (--discount): a reward {later} counts {percent:.3g} % less",
         "representative states": f"{facts['reps']:,}",
     }
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.data.transitions import Transitions
+from kbrl.numba_cache import njit
 
 LISTED = 1024  # different rows
 LISTED_EPISODES = 256  # different identifiers: enough to tell how many there are within some 6 %

@@ -30,6 +30,10 @@ class Profile:
     def __len__(self) -> int:
         return len(self.codes)
 
+    def ordered(self, order: Integers) -> Profile:
+        """Return the same with the rows in another order."""
+        return Profile(self.name, self.codes[order], self.values, self.width)
+
     @cached_property
     def texts(self) -> tuple[str, ...]:
         """The different values as texts."""

@@ -121,12 +121,26 @@ class _Roles:
         families = self._families()
         episode = self._episode(given)
         step = self._step(given, episode)
+        if episode is not None and step is not None:
+            episode, step = self._sort(episode, step)
         self._ends(given, episode)
         self._action(given)
         self._reward(given)
         self._next_states(families)
         self._state(given, families)
         self._order(episode, step)
+
+    def _sort(self, episode: Profile, step: Profile) -> tuple[Profile, Profile]:
+        """Propose to sort rows that are not in order, and look at them in order from here on."""
+        if not returns(episode) and not (rises_within(step, episode) < 0).any():
+            return episode, step
+        if "sort" in self._options:
+            self._proposal.state("sort", True, "rows of an episode do not follow each other in time")
+        else:
+            self._proposal.doubts.append("the order of the rows: sort them by episode and step first")
+        order = np.lexsort([step.numbers, episode.codes])
+        self._free = {name: profile.ordered(order) for name, profile in self._free.items()}
+        return episode.ordered(order), step.ordered(order)
 
     def _take(self, name: str, role: str, why: str) -> Profile:
         self._proposal.give(name, role, why)
@@ -208,7 +222,7 @@ class _Roles:
         dated = [p for p in self._free.values() if p.kind == "date"]
         for profile in [*dated, *self._named("step", "number", "date")]:
             rises = rises_within(profile, episode)
-            if len(rises) and (profile.kind == "date" or (rises > 0).mean() > 0.9):
+            if profile.kind == "date" or (len(rises) and (rises > 0).mean() > 0.9):
                 why = "it holds dates" if profile.kind == "date" else "its name, and it rises from row to row"
                 return self._take(profile.name, "step", why)
         return None
@@ -342,9 +356,10 @@ class _Roles:
         elif profile.is_unique and "id" in words:
             self._leave(profile.name, "it is an identifier: every value is different")
         elif any(word in _WORDS["propensity"].split("|") for word in words) and profile.kind == "number":
-            self._leave(profile.name, "it looks like the probability of the action that was taken")
-            if "propensity" in self._options:
-                self._proposal.give(profile.name, "propensity", "its name, and it is a number")
+            if "action-prob" in self._options:
+                self._take(profile.name, "action_prob", "its name: how likely the action was that was taken")
+            else:
+                self._leave(profile.name, "it looks like the probability of the action that was taken")
         else:
             self._proposal.roles[profile.name] = ("state", _said_of(profile))
 
@@ -372,11 +387,6 @@ class _Roles:
             self._proposal.doubts.append("which rows belong together: no column tells episodes apart or orders rows")
         if step is not None:
             self._intervals(step, episode)
-        if episode is not None and (returns(episode) or (step is not None and (rises_within(step, episode) < 0).any())):
-            if "sort" in self._options:
-                self._proposal.state("sort", True, "rows of an episode do not follow each other in time")
-            else:
-                self._proposal.doubts.append("the order of the rows: sort them by episode and step first")
 
     def _intervals(self, step: Profile, episode: Profile | None) -> None:
         rises = rises_within(step, episode)

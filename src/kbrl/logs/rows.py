@@ -109,7 +109,7 @@ def order_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, e
     """Return what orders the rows of a batch; ``numbering`` numbers episodes that have no identifier."""
     terminated, truncated, both = ends(batch, columns, batch_length(batch))
     steps, episodes = _column(batch, columns.step), _episodes(batch, columns, episode_type)
-    state_only, ended = _only_states(batch, columns, terminated)
+    state_only, ended = _only_states(batch, columns, terminated, truncated)
     if state_only is not None:
         terminated, truncated = terminated & ~state_only, truncated | state_only
     if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step, columns.one_step)):
@@ -121,14 +121,19 @@ def order_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, e
     return Order(first, terminated, truncated, both, episodes, steps, are_times, stride, state_only, ended)
 
 
-def _only_states(batch: Batch, columns: Columns, terminated: Booleans) -> tuple[Booleans | None, Booleans | None]:
+def _only_states(
+    batch: Batch, columns: Columns, terminated: Booleans, truncated: Booleans
+) -> tuple[Booleans | None, Booleans | None]:
     """Return the rows without an action, which only say where the row before them led, and which of them are ends.
 
-    None where rows have next states of their own: then every row needs an action.
+    None where rows have next states of their own: then every row needs an action.  Where no column tells episodes
+    apart, a flag must say that the episode ends there: else an action is missing.
     """
     if columns.next_state or columns.one_step:
         return None, None
     state_only = np.asarray(cast(Labels, batch[columns.action]).codes < 0)
+    if columns.episode is None:
+        state_only &= terminated | truncated
     return state_only, state_only & terminated
 
 
@@ -246,8 +251,10 @@ def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str
             cells = cast(Numbers, batch[flag])
             yield from _found("bad_flag", flag, np.isnan(cells.values), cells.quote)
     for label, fault in ((columns.action, "missing_action"), (columns.episode, "missing_episode")):
-        if label is not None and not (label == columns.action and rows.state_only is not None):
+        if label is not None:
             missing = np.asarray(cast(Labels, batch[label]).codes < 0)
+            if label == columns.action and rows.state_only is not None:
+                missing = missing & ~rows.state_only
             yield from _found(fault, label, missing, lambda row: "nothing")
 
 

@@ -20,6 +20,7 @@ from kbrl.atomic_write import written_beside
 from kbrl.data.transitions import Transitions
 
 Piece = Mapping[str, Array]  # some rows: names of columns to arrays of one length, (n,)
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also those of full width
 SUFFIXES = (".csv", ".parquet", ".arrow", ".npz")
 
 
@@ -86,6 +87,29 @@ def _plain(column: Any) -> Array:
         empty: Any = np.nan if is_number else ""
         return np.array([empty if cell is None else cell for cell in cells])
     return np.asarray(np.ma.filled(column, np.nan) if column.dtype.kind == "f" else column)
+
+
+def looks_like_a_formula(text: Any) -> bool:
+    """Return whether a spreadsheet program would run a cell with this text."""
+    return isinstance(text, str) and text.lstrip().startswith(_FORMULA_STARTS)
+
+
+def without_formulas(piece: Piece) -> dict[str, Array]:
+    """Return rows that are safe to open in a spreadsheet program: before a text that it would run stands a quote.
+
+    >>> rows = without_formulas({"action": np.array(["=1+1", "wait"]), "value": np.array([-1.0, 2.0])})
+    >>> rows["action"].tolist(), rows["value"].tolist()
+    (["'=1+1", 'wait'], [-1.0, 2.0])
+    """
+
+    def quoted(text: Any) -> Any:
+        return f"'{text}" if looks_like_a_formula(text) else text
+
+    safe = {}
+    for name, column in piece.items():
+        is_text = column.dtype.kind in "UO"
+        safe[quoted(name)] = np.array([quoted(cell) for cell in column.tolist()]) if is_text else column
+    return safe
 
 
 def _arrow_writer(path: Path, suffix: str, stack: ExitStack) -> Callable[[Piece], None]:

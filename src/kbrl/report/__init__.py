@@ -71,7 +71,7 @@ def write_page(
         phase("drawing", 0)
     page = render(facts, title)
     with written_beside(path) as beside:
-        beside.write_text(page, encoding="utf-8")
+        beside.write_text(page, encoding="utf-8", errors="backslashreplace")
     return facts
 
 

@@ -6,6 +6,7 @@ Every fault raises a ValueError that names the field.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from itertools import pairwise
@@ -15,9 +16,11 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Array, Booleans
-from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
+from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, one_of, positive, whole
 from kbrl.data.recipe import Recipe
 from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
+from kbrl.mdp.dynamic_programming import TIE
+from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.model import allowed_pairs, often_taken
 from kbrl.settings import NEIGHBORHOODS, about_settings
 from kbrl.storage.sealed_file import Contents
@@ -60,6 +63,7 @@ _SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
 _LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
 # Rounding that is allowed in sums: where nearly all data were taken away again (forget), it is as large as this.
 _ROUNDING = 1e-6
+_LARGEST_REWARD = 1e300  # more have no finite sums
 _MAY_BE_INFINITE = {"q": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
 
 
@@ -67,11 +71,13 @@ def check_contents(contents: Contents) -> None:
     """Refuse contents that do not make a valid model."""
     facts, arrays, _ = contents
     _check_fields({name: fact for name, fact in facts.items() if name != "recipe"}, _FACTS, "facts")
+    _check_text(facts)
     _check_labels(facts["action_labels"], facts["counts"])
     _check_settings(facts["settings"], arrays)
     _check_fit_settings(facts["fit_settings"], arrays)
     in_unit_interval(facts["planning"]["discount"], "discount")
     positive(facts["planning"]["tolerance"], "tolerance")
+    one_of(facts["planning"]["solver"], ("auto", *SOLVERS), "solver")
     if facts["planning"]["sweeps"] is not None:
         whole(facts["planning"]["sweeps"], "sweeps")
     _check_arrays(facts, arrays)
@@ -86,6 +92,9 @@ def check_contents(contents: Contents) -> None:
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
     _check_solution(facts["solution"], arrays, _available(facts, arrays, spoken_of & often[:, None]))
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
+    answers_from = (facts["settings"] | facts["fit_settings"]).get("q_function")
+    keeps = answers_from != "samples" or "samples.states" in arrays or not sum(facts["counts"])
+    _require(keeps, "q_function is 'samples', but the samples are missing")
     _check_time(arrays, facts["planning"]["discount"])
 
 
@@ -117,6 +126,16 @@ def _check_fields(found: Any, wanted: dict[str, Any], what: str) -> None:
             _check_fields(found[name], types, name)
         else:
             _require(type(found[name]) in types, f"{what}: {name} is of the wrong kind, {type(found[name]).__name__}")
+
+
+def _check_text(facts: dict[str, Any]) -> None:
+    """Refuse text that UTF-8 cannot hold."""
+    try:
+        json.dumps(facts, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = error.object[error.start : error.end]
+        message = f"labels and names must be text, but one holds half of a character, {half!r}. Rename it"
+        raise ValueError(message) from None
 
 
 def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
@@ -273,11 +292,26 @@ def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
             finite = np.isfinite(array) | (array == _MAY_BE_INFINITE.get(name, 0.0))
             _require(finite.all(), f"{name} holds numbers that are not finite")
     _require((arrays["scale"] > 0).all(), "scale must be above 0")
-    _require(np.abs(arrays["reps"]).max() <= LARGEST_COORDINATE, "reps are too large")
+    _check_sizes(arrays)
     if facts["sketch"] is not None:
         lengths = {arrays[f"sketch.{name}"].shape for name in ("hashes", "counts", "contents")}
         _require(len(lengths) == 1, "sketch.hashes, sketch.counts and sketch.contents differ in length")
     _require((arrays["growth"] >= 0).all(), "growth must not be below 0")
+
+
+def _check_sizes(arrays: dict[str, Array]) -> None:
+    """Refuse states whose distances would overflow, and rewards whose sums would."""
+    centre, scale = arrays["centre"], arrays["scale"]
+    with np.errstate(over="ignore"):
+        _require(np.abs(centre / scale).max() < np.inf, "centre is too large for the scale")
+        for name in ("reps", "neighbors.next_states", "samples.states", "samples.next_states"):
+            states = arrays.get(name, np.empty(0))
+            if states.size and name.startswith("samples."):  # the others are scaled
+                states = (states - centre) / scale
+            _require(np.abs(states).max(initial=0.0) <= LARGEST_COORDINATE, f"{name} are too large")
+    for name in ("neighbors.rewards", "samples.rewards"):
+        size = np.abs(arrays.get(name, np.empty(0))).max(initial=0.0)
+        _require(size <= _LARGEST_REWARD, f"{name} are too large")
 
 
 def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
@@ -331,6 +365,9 @@ def _check_solution(facts: dict[str, Any], arrays: dict[str, Array], available: 
     _require((arrays["values"] == np.where(possible, top, 0.0)).all(), "values are not the largest q")
     in_range = (policy >= -1) & (policy < q.shape[1]) & ((policy >= 0) == possible)
     _require(in_range.all(), "policy names actions that are not there")
+    chosen = q[np.arange(len(q)), policy][possible]
+    slack = 2 * TIE * np.abs(top[possible]).max(initial=0.0)  # of equals, any may be chosen
+    _require((chosen >= top[possible] - slack).all(), "policy names actions that are not the best")
 
 
 def _check_time(arrays: dict[str, Array], discount: float) -> None:

@@ -18,7 +18,7 @@ from scipy import sparse
 
 from kbrl import __version__
 from kbrl.arrays import Array, Floats
-from kbrl.atomic_write import written_beside
+from kbrl.atomic_write import NotSyncedError, written_beside
 from kbrl.checks import KbrlWarning, as_floats
 from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
@@ -77,6 +77,8 @@ def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Co
     try:
         with written_beside(path) as beside, open(beside, "wb") as file:
             write_sealed(file, FORMAT, VERSION, contents.facts, contents.arrays)
+    except NotSyncedError:
+        raise
     except OSError as error:
         is_full = error.errno == errno.ENOSPC
         advice = "Free some space" if is_full else "Name a file in a folder that exists and can be written to"

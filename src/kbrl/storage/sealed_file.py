@@ -31,6 +31,7 @@ _START = re.compile(
     rb'\{"__metadata__":\{"format":"(?P<format>[^"\\]{1,80})","format_version":"(?P<version>[0-9]{1,9})",'
     rb'"sha256":"(?P<seal>[0-9a-f]{64})"[,}]'
 )
+_LONGEST_FAULT = 400  # characters
 _HEAD_BYTES = 512  # in which the start must lie
 
 
@@ -95,6 +96,7 @@ def read_sealed(path: str | os.PathLike[str], format_name: str, version: int, *,
 def refuse(path: str | os.PathLike[str], fault: str, way_out: str | None = None) -> NoReturn:
     """Raise the error for a file that cannot be used."""
     way_out = way_out or "Use an intact copy of the file, or make it again."
+    fault = fault if len(fault) <= _LONGEST_FAULT else f"{fault[:_LONGEST_FAULT]}..."  # it may quote the file
     raise ValueError(f"{os.fspath(path)} cannot be loaded: {fault}. {way_out}")
 
 

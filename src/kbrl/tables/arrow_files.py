@@ -22,9 +22,11 @@ from kbrl.tables.cell_values import (
     Numbers,
     RaggedError,
     as_flags,
+    decoded,
     from_objects,
     from_texts,
     from_times,
+    is_no_label,
     refuse_struct,
 )
 from kbrl.tables.faults import LogError, Place, refuse_size
@@ -173,7 +175,7 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
     if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         return _lists(column, name)
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
-        values = _as_numpy(column.cast(pa.float64()))  # empty cells become NaN
+        values = _as_numpy(column.cast(pa.float64(), safe=False))  # empty cells become NaN, large numbers are rounded
         is_checked = kind != "flags" or types.is_boolean(column.type)
         return Numbers(values) if is_checked else as_flags(values, name)
     if types.is_temporal(column.type) and kind == "steps":
@@ -207,7 +209,7 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
 
     if kind == "labels":
         encoded = _labels(column, "")
-        empty = np.array([value == "" for value in encoded.values] + [True])
+        empty = np.array([is_no_label(str(value)) for value in encoded.values] + [True])
         return Labels(np.where(empty[encoded.codes], -1, encoded.codes), encoded.values)
     if kind != "flags":
         try:
@@ -240,7 +242,7 @@ def _labels(column: Any, name: str) -> Labels:
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     indices = encoded.indices.fill_null(-1) if encoded.indices.null_count else encoded.indices
     codes = _as_numpy(indices).astype(np.intp)
-    values = encoded.dictionary.to_pylist()
+    values = [decoded(value) for value in encoded.dictionary.to_pylist()]
     missing = [value is None or value != value for value in values]
     if any(missing):
         codes = np.where(np.array([*missing, True])[codes], -1, codes)  # the last entry serves -1
@@ -259,5 +261,5 @@ def _lists(column: Any, name: str) -> Numbers:
     flat = column.flatten()
     if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type) or pa.types.is_boolean(flat.type)):
         raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {flat.type}.")
-    values = _as_numpy(flat.cast(pa.float64()))
+    values = _as_numpy(flat.cast(pa.float64(), safe=False))
     return Numbers(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))

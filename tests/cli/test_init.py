@@ -13,8 +13,8 @@ import pytest
 
 from kbrl import KBSF, load_model
 from kbrl.cli import main
+from kbrl.logs.guessed_roles import propose
 from kbrl.logs.log import load_log
-from kbrl.logs.proposal import propose
 from ward_simulator import DOSES, ROLES, as_people_keep_it, clean_table, mean_return
 
 QUICK = {"n_reps": 40, "sample_width": 0.2, "rep_width": 0.2, "random_state": 0, "min_cases": 5}

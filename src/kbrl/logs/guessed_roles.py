@@ -22,7 +22,7 @@ from kbrl.logs.column_profiles import (
     rises_within,
 )
 from kbrl.logs.proposal import Proposal, as_key, as_toml
-from kbrl.tables.dialect import Dialect
+from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.formats import open_table
 from kbrl.tables.sniffing import guess_dialect
 
@@ -67,7 +67,8 @@ def propose(source: Any, given: dict[str, Any] | None = None, options: Sequence[
         proposal.reasons[option] = reason
     proposal.doubts += guess.doubts
     dialect = Dialect(**guess.dialect.to_dict() | {k: v for k, v in (given or {}).items() if k in vars(Dialect())})
-    profiles = profiles_of(open_table(source, dialect))
+    table = open_table(source, dialect)
+    profiles = profiles_of(table, dialect if table.is_text else PLAIN)
     _Roles(profiles, proposal, set(options)).assign(given or {})
     return proposal
 

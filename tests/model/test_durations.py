@@ -192,6 +192,7 @@ CASES = {
         "needs steps of one length",
     ),
     "a learner without time": (lambda: FittedQ().fit(timed()), "FittedQ takes every step as equally long"),
+    "lines": (lambda: KBSF(n_reps=5, order=1).fit(timed()), "A model of order 1 takes every step as equally long"),
     "bounds": (lambda: bounded(), "its steps have durations"),
 }
 

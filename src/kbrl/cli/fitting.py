@@ -343,9 +343,9 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
     if order == 1:
         plan = found.model.model_.plans
         words += f": {_count(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
-    why = (
-        "as asked for" if "order" in asked else "too few rows to rehearse" if choice is None else "chosen by rehearsal"
-    )
+    is_regular = found.model.model_.basis.discount is None
+    unable = "too few rows to rehearse" if is_regular else "steps have durations"
+    why = "as asked for" if "order" in asked else unable if choice is None else "chosen by rehearsal"
     lines = {"order": f"{order} (--order): {words}; {why}"}
     if choice is None:
         return lines

@@ -2,7 +2,7 @@
 
 Results go to standard output, progress and errors to standard error; progress only where that is a terminal.
 Exit status: 0 for success; 1 for faults in data or files, or if the reader of the results stops reading; 2 for faults
-in the command line; 130 after Ctrl-C.
+in the command line; 3 if the verdict of kbrl judge is not the one required; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _HOMES = {
     "fit": "kbrl.cli.fitting",
     "update": "kbrl.cli.fitting",
     "merge": "kbrl.cli.fitting",
+    "judge": "kbrl.cli.judging",
     "predict": "kbrl.cli.asking",
     "explain": "kbrl.cli.asking",
     "evaluate": "kbrl.cli.simulators",

@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -18,6 +19,7 @@ from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, 
 from kbrl.cli.options import (
     FILE,
     POSITIVE,
+    SHARE,
     column_options,
     config_option,
     given,
@@ -70,6 +72,7 @@ _again_option = click.option("--again", is_flag=True, help="Accept rows that wer
 @click.option(
     "--seconds", type=POSITIVE, help="Time for the whole fit; limits --reps, by a measurement on this machine."
 )
+@click.option("--hold-out", type=SHARE, help="Share of the episodes to keep for kbrl judge, as in 0.5.")
 @_jobs_option
 @_chunk_option
 @click.option(
@@ -83,6 +86,7 @@ def fit(
     log: tuple[str, ...],
     output: Path,
     actions: str | None,
+    hold_out: float | None,
     jobs: int | None,
     workers: int | None,
     dask: str | None,
@@ -102,10 +106,13 @@ def fit(
     from kbrl.learners.kbsf import KBSF
     from kbrl.settings import grouped
     from kbrl.storage.model_file import save_model
+    from kbrl.trust.split import split_episodes
 
     start = perf_counter()
     refuse_input_as_output(output, *log)
     _check_output(output)
+    if hold_out is not None and (workers or dask):
+        raise click.UsageError("--hold-out needs one process: it does not go with --workers and --dask.")
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
     learner = KBSF(n_jobs=jobs, **grouped(parameters))
@@ -116,11 +123,13 @@ def fit(
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
         phase("opening the log", 0)
         opened = with_actions(open_source(log, given(options), client), actions)
+        if hold_out is not None:
+            opened, _ = split_episodes(opened, 1.0 - hold_out)
         try:
             found = fit_automatically(learner, opened, choose=choose, phase=phase, **limits)
         except RareActionsError as error:
             raise ValueError(named_as_options(str(error))) from None
-    save_model(found.model, output, columns=opened.columns.to_dict())
+    save_model(replace(found.model.model_, held_out=hold_out), output, columns=opened.columns.to_dict())
     print_fit(found, opened, output, perf_counter() - start, asked=parameters, as_json=as_json)
 
 
@@ -312,6 +321,9 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     episodes = f" in {_count(found.n_episodes, 'episode')}" if found.n_episodes else ""
     transitions = _count(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
+    part = getattr(log, "part", None)
+    if part is not None:
+        lines["held out"] = f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {path} LOG"
     lines["state"] = _state_line(log.columns.state, found.model.model_.recipe)
     lines |= _model_lines(found.model.model_, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"

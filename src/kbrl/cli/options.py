@@ -98,6 +98,7 @@ class ValueRule(click.ParamType[Any]):
 
 
 POSITIVE = FiniteRange(0, min_open=True)
+SHARE = FiniteRange(0, 1, min_open=True, max_open=True)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 log_argument = click.argument("log", nargs=-1, required=True, type=click.Path())

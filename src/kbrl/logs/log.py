@@ -19,6 +19,7 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, whole
 from kbrl.data.action_labels import find_label
 from kbrl.data.column_names import listing
+from kbrl.data.episodes import EpisodePart
 from kbrl.data.recipe import Recipe, StateColumn
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
@@ -78,6 +79,7 @@ class Log:
     left_out: LeftOut  # rows that become no transition
     state_names: tuple[str, ...] | None = None  # of the state variables, if they differ from those of the columns
     recipe: Recipe | None = None  # how columns become state variables; None: each is one
+    part: EpisodePart | None = None  # the episodes that are read; None: all
 
     def source(self, n_dims: int) -> Source:
         """Return what is known about the transitions beside their numbers, given the number of state variables."""
@@ -94,6 +96,13 @@ class Log:
     def numbered_chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[tuple[Integers, Transitions]]:
         """Yield each chunk with the numbers of its rows in the log, (n,), counted from 0."""
         whole(chunk_rows, "chunk_rows")
+        for numbers, chunk in self._all_chunks(chunk_rows):
+            if self.part is None:
+                yield numbers, chunk
+            elif (kept := self.part.rows(chunk)).any():
+                yield numbers[kept], chunk[kept]
+
+    def _all_chunks(self, chunk_rows: int) -> Iterator[tuple[Integers, Transitions]]:
         stitcher = _Stitcher(self)
         n_given = 0
         for rows in read_rows(self.table, self.columns, chunk_rows, self.episode_type):

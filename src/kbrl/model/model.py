@@ -76,6 +76,7 @@ class Model:
     source: Source = UNNAMED  # the names of the state variables
     sketch: Sketch | None = field(default_factory=Sketch)  # of what was learnt; None: not known
     has_changed: bool | None = False  # representative states came or went after data had come; None: not known
+    held_out: float | None = None  # the share of the episodes of its log that were kept for judging it
     sizes: tuple[tuple[int, int], ...] = ()  # (number of transitions, of representative states) after each chunk
     samples: tuple[Transitions, ...] = ()  # only where q_function is "samples"
     start: Floats | None = None  # values that solving starts from, (n_reps,)
@@ -391,7 +392,8 @@ class Model:
         sums = self.sums + other.sums  # type: ignore[operator]
         result = self.with_sums(sums, sketch, samples=(*self.samples, *other.samples))
         has_changed = _either(self.has_changed, other.has_changed)
-        return replace(result, source=self.source + other.source, has_changed=has_changed)
+        held_out = self.held_out if self.held_out == other.held_out else None
+        return replace(result, source=self.source + other.source, has_changed=has_changed, held_out=held_out)
 
     def _check_addable(self, other: Model) -> None:
         names = ("order", "discount", "terminals", "neighborhoods", "q_function")

@@ -38,7 +38,7 @@ _FACTS: dict[str, Any] = {
     "names": {"state": (list, type(None)), "others": (list,)},
     "settings": (dict,),
     "fit_settings": (dict,),
-    "history": {"has_changed": (bool, type(None))},
+    "history": {"has_changed": (bool, type(None)), "held_out": (float, type(None))},
     "sketch": (dict, type(None)),
     "basis": {
         "sample_width": _NUMBER,
@@ -92,6 +92,8 @@ def check_contents(contents: Contents) -> None:
         _require(named == facts["names"]["state"], "the recipe makes other state variables than the names say")
     _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
     whole(facts["planning"]["min_cases"], "min_cases")
+    held_out = facts["history"]["held_out"]
+    _require(held_out is None or 0 < held_out < 1, f"history: held_out must be a share, but it is {held_out!r}")
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
     if facts["basis"]["order"] == 1:
         _check_lines(arrays, facts["counts"])

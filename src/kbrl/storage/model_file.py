@@ -127,13 +127,13 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
         "learner": "KBSF",
         "columns": columns,
         "names": names_as_facts(_named(model, columns)),
-        "action_labels": _labels_as_facts(model.action_labels),
+        "action_labels": labels_as_facts(model.action_labels),
         "settings": settings,
         "fit_settings": {},
         "basis": _basis_facts(model),
         "planning": _planning_facts(model),
         "counts": model.sums.counts.tolist(),
-        "history": {"has_changed": model.has_changed},
+        "history": {"has_changed": model.has_changed, "held_out": model.held_out},
         "sketch": _sketch_facts(model.sketch),
         "solution": {
             "iterations": int(solution.iterations),
@@ -252,7 +252,7 @@ def _planning_facts(model: Model) -> dict[str, Any]:
     return {name: v.item() if isinstance(v, np.generic) else v for name, v in values.items()}
 
 
-def _labels_as_facts(labels: Array) -> dict[str, Any]:
+def labels_as_facts(labels: Array) -> dict[str, Any]:
     """Labels as a list, with NumPy's name of their type; objects, if all are plain, are marked as such."""
     values = labels.tolist()
     if labels.dtype.kind not in "biufUO" or not all(isinstance(value, (bool, int, float, str)) for value in values):
@@ -308,6 +308,7 @@ def _model(contents: Contents) -> Model:
         source=_source(names, facts.get("recipe")),
         sketch=_sketch(facts["sketch"], arrays),
         has_changed=facts["history"]["has_changed"],
+        held_out=facts["history"]["held_out"],
         sizes=tuple((n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()),
         samples=_samples(arrays, action_labels),
         solved=Solution(arrays["values"], arrays["q"], arrays["policy"].astype(np.intp), **facts["solution"]),

@@ -13,8 +13,8 @@ import pytest
 
 from kbrl import KBSF, load_model
 from kbrl.cli import main
+from kbrl.logs.guessed_roles import propose
 from kbrl.logs.log import load_log
-from kbrl.logs.proposal import propose
 from ward_simulator import DOSES, ROLES, as_people_keep_it, clean_table, mean_return
 
 QUICK = {"n_reps": 40, "sample_width": 0.2, "rep_width": 0.2, "random_state": 0, "min_cases": 5}
@@ -259,3 +259,24 @@ def test_what_cannot_be_read_is_refused(name, words, capsys):
     with pytest.raises(SystemExit):
         main(["init", name])
     assert words in capsys.readouterr().err
+
+
+def test_bars_between_cells_and_commas_between_thousands(here):
+    rng = np.random.default_rng(0)
+    table = {"Session ID": np.repeat(np.arange(20), 10), "round": np.tile(np.arange(10), 20)}
+    table |= {
+        "Offer": rng.choice(["none", "5%", "10%"], 200),
+        "Budget": [f"{x:,.2f}" for x in rng.uniform(500, 9e3, 200)],
+    }
+    table["Revenue"] = [f"{x:,.2f}" for x in rng.uniform(0, 3000, 200)]
+    pandas.DataFrame(table).to_csv("shop.csv", sep="|", index=False)
+    found = written("shop.csv")
+    assert (found["delimiter"], found["thousands"], found["reward"], found["state"]) == (
+        "|",
+        ",",
+        "Revenue",
+        ["Budget"],
+    )
+    main(["check", "shop.csv", "--config", "log.toml"])
+    log = load_log("shop.csv", columns={k: v for k, v in found.items() if k != "stride"})
+    np.testing.assert_allclose(log.states[:9, 0], [float(text.replace(",", "")) for text in table["Budget"][:9]])

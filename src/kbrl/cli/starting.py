@@ -25,7 +25,7 @@ def init(log: tuple[str, ...], output: Path | None, force: bool, **columns: Any)
     Example: kbrl init ward.csv, then kbrl check ward.csv --config ward.toml
     """
     from kbrl.cli.fitting import fit
-    from kbrl.logs.proposal import propose
+    from kbrl.logs.guessed_roles import propose
 
     output = Path(f"{_stem(log[0])}.toml") if output is None else output
     if output.exists() and not force:

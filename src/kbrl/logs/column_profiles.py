@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.tables.cell_values import BLANKS, FLAGS, Labels, Numbers
+from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import Table, regrouped
 
@@ -26,18 +27,20 @@ class Profile:
     codes: Integers  # (n,), places in values; -1 where there is nothing
     values: tuple[Any, ...]  # different ones
     width: int = 0  # of a column of lists
+    dialect: Dialect = PLAIN  # how numbers are written
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def ordered(self, order: Integers) -> Profile:
         """Return the same with the rows in another order."""
-        return Profile(self.name, self.codes[order], self.values, self.width)
+        return replace(self, codes=self.codes[order])
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """The different values as texts."""
-        return tuple(str(value).strip() for value in self.values)
+        """The different values as texts, numbers as Python writes them."""
+        texts = (str(value).strip() for value in self.values)
+        return tuple(text if _is_number(text) else self.dialect.plain(text) for text in texts)
 
     @cached_property
     def is_missing(self) -> Booleans:
@@ -92,16 +95,16 @@ class Profile:
         return np.asarray(known[self.codes])
 
 
-def profiles_of(table: Table) -> list[Profile]:
+def profiles_of(table: Table, dialect: Dialect = PLAIN) -> list[Profile]:
     """Return the profile of each column of a table by its first rows."""
-    return [_profile(table, name) for name in table.names]
+    return [_profile(table, name, dialect) for name in table.names]
 
 
-def _profile(table: Table, name: str) -> Profile:
+def _profile(table: Table, name: str, dialect: Dialect) -> Profile:
     try:
         column = next(_batches(table, name, "labels"))[name]
         assert isinstance(column, Labels)
-        return Profile(name, column.codes, column.values)
+        return Profile(name, column.codes, column.values, dialect=dialect)
     except (LogError, StopIteration):
         pass
     try:

@@ -31,7 +31,10 @@ DIALECTS = {
     ),
     "RLlib": (
         "eps_id t agent_index obs actions rewards new_obs terminateds truncateds action_prob",
-        Columns(("obs",), "actions", "rewards", ("new_obs",), "terminateds", "truncateds", None, "eps_id", "t"),
+        Columns(
+            ("obs",), "actions", "rewards", ("new_obs",), "terminateds", "truncateds", None, "eps_id", "t",
+            action_prob="action_prob",
+        ),
     ),
     "LeRobot": (
         "observation.state observation.images.top action next.reward next.done episode_index frame_index timestamp",

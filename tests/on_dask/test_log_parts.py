@@ -93,7 +93,7 @@ def test_without_identifiers_a_part_must_end_with_an_episode():
     for part in parts:
         del part["episode_id"]
     assert len(read(parts[::2])) == 4
-    with pytest.raises(LogError, match="where partition 0 does and partition 1 goes on"):
+    with pytest.raises(LogError, match="ends with partition 0 or continues in partition 1"):
         read(parts[1:])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import naive
-from kbrl import KBRL, KBSF, Committee, FittedQ, Solver, Transitions, Variant, join, load_model, save_model
+from kbrl import KBRL, KBSF, Committee, FittedQ, Solver, Transitions, Variant, join, judge, load_model, save_model
 from kbrl.data.sketch import transition_hashes
 from kbrl.data.survey import survey
 from kbrl.insight.explanation import explain
@@ -193,6 +193,7 @@ CASES = {
     ),
     "a learner without time": (lambda: FittedQ().fit(timed()), "FittedQ takes every step as equally long"),
     "lines": (lambda: KBSF(n_reps=5, order=1).fit(timed()), "A model of order 1 takes every step as equally long"),
+    "judging": (lambda: judged(), "Judging takes every step as equally long"),
     "bounds": (lambda: bounded(), "its steps have durations"),
 }
 
@@ -200,6 +201,11 @@ CASES = {
 def added():
     one = learner(reps=[[0.0, 0.0], [1.0, 1.0]], scaling=None)
     return one.fit(timed()).model_ + one.fit(without()).model_
+
+
+def judged():
+    log = timed(n=400).replaced(episodes=np.arange(400) // 10)
+    return judge(learner().fit(log[:200]).model_, log[200:])
 
 
 def bounded():

@@ -3,6 +3,7 @@
 Without samples, Q(s, a) = sum_i kappa-bar(s, rep i) Q-bar(i, a) and Q-bar(i, a) = sum_t kappa_a(rep i, s_t) worth_t, so
 case t weighs sum_i kappa-bar(s, rep i) kappa_a(rep i, s_t), where worth_t = r_t + discount sum_j kappa-bar(s'_t, rep j)
 V-bar_j.  With samples it weighs kappa_a(s, s_t), and V(s') is the largest of Q.  The weights of an action sum to one.
+Values of order 1 come from lines and plans: there the weights say which cases the lines at the state come from.
 Paper: equations (kbsf_q) and (ikbsf_q), with Algorithm 1.
 """
 
@@ -17,7 +18,9 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.sketch import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
-from kbrl.lines.moments import LineSums
+from kbrl.lines.local_lines import cell_weights
+from kbrl.lines.moments import LineSums, nearest_cells
+from kbrl.lines.plan_loops import blended
 from kbrl.model import compiled
 from kbrl.model.basis import Basis
 from kbrl.model.compiled import FARTHEST
@@ -49,10 +52,7 @@ def weigher(model: Model, state: Floats) -> Weigh:
     """
     statistics = model.sums
     if isinstance(statistics, LineSums):
-        raise ValueError(
-            "Cases are weighed in values that are averages of cases, but those of order=1 come from lines and plans. "
-            "Use coverage(model, states) for the number of cases, or fit with order=0."
-        )
+        return _LineWeights(model, statistics, state)
     if model.settings.variant.q_function == "samples":
         return lambda log: _sample_weights(model, state, log)
     if isinstance(statistics, Neighborhoods):
@@ -69,6 +69,8 @@ def worths(model: Model, log: Transitions) -> Floats:
     """Return r + discount V(s') of transitions, (n,), with V as the model's values have it; V is 0 after an end."""
     basis, solution = model.basis, model.solution
     next_states = basis.coordinates.of(log.next_states)
+    if model.settings.order == 1:
+        return log.rewards + model.discount * np.where(log.terminals, 0.0, model.q_function(next_states).max(axis=1))
     if model.settings.variant.q_function == "samples":
         values = best_values(model.where_allowed(RepQ(basis.rep_weights, solution.q)), next_states)
         return log.rewards + model.fades(log) * values
@@ -120,6 +122,22 @@ def _sample_weights(model: Model, state: Floats, log: Transitions) -> Floats:
             weights = SampleWeights(basis.sample_kernel, states[rows]).weights(state[None])
             result[rows] = (weights.toarray() if sparse.issparse(weights) else weights)[0]
     return result
+
+
+class _LineWeights:
+    """Weights of order 1: what a case counts in the lines that are mixed at the state, before their slopes."""
+
+    def __init__(self, model: Model, sums: LineSums, state: Floats) -> None:
+        self._model, self._columns = model, np.ascontiguousarray(model.basis.reps.T)
+        self._by_cell = np.zeros(sums.cases.shape)
+        for action in model.plans.actions:
+            for rep, share in zip(*blended(state, int(action), model.plans.world)):
+                weights = cell_weights(sums, int(action), int(rep), model.settings.sample_neighbors)
+                self._by_cell[action] += share * weights
+
+    def __call__(self, log: Transitions) -> Floats:
+        cells = nearest_cells(self._model.coordinates.of(log.states), self._columns)
+        return self._by_cell[log.action_indices, cells]
 
 
 class _SumWeights:

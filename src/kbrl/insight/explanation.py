@@ -19,6 +19,7 @@ from kbrl.checks import KbrlWarning, whole
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
+from kbrl.lines.plans import PlanQ
 from kbrl.logs.log import Log
 from kbrl.model.model import Model, as_model
 from kbrl.model.q_functions import best_actions
@@ -56,6 +57,7 @@ class ActionExplanation:
     rest_weight: float  # of all cases that are not shown, together
     rest_worth: float  # their mean worth; 0 where they weigh nothing
     is_allowed: bool = True  # by the rules of the model's recipe
+    plan: tuple[Any, ...] = ()  # of order 1: the decisions of the best plan that begins with the action
 
     @property
     def shown_weight(self) -> float:
@@ -108,7 +110,8 @@ def explain(
     step: called with the number of transitions after each chunk of the log.
 
     The value is the sum of weight * worth over the cases shown and the rest.  A warning says if it is not, as with
-    another log than the model's.
+    another log than the model's.  Models of order 1 answer from lines and plans: their cases are those that the lines
+    at the state come from, and ``plan`` is the best plan that begins with the action.
 
     In state 0, "left" pays 1 and stays there; in state 1, "right" does.  The value of "left" in state 0, 10, comes
     from row 0 alone.
@@ -239,7 +242,7 @@ def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -
     labels = model.action_labels.tolist()
     rows = np.asarray([state], dtype=np.float64)
     allowed = np.ones(len(q)) if model.recipe is None else model.recipe.allowed_in(rows, model.action_labels)[0]
-    found = []
+    found, plans = [], _best_plans(model, state)
     best = int(best_actions(q[None])[0])
     for action in sorted(range(len(q)), key=lambda action: (action != best, -q[action])):
         tally = tallies[action]
@@ -257,10 +260,20 @@ def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -
                 rest_weight=tally.rest_weight,
                 rest_worth=rest_worth,
                 is_allowed=bool(allowed[action]),
+                plan=plans[action],
             )
         )
     given = _numbers(np.asarray(state, dtype=np.float64))
     return Explanation(given, float(covered.distances[0]), source, tuple(found))
+
+
+def _best_plans(model: Model, state: Any) -> list[tuple[Any, ...]]:
+    """Return the decisions of the best plan that begins with each action; nothing for models of order 0."""
+    if not isinstance(model.q_function, PlanQ):
+        return [()] * len(model.action_labels)
+    _, best = model.q_function.best(model.scaled([state]))
+    labels = model.action_labels.tolist()
+    return [tuple(labels[a] for a in model.plans.decisions(plan)) if plan >= 0 else () for plan in best[0].tolist()]
 
 
 def _say_if_unexplained(model: Model, result: Explanation) -> None:
@@ -268,6 +281,8 @@ def _say_if_unexplained(model: Model, result: Explanation) -> None:
     largest = float(np.abs(model.mdp.rewards).max()) / (1.0 - model.mdp.discount)
     for found in result.actions:
         off = abs(found.total_weight - 1.0) > _NEGLIGIBLE
+        if model.settings.order == 1 and not off:
+            continue  # lines and plans are no averages of cases
         if np.isfinite(found.value) and (off or abs(found.explained - found.value) > _NEGLIGIBLE * largest):
             warnings.warn(
                 f"The cases do not make up the value of {found.action!r}: they weigh {found.total_weight:.6g} instead "

@@ -79,6 +79,25 @@ def _neighbours(reps: Floats, n_near: int) -> tuple[Floats, Integers]:
     return np.ascontiguousarray(distances), np.ascontiguousarray(order, dtype=np.intp)
 
 
+def cell_weights(sums: LineSums, action: int, rep: int, n_cases: int | None = None) -> Floats:
+    """Return what one case of an action counts in the line around a representative state, by its cell, (n_reps,).
+
+    Over all cases they sum to 1, or to 0 where nothing is known.
+    """
+    reps = sums.basis.reps
+    n_reps, n_dims = reps.shape
+    near = min(n_reps, _POOLED)
+    distances, order = cKDTree(reps).query(reps[rep], k=[*range(1, near + 1)])
+    counts = sums.cases[action][order]
+    wanted = float(n_cases or _CASES_PER_NUMBER * (1 + n_dims))
+    n_used = min(int((np.cumsum(counts) < wanted).sum()) + 1, near)
+    reach = distances[n_used] if n_used < near else 1.001 * distances[n_used - 1]
+    found = np.zeros(n_reps)
+    found[order[:n_used]] = 1.0 - (distances[:n_used] / reach) ** 2 if reach > 0 else 1.0
+    mass = float(found @ sums.cases[action])
+    return found / mass if mass > 0 else np.zeros(n_reps)
+
+
 def _surroundings(sums: LineSums, order: Integers, distances: Floats, wanted: float) -> tuple[Floats, Floats]:
     """Return what was done around each representative state, (n_actions, n_reps), and how far the states are."""
     n_dims = sums.basis.reps.shape[1]

@@ -250,6 +250,13 @@ class Model:
         """Q-bar, (n_reps, n_actions): the value of each action, or of the best plan that begins with it."""
         return self.solution.q if self.settings.order == 0 else self.plans.rep_q(self.solution.q)
 
+    @property
+    def rep_policy(self) -> Integers:
+        """The best action at each representative state, (n_reps,); -1 where none is available."""
+        if self.settings.order == 0:
+            return self.solution.policy
+        return np.where(np.isfinite(self.rep_q).any(axis=1), best_actions(self.rep_q), -1)
+
     @cached_property
     def sample_q_function(self) -> SampleQ:
         """Q from the samples, which the model must have kept."""

@@ -74,7 +74,7 @@ def facts_of_model(model: Model, rep_cases: Integers) -> ModelFacts:
         rep_widths=(float(np.min(widths)), float(np.max(widths))),
         reps=model.reps,
         rep_values=solution.values,
-        rep_policy=solution.policy,
+        rep_policy=model.rep_policy,
         rep_cases=rep_cases,
         knows_support=not np.isnan(sums.effective_cases()).any(),
         solver=_solver(model),

@@ -18,7 +18,7 @@ from kbrl.data.state_names import Source
 from kbrl.limits import VARIABLE
 from kbrl.logs.check import check_log
 from kbrl.logs.columns import resolve
-from kbrl.logs.faults import LogError
+from kbrl.tables.faults import LogError
 
 N = 6
 ROWS = {

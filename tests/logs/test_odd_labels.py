@@ -8,7 +8,7 @@ import pytest
 
 from kbrl import KBSF, Transitions, load_log, load_model, save_model, write_report
 from kbrl.cli import main
-from kbrl.logs.faults import LogError
+from kbrl.tables.faults import LogError
 
 FIT = ["--reps", "2", "--sample-width", "1", "--rep-width", "1", "--min-cases", "1", "-q"]
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from urllib.request import urlopen
 
 import numpy as np
+import pandas
 import psutil
 import pytest
 
@@ -24,6 +25,7 @@ from kbrl.on_dask import log_parts as parts_module
 from kbrl.on_dask.clients import local_cluster, running_cluster
 from kbrl.on_dask.fitting_on_dask import _learn, fit_all_on_dask, fit_on_dask, open_on_dask
 from kbrl.on_dask.parallel_work import PartitionError, map_on
+from messy_ward import COLUMNS, clean_log, with_holes
 from samples import random_log
 
 dask = pytest.importorskip("dask")
@@ -254,6 +256,25 @@ def test_logs_without_next_states_are_read_by_whole_episodes(client, tmp_path):
         fit_on_dask(learner(), tmp_path, client=client)
 
 
+@pytest.mark.filterwarnings("ignore:Missing values of", "ignore:.*rows are left out")
+@pytest.mark.parametrize(
+    "rule", [{}, {"missing": "forward"}, {"missing": {"map": "drop"}, "allowed": {"high": "map < 70"}}]
+)
+def test_a_messy_table_in_parts_gives_the_recipe_and_the_model_of_one_process(client, tmp_path, rule):
+    frame, columns = (
+        with_holes(clean_log(120)),
+        COLUMNS | {"bins": {"dose": 3}, "action": "dose"} if not rule else COLUMNS,
+    )
+    frame["dose"] = np.round(frame["sofa"] * 3.0, 1)
+    paths = [tmp_path / f"part-{number}.csv" for number in range(4)]
+    for number, path in enumerate(paths):
+        frame[frame["patient"] % 4 == number].to_csv(path, index=False)
+    alone = fit_log(learner(**SPARSE), open_log(paths, columns=columns))
+    model = fit_on_dask(learner(**SPARSE), paths[::-1], client=client, columns=columns)
+    assert model.model_.recipe == alone.model_.recipe
+    assert_bits(model, alone)
+
+
 def test_a_partition_that_cannot_be_read_is_named_and_nothing_is_lost(client, paths, tmp_path, dense):
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(paths[0].read_bytes()[:-400])
@@ -476,3 +497,15 @@ def test_a_worker_that_dies_before_dask_has_heard_of_it_does_not_spoil_the_end(l
         client.cluster._update_worker_status("remove", "tcp://127.0.0.1:1")
         model = fit_on_dask(learner(), promised(log, n_parts=2), client=client)
     assert model.n_samples_ == len(log)
+
+
+def test_workers_discount_by_time_and_read_packed_texts_as_one_process_does(client, tmp_path, log):
+    timed = log.replaced(durations=np.random.default_rng(0).gamma(2.0, 0.5, len(log)) + 0.1)
+    for number, part in enumerate(timed.chunks(len(log) // 3)):
+        columns = pandas.DataFrame(as_columns(part))
+        columns.to_csv(tmp_path / f"part-{number}.csv.gz", index=False, sep=";", decimal=",")
+    stated = {"decimal": ","}
+    model = fit_log(learner(), open_log(tmp_path, columns=stated))
+    on_workers = fit_on_dask(learner(), [tmp_path], client=client, columns=stated)
+    assert on_workers.model_.basis.discount == 0.9
+    np.testing.assert_allclose(on_workers.q_values(log.states), model.q_values(log.states), rtol=1e-10)

@@ -184,7 +184,8 @@ def _rehearse(
 ) -> Choice | None:
     """Set the order of the learner, and its plans, to what rehearses best; None where that cannot be tried."""
     choice = None
-    if can_rehearse(learner.settings(), choose) and sample.log is not None:
+    is_regular = sample.log is not None and sample.log.durations is None  # order 1 takes steps as equally long
+    if can_rehearse(learner.settings(), choose) and sample.log is not None and is_regular:
         phase("rehearsing", 0)
         lines = clone(learner).set_params(reps=REPS_OF_LINES)
         choice = choose_by_rehearsal(sample.log, lines, has_episodes=has_episodes)

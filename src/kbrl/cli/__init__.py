@@ -29,6 +29,7 @@ _HOMES = {
     "demo": "kbrl.cli.simulators",
     "tasks": "kbrl.cli.simulators",
     "collect": "kbrl.cli.simulators",
+    "init": "kbrl.cli.starting",
     "check": "kbrl.cli.checking",
     "fit": "kbrl.cli.fitting",
     "update": "kbrl.cli.fitting",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -32,11 +33,13 @@ from kbrl.cli.options import (
     quiet_option,
     refuse_input_as_output,
     settings_as_options,
+    value_options,
 )
 
 if TYPE_CHECKING:
     from kbrl.choosing.automatic_fit import Automatic
     from kbrl.data.overlap import Overlap
+    from kbrl.data.recipe import Recipe
     from kbrl.logs.log import Log
     from kbrl.model.model import Model
     from kbrl.storage.model_file import SavedModel
@@ -55,6 +58,7 @@ _again_option = click.option("--again", is_flag=True, help="Accept rows that wer
 @log_argument
 @click.option("-o", "--output", required=True, type=FILE, help="File to write the model to.")
 @column_options
+@value_options
 @click.option(
     "--actions", help="All possible actions, for example no,low,high, if the log does not contain all of them."
 )
@@ -372,7 +376,7 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     part = getattr(log, "part", None)
     if part is not None:
         lines["held out"] = f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {path} LOG"
-    lines["state"] = ", ".join(log.columns.state)
+    lines["state"] = _state_line(log.columns.state, found.model.model_.recipe)
     lines |= _model_lines(found.model.model_, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
     lines |= _order_lines(found, asked)
@@ -403,9 +407,9 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
     if order == 1:
         plan = found.model.model_.plans
         words += f": {_count(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
-    why = (
-        "as asked for" if "order" in asked else "too few rows to rehearse" if choice is None else "chosen by rehearsal"
-    )
+    is_regular = found.model.model_.basis.discount is None
+    unable = "too few rows to rehearse" if is_regular else "steps have durations"
+    why = "as asked for" if "order" in asked else unable if choice is None else "chosen by rehearsal"
     lines = {"order": f"{order} (--order): {words}; {why}"}
     if choice is None:
         return lines
@@ -431,6 +435,11 @@ def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_j
     transitions = _count(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions}, {facts['transitions'] - n_before:,} of them new"}
     _print(path, lines | _model_lines(model, facts) | {"seconds": f"{seconds:.1f}"})
+
+
+def _state_line(names: Sequence[str], recipe: Recipe | None) -> str:
+    """Return the columns of the state, with what they became where they are not plain numbers."""
+    return ", ".join(names) if recipe is None else ", ".join(column.described() for column in recipe.columns)
 
 
 def _why_so_many(found: Automatic, n_reps: int, asked: dict[str, Any]) -> str:
@@ -469,10 +478,11 @@ def _model_lines(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     actions = [f"{action['action']} ({action['count']:,})" for action in facts["actions"]]
     shown = ", ".join(actions[:8]) + (f" and {len(actions) - 8} more" if len(actions) > 8 else "")
     percent = 100 * (1 - facts["discount"])
+    later = "one step later" if model.basis.discount is None else "one period of --discount-per later"
     return {
         "actions": shown,
         **_left_out(model),
-        "discount": f"{facts['discount']:g} (--discount): a reward one step later counts {percent:.3g} % less",
+        "discount": f"{facts['discount']:g} (--discount): a reward {later} counts {percent:.3g} % less",
         "representative states": f"{facts['reps']:,}",
     }
 

@@ -167,6 +167,8 @@ def _hashes(log: Transitions) -> tuple[Hashes, Hashes, Hashes]:
     labels = label_hashes(log.action_labels)[log.action_indices]
     contents: Hashes = np.empty(len(log), dtype=np.uint64)
     _hash_rows(log.states, log.rewards, log.next_states, log.terminals, labels, contents)
+    if log.durations is not None:
+        _hash_with(contents, log.durations.view(np.uint64), contents)
     if log.episodes is None or not log.source.has_episode_ids:
         return contents, contents, _no_hashes()
     ids, lengths = hashes_of_runs(log.episodes)

@@ -27,7 +27,7 @@ from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import blocks, distances_between, log_ratio
 from kbrl.model.model import Model
 from kbrl.model.nearest_samples import Neighborhoods
-from kbrl.model.q_functions import RepQ
+from kbrl.model.q_functions import RepQ, best_values
 from kbrl.model.sample_weights import SampleWeights
 from kbrl.model.sums import KernelSums
 
@@ -72,9 +72,9 @@ def worths(model: Model, log: Transitions) -> Floats:
     if model.settings.order == 1:
         return log.rewards + model.discount * np.where(log.terminals, 0.0, model.q_function(next_states).max(axis=1))
     if model.settings.variant.q_function == "samples":
-        values = RepQ(basis.rep_weights, solution.q)(next_states).max(axis=1)
-        return log.rewards + model.discount * np.where(log.terminals, 0.0, values)
-    return _worths(basis, log.rewards, next_states, log.terminals, solution.values, model.discount)
+        values = best_values(model.where_allowed(RepQ(basis.rep_weights, solution.q)), next_states)
+        return log.rewards + model.fades(log) * values
+    return _worths(basis, log.rewards, next_states, basis.losses(log), solution.values, model.step_discount)
 
 
 def outcomes(model: Model, state: Floats, action: int) -> Outcomes | None:
@@ -91,10 +91,11 @@ def outcomes(model: Model, state: Floats, action: int) -> Outcomes | None:
         [statistics.next_states[action][kept], statistics.terminals[action][kept], statistics.rewards[action][kept]]
     )
     different, places = np.unique(everything, axis=0, return_inverse=True)
-    next_states, terminals, rewards = different[:, :-2], different[:, -2] > 0, different[:, -1]
-    found = _worths(statistics.basis, rewards, next_states, terminals, model.solution.values, model.discount)
+    next_states, lost, rewards = different[:, :-2], different[:, -2], different[:, -1]
+    found = _worths(statistics.basis, rewards, next_states, lost, model.solution.values, model.step_discount)
     total = np.bincount(places.ravel(), weights=weights[kept], minlength=len(different))
-    return Outcomes(total.astype(np.float64), rewards, statistics.basis.coordinates.back(next_states), terminals, found)
+    following = statistics.basis.coordinates.back(next_states)
+    return Outcomes(total.astype(np.float64), rewards, following, lost >= 1, found)
 
 
 def _shares(model: Model, state: Floats) -> Floats:
@@ -107,7 +108,7 @@ def _shares(model: Model, state: Floats) -> Floats:
 
 
 def _worths(
-    basis: Basis, rewards: Floats, next_states: Floats, terminals: Booleans, values: Floats, discount: float
+    basis: Basis, rewards: Floats, next_states: Floats, terminals: Booleans | Floats, values: Floats, discount: float
 ) -> Floats:
     ahead = [basis.to_reps(next_states[rows], terminals[rows]) @ values for rows in blocks(len(rewards))]
     return rewards + discount * np.concatenate([np.zeros(0), *ahead])

@@ -57,6 +57,7 @@ class ActionExplanation:
     n_cases: int  # that weigh anything, shown or not
     rest_weight: float  # of all cases that are not shown, together
     rest_worth: float  # their mean worth; 0 where they weigh nothing
+    is_allowed: bool = True  # by the rules of the model's recipe
     plan: tuple[Any, ...] = ()  # of order 1: the decisions of the best plan that begins with the action
     cautious_value: float | None = None  # of a model that defers: what is compared with "as now"; None: not offered
 
@@ -247,6 +248,8 @@ def _numbers(values: Array) -> tuple[float, ...]:
 def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -> Explanation:
     q, covered = model.q_values([state])[0], coverage(model, [state])
     labels = model.action_labels.tolist()
+    rows = np.asarray([state], dtype=np.float64)
+    allowed = np.ones(len(q)) if model.recipe is None else model.recipe.allowed_in(rows, model.action_labels)[0]
     found, plans = [], _best_plans(model, state)
     best = int(best_actions(q[None])[0])
     for action in sorted(range(len(q)), key=lambda action: (action != best, -q[action])):
@@ -264,6 +267,7 @@ def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -
                 n_cases=tally.n_cases,
                 rest_weight=tally.rest_weight,
                 rest_worth=rest_worth,
+                is_allowed=bool(allowed[action]),
                 plan=plans[action],
             )
         )
@@ -294,7 +298,7 @@ def _with_answer(model: Model, found: Explanation) -> Explanation:
 
 def _say_if_unexplained(model: Model, result: Explanation) -> None:
     """Warn where the cases do not make up a value."""
-    largest = float(np.abs(model.mdp.rewards).max()) / (1.0 - model.discount)
+    largest = float(np.abs(model.mdp.rewards).max()) / (1.0 - model.mdp.discount)
     for found in result.actions:
         off = abs(found.total_weight - 1.0) > _NEGLIGIBLE
         if model.settings.order == 1 and not off:

@@ -19,9 +19,10 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, as_rows
 from kbrl.data.overlap import Overlap, overlap
+from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates, Moments
 from kbrl.data.sketch import LARGEST_HASH, Sketch
-from kbrl.data.state_names import UNNAMED, Source, row_by_name
+from kbrl.data.state_names import UNNAMED, Source, answered, row_by_name
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.lines.local_lines import LocalLines, local_lines
 from kbrl.lines.moments import LineSums
@@ -31,7 +32,16 @@ from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.basis import Basis, basis_for
 from kbrl.model.check_settings import growth_distance
-from kbrl.model.q_functions import DeferringQ, GreedyPolicy, RepQ, SampleQ, best_actions, check_some_action
+from kbrl.model.q_functions import (
+    AllowedQ,
+    DeferringQ,
+    GreedyPolicy,
+    RepQ,
+    SampleQ,
+    best_actions,
+    best_values,
+    check_some_action,
+)
 from kbrl.model.representatives import cover
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
 from kbrl.model.support import support_by_reps
@@ -111,6 +121,15 @@ class Model:
         return float(self.settings.discount)
 
     @property
+    def step_discount(self) -> float:
+        """What remains to be discounted of each step: nothing where the sums hold the discount already."""
+        return self.discount if self.basis.discount is None else 1.0
+
+    def fades(self, log: Transitions) -> Floats:
+        """Return what the value of each next state counts, (n,): 0 at an end, else discount^duration."""
+        return np.asarray(self.step_discount * (1.0 - self.basis.losses(log)), dtype=np.float64)
+
+    @property
     def min_cases(self) -> int:
         """How often an action must have been taken to be available."""
         return 1 if self.settings.min_cases is None else self.settings.min_cases
@@ -158,7 +177,10 @@ class Model:
         if isinstance(self.sums, LineSums):
             return self.plans.mdp()
         mdp = self.sums.to_mdp(self.discount)
-        return FiniteMDP.trusted(mdp.stacked, mdp.rewards, mdp.discount, mdp.available & self.often_taken[:, None])
+        available = mdp.available & self.often_taken[:, None]
+        if self.recipe is not None:
+            available = allowed_pairs(available, self.recipe, self.reps, self.action_labels)
+        return FiniteMDP.trusted(mdp.stacked, mdp.rewards, mdp.discount, available)
 
     @cached_property
     def solution(self) -> Solution:
@@ -191,11 +213,22 @@ class Model:
         """Return the value of each state, (n_states,): that of its best action."""
         return self.q_values(states).max(axis=1)
 
-    def predict(self, states: Any) -> Array:
-        """Return the label of the best action for each state, (n_states,); that of "as now" where the model defers."""
+    def predict(self, states: Any) -> Any:
+        """Return the label of the best action for each state, (n_states,); that of "as now" where the model defers.
+
+        For a frame of pandas or polars, a series with the frame's index; a row without a state has the answer None.
+        """
+        return answered(states, self.source, self._best)
+
+    def _best(self, states: Any) -> Array:
         q = self.q_values(states)
         check_some_action(q)
         return self.answer_labels[best_actions(q)]
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How columns became state variables; None if each column is one."""
+        return self.source.recipe
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as possible."""
@@ -212,8 +245,16 @@ class Model:
         if self.deferral is not None:
             return self.deferring_q_function
         if self.settings.order == 1 and self.settings.plan.acting == "ahead":
-            return PlanQ(self.plans, self.solution.values)
-        return self.rep_q_function if self.settings.variant.q_function == "reps" else self.sample_q_function
+            return self.where_allowed(PlanQ(self.plans, self.solution.values))
+        return self.where_allowed(
+            self.rep_q_function if self.settings.variant.q_function == "reps" else self.sample_q_function
+        )
+
+    def where_allowed(self, q: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+        """Return a Q function that is -inf where the recipe does not allow an action."""
+        if self.recipe is None or not self.recipe.allowed:
+            return q
+        return AllowedQ(q, self.recipe, self.coordinates, self.action_labels)
 
     @cached_property
     def rep_q_function(self) -> RepQ:
@@ -241,8 +282,8 @@ class Model:
                 "Fit with KBSF(variant=Variant(q_function='samples')), or use q_from_reps."
             )
         log, units = join(self.samples), self.coordinates
-        values = self.rep_q_function(units.of(log.next_states)).max(axis=1)
-        worths = log.rewards + self.discount * np.where(log.terminals, 0.0, values)
+        values = best_values(self.where_allowed(self.rep_q_function), units.of(log.next_states))
+        worths = log.rewards + self.fades(log) * values
         rows = [found if kept else found[:0] for found, kept in zip(log.by_action(), self.often_taken)]
         return SampleQ.of(self.basis.sample_kernel, units.of(log.states), worths, rows)
 
@@ -350,8 +391,13 @@ class Model:
         self.coordinates.check(log.states)
         self.coordinates.check(log.next_states)
         log = log.with_actions(self.action_labels)
+        self.basis.check_durations(log)
         if self.settings.variant.terminals == "absorb":
             return log
+        if log.durations is not None and log.terminals.any():
+            raise ValueError(
+                "terminals='continue' needs steps of one length: the duration of a last step is not known."
+            )
         return log.replaced(terminals=np.zeros(len(log), dtype=bool))
 
     def extend(self, log: Transitions | Iterable[Transitions], *, n_jobs: int = 1) -> Model:
@@ -548,6 +594,15 @@ def as_model(source: Any) -> Model:
             f"transitions first: KBSF(...).fit(log)."
         )
     return model
+
+
+def allowed_pairs(available: Booleans, recipe: Recipe, reps: Floats, labels: Array) -> Booleans:
+    """Return which actions are available at which representative states, (n_actions, n_reps), where allowed.
+
+    Where none of the available actions is allowed, all of them stay: a maximum must be over something.
+    """
+    allowed = available & recipe.allowed_in(reps, labels).T
+    return np.where(allowed.any(axis=0), allowed, available)
 
 
 def often_taken(counts: Any, min_cases: int) -> Booleans:

@@ -16,6 +16,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import LARGEST_COORDINATE
+from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import UNNAMED, Source, row_by_name
 from kbrl.model import compiled
@@ -157,6 +158,30 @@ class DeferringQ:
         return q
 
 
+@dataclass(frozen=True, eq=False)
+class AllowedQ:
+    """Q that is -inf where a rule does not allow the action in the state itself."""
+
+    q: Callable[[Floats], Floats]
+    recipe: Recipe
+    coordinates: Coordinates
+    action_labels: Array
+
+    def __call__(self, states: Floats) -> Floats:
+        """Return Q, (n_states, n_actions), of scaled states."""
+        allowed = self.recipe.allowed_in(self.coordinates.back(states), self.action_labels)
+        return np.where(allowed, self.q(states), -np.inf)
+
+
+def best_values(q: Callable[[Floats], Floats], states: Floats) -> Floats:
+    """Return the largest Q of each scaled state, (n_states,); of all actions where none is allowed."""
+    values = q(states).max(axis=1)
+    none = np.isneginf(values)
+    if isinstance(q, AllowedQ) and none.any():
+        values[none] = q.q(states[none]).max(axis=1)
+    return np.asarray(values)
+
+
 def best_actions(q: Floats) -> Integers:
     """Return the place of the best action of each row, (n_states,): the first of those that are equal but for rounding.
 
@@ -170,7 +195,10 @@ def best_actions(q: Floats) -> Integers:
 def check_some_action(q: Floats) -> None:
     """Refuse to answer where nothing is known of any action."""
     if not np.isfinite(q).any(axis=1).all():
-        raise ValueError("Nothing is known of any action in some of the states: all data were forgotten. Fit again.")
+        raise ValueError(
+            "In some of the states no action can be recommended: none is allowed there, or all data were forgotten. "
+            "Widen the rules for allowed actions, or fit again."
+        )
 
 
 class GreedyPolicy:
@@ -188,7 +216,12 @@ class GreedyPolicy:
     @cached_property
     def _decide(self) -> Callable[[Floats], int]:
         decide = self.q.decider() if isinstance(self.q, RepQ) else None
-        return decide or (lambda state: int(best_actions(self.q(state[None]))[0]))
+        return decide or self._best
+
+    def _best(self, state: Floats) -> int:
+        q = self.q(state[None])
+        check_some_action(q)
+        return int(best_actions(q)[0])
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what other processes are to compile for themselves."""

@@ -22,7 +22,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.lines.moments import LineSums
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model import compiled
-from kbrl.model.basis import Basis, Samples
+from kbrl.model.basis import Basis, Samples, fade
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
 from kbrl.model.nearest_samples import NEIGHBORS_STAY, Neighborhoods, effective_number, squares_of
@@ -59,6 +59,7 @@ class KernelSums:
     reward_squares (a, i): k(rep i, s_t) r_t^2, divided likewise;
     squared_weight (a, i): k(rep i, s_t)^2, divided by the square of that.
     These two are NaN where they are not known, as in models from older files.
+    With durations, transition_sum also holds discount^duration of each transition: see Basis.losses.
     noise and reward_noise (a, i): the rounding error that taking transitions away has left in weight and reward_sum.
     """
 
@@ -225,7 +226,10 @@ class KernelSums:
         share = np.divide(1.0, self.weight, out=np.zeros_like(self.weight), where=available)
         blocks_ = [_scale_rows(block, share[action]) for action, block in enumerate(self.transition_sum)]
         stacked = sparse.csr_array(sparse.vstack(blocks_)) if sparse.issparse(blocks_[0]) else np.concatenate(blocks_)
-        return FiniteMDP.trusted(stacked, self.reward_sum * share, discount, available)
+        rewards = self.reward_sum * share
+        if self.basis.discount is not None:  # the sums hold it already
+            return FiniteMDP.discounted(stacked, rewards, discount, available)
+        return FiniteMDP.trusted(stacked, rewards, discount, available)
 
     def log_mass(self) -> Floats:
         """Return the log of the sum of k(rep i, s_t), (n_actions, n_reps): how much the data say about each pair."""
@@ -304,7 +308,7 @@ class KernelSums:
             else:
                 to_reps = all_values[1, : len(part.rewards)]
                 self.basis.rep_weights.fill(part.next_states, to_reps)
-                to_reps[part.terminals] = 0.0
+                fade(to_reps, part.terminals)
                 self.transition_sum[action] += np.matmul(values.T, to_reps, out=scratch)
 
     def _fill_kernel_values(self, action: int, samples: Samples, z: Floats) -> None:

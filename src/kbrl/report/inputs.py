@@ -80,6 +80,8 @@ def open_inputs(
     names = model.source.state_names
     named = ({"state": names} if names else {}) | names_by_role(stored) | given
     variables = _variables(log, named.get("state", ()), model.coordinates.n_dims)
+    if model.recipe is not None:
+        variables = model.recipe.variables
     return Inputs(
         model, log, variables, model_name, version, log_names, _checked_units(units or {}, variables), with_cases
     )

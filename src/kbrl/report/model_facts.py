@@ -47,6 +47,7 @@ class ModelFacts:
     left_out: dict[str, int]  # actions that were taken too rarely to be recommended, and how often
     min_cases: int
     discount: float
+    has_durations: bool  # the discount is over time
     scale: tuple[float, ...]  # (n_dims,)
     sample_width: float
     rep_widths: tuple[float, float]  # the smallest and the largest
@@ -73,6 +74,7 @@ def facts_of_model(model: Model, rep_cases: Integers) -> ModelFacts:
         left_out={str(label): n for label, n in model.left_out.items()},
         min_cases=model.min_cases,
         discount=model.discount,
+        has_durations=model.basis.discount is not None,
         scale=tuple(model.coordinates.scale.tolist()),
         sample_width=float(model.basis.sample_kernel.width),
         rep_widths=(float(np.min(widths)), float(np.max(widths))),

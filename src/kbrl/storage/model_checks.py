@@ -17,13 +17,14 @@ from scipy import sparse
 
 from kbrl.arrays import Array, Booleans
 from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, one_of, positive, whole
+from kbrl.data.recipe import Recipe
 from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
 from kbrl.lines.moments import packed_size
 from kbrl.lines.plans import plan_length
 from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import TIE
 from kbrl.mdp.solvers import SOLVERS
-from kbrl.model.model import often_taken
+from kbrl.model.model import allowed_pairs, often_taken
 from kbrl.settings import NEIGHBORHOODS, about_settings
 from kbrl.storage.sealed_file import Contents
 
@@ -75,7 +76,7 @@ _MAY_BE_INFINITE = {"q": -np.inf, "resamples": -np.inf, "nearest": np.inf, "neig
 def check_contents(contents: Contents) -> None:
     """Refuse contents that do not make a valid model."""
     facts, arrays, _ = contents
-    _check_fields({name: fact for name, fact in facts.items() if name != "deferral"}, _FACTS, "facts")
+    _check_fields({k: fact for k, fact in facts.items() if k not in ("deferral", "recipe")}, _FACTS, "facts")
     _check_text(facts)
     if "deferral" in facts:
         _check_deferral(facts["deferral"], facts["action_labels"]["values"])
@@ -90,6 +91,9 @@ def check_contents(contents: Contents) -> None:
     _check_arrays(facts, arrays)
     _check_columns(facts["columns"], len(arrays["scale"]))
     _check_state_names(facts["names"], len(arrays["scale"]))
+    if "recipe" in facts:  # only of logs whose columns are not all plain numbers
+        named = list(Recipe.from_dict(facts["recipe"]).variables)
+        _require(named == facts["names"]["state"], "the recipe makes other state variables than the names say")
     _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
     whole(facts["planning"]["min_cases"], "min_cases")
     held_out = facts["history"]["held_out"]
@@ -100,11 +104,21 @@ def check_contents(contents: Contents) -> None:
         _check_plan_solution(facts, arrays, int((often & (np.array(facts["counts"]) > 0)).sum()))
     else:
         spoken_of = _check_statistics(arrays, sum(facts["counts"]))
-        _check_solution(facts["solution"], arrays, (spoken_of & often[:, None]).T)
+        _check_solution(facts["solution"], arrays, _available(facts, arrays, spoken_of & often[:, None]).T)
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
     answers_from = (facts["settings"] | facts["fit_settings"]).get("q_function")
     keeps = answers_from != "samples" or "samples.states" in arrays or not sum(facts["counts"])
     _require(keeps, "q_function is 'samples', but the samples are missing")
+    _check_time(arrays, facts["planning"]["discount"])
+
+
+def _available(facts: dict[str, Any], arrays: dict[str, Array], available: Booleans) -> Booleans:
+    """Return which actions are available at which representative states, by the rules of the recipe, too."""
+    if "recipe" not in facts:
+        return available
+    labels, reps = facts["action_labels"], arrays["reps"] * arrays["scale"] + arrays["centre"]
+    recipe = Recipe.from_dict(facts["recipe"])
+    return allowed_pairs(available, recipe, reps, np.array(labels["values"], dtype=labels["dtype"]))
 
 
 def _require(holds: Any, rule: str) -> None:
@@ -242,6 +256,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         "scale": ("f", (n_dims,)), "reps": ("f", (n_reps, n_dims)), "growth": ("i", (None, 2)),
         "values": ("f", (n_reps,)), "q": ("f", (n_reps, n_actions)), "policy": ("i", (n_reps,)),
     }  # fmt: skip
+    if "time_discount" in arrays:  # of steps with durations
+        shapes["time_discount"] = ("f", (1,))
     if basis["rep_width"] is None:
         shapes["rep_widths"] = ("f", (n_reps,))
     if "circles.places" in arrays:
@@ -254,7 +270,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
     elif basis["sample_neighbors"] is not None and basis["neighborhoods"] == "exact":
         kept = (*pairs, _n_places(arrays, basis["sample_neighbors"]))
         shapes |= {"neighbors.distances": ("f", kept), "neighbors.rewards": ("f", kept)}
-        shapes |= {"neighbors.next_states": ("f", (*kept, n_dims)), "neighbors.terminals": ("b", kept)}
+        lost = "f" if "time_discount" in arrays else "b"
+        shapes |= {"neighbors.next_states": ("f", (*kept, n_dims)), "neighbors.terminals": (lost, kept)}
         shapes["neighbors.multiplicities"] = ("f", kept)
     else:
         shapes |= dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
@@ -274,6 +291,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         shapes |= {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}
         shapes |= {"samples.action_indices": ("i", (n,)), "samples.rewards": ("f", (n,))}
         shapes["samples.terminals"] = ("b", (n,))
+        if "time_discount" in arrays:
+            shapes["samples.durations"] = ("f", (n,))
     return shapes
 
 
@@ -410,6 +429,16 @@ def _check_solution(facts: dict[str, Any], arrays: dict[str, Array], available: 
     chosen = q[np.arange(len(q)), policy][possible]
     slack = 2 * TIE * np.abs(top[possible]).max(initial=0.0)  # of equals, any may be chosen
     _require((chosen >= top[possible] - slack).all(), "policy names actions that are not the best")
+
+
+def _check_time(arrays: dict[str, Array], discount: float) -> None:
+    """Check what steps with durations add to a file."""
+    if "time_discount" not in arrays:
+        return
+    _require(arrays["time_discount"][0] == discount, "time_discount is not the discount")
+    lost = arrays.get("neighbors.terminals", np.zeros(0))
+    _require(((lost >= 0) & (lost <= 1)).all(), "neighbors.terminals must be from 0 to 1")
+    _require((arrays.get("samples.durations", np.ones(1)) > 0).all(), "samples.durations must be above 0")
 
 
 def _check_samples(arrays: dict[str, Array], n_actions: int, n_samples: int) -> None:

@@ -21,6 +21,7 @@ from kbrl import __version__
 from kbrl.arrays import Array, Floats
 from kbrl.atomic_write import NotSyncedError, written_beside
 from kbrl.checks import KbrlWarning, as_floats
+from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
 from kbrl.data.sketch import Sketch
 from kbrl.data.state_names import Source, rows_by_name
@@ -145,6 +146,8 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
     }
     if model.deferral is not None:
         facts["deferral"] = asdict(model.deferral)
+    if model.source.recipe is not None:
+        facts["recipe"] = model.source.recipe.to_dict()
     arrays: dict[str, Array] = {"scale": model.coordinates.scale, "reps": model.basis.reps}
     arrays["centre"] = model.coordinates.centre
     arrays |= {"growth": model.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
@@ -152,6 +155,8 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
         arrays |= {"circles.places": model.basis.circles.places, "circles.shapes": model.basis.circles.shapes}
     if np.ndim(model.basis.rep_kernel.width):
         arrays["rep_widths"] = np.asarray(model.basis.rep_kernel.width)
+    if model.basis.discount is not None:
+        arrays["time_discount"] = np.array([model.basis.discount])
     arrays |= given_arrays | _statistics_arrays(model.sums) | _samples_arrays(model.samples)
     arrays |= _sketch_arrays(model.sketch)
     if model.resamples is not None:
@@ -171,7 +176,7 @@ def _columns_as_facts(columns: Columns | None) -> Any:
 def _named(model: Model, columns: Any) -> Source:
     """Return the names that a model has, or else those of the columns, which must not contradict them."""
     given = names_of_columns(columns, model.coordinates.n_dims)
-    if columns is not None:
+    if columns is not None and model.source.recipe is None:
         given.places_in(model.source)  # refuses other variables
     return model.source if model.source.state_names else given
 
@@ -293,7 +298,8 @@ def _samples_arrays(kept: Sequence[Transitions]) -> dict[str, Array]:
     if not kept:
         return {}
     log = join(kept)
-    return {f"samples.{name}": getattr(log, name) for name in _SAMPLES}
+    arrays = {f"samples.{name}": getattr(log, name) for name in _SAMPLES}
+    return arrays if log.durations is None else arrays | {"samples.durations": log.durations}
 
 
 def _model(contents: Contents) -> Model:
@@ -307,7 +313,7 @@ def _model(contents: Contents) -> Model:
         sums=_sums(basis, facts, arrays),
         settings=_settings_of_the_fit(contents),
         action_labels=action_labels,
-        source=Source(None if names["state"] is None else tuple(names["state"]), tuple(names["others"])),
+        source=_source(names, facts.get("recipe")),
         sketch=_sketch(facts["sketch"], arrays),
         has_changed=facts["history"]["has_changed"],
         held_out=facts["history"]["held_out"],
@@ -319,12 +325,18 @@ def _model(contents: Contents) -> Model:
     )
 
 
+def _source(names: dict[str, Any], recipe: Any) -> Source:
+    state = None if names["state"] is None else tuple(names["state"])
+    return Source(state, tuple(names["others"]), recipe=None if recipe is None else Recipe.from_dict(recipe))
+
+
 def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transitions, ...]:
     if "samples.states" not in arrays:
         return ()
     fields = {name: arrays[f"samples.{name}"] for name in _SAMPLES}
     fields["action_indices"] = fields["action_indices"].astype(np.intp)
-    return (Transitions.trusted(*fields.values(), None, action_labels),)
+    log = Transitions.trusted(*fields.values(), None, action_labels)
+    return (log.replaced(durations=arrays.get("samples.durations")),)
 
 
 def _settings_of_the_fit(contents: Contents) -> Settings:
@@ -352,6 +364,7 @@ def _basis(facts: dict[str, Any], arrays: dict[str, Array]) -> Basis:
         rep_kernel=Kernel(rep_width, given["profile"], given["rep_neighbors"], given["norm"]),
         n_actions=len(facts["counts"]),
         hard=given["hard"],
+        discount=float(arrays["time_discount"][0]) if "time_discount" in arrays else None,
         circles=Circles(arrays["circles.places"].astype(np.intp), arrays["circles.shapes"])
         if "circles.places" in arrays
         else NO_CIRCLES,

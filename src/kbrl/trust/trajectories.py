@@ -16,7 +16,7 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats
 from kbrl.data.episodes import episode_hashes
 from kbrl.data.sketch import Hashes
-from kbrl.data.transitions import Transitions, join
+from kbrl.data.transitions import Transitions, join, refuse_durations
 
 _SAME = 1e-5  # next states and states that differ by less, relative to the spread of the variable, are the same
 
@@ -63,6 +63,7 @@ class Trajectories:
 
     def add(self, chunk: Transitions) -> Iterator[Stretch]:
         """Yield the rows that can be counted now that this chunk has come."""
+        refuse_durations(chunk, "Judging")
         before = self._waiting
         log = chunk if before is None else join([before.log, chunk])
         stretch = self._stretch(log, before)

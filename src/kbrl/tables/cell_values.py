@@ -15,7 +15,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.action_labels import is_whole
-from kbrl.logs.faults import LogError
+from kbrl.tables.faults import LogError
 
 Kind = Literal["numbers", "steps", "flags", "labels"]  # steps are numbers or times, as seconds
 BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none"})

@@ -1,15 +1,11 @@
-"""Where most logs start: Parquet, Arrow, Feather and CSV files, and Arrow tables in memory, as batches of columns.
+"""Where most logs start: Parquet, Arrow and Feather files, and Arrow tables in memory, as batches of columns.
 
-Memory is bounded by the rows asked for.  Parquet is decoded page by page, Arrow files are mapped, and CSV is split
-block by block.  One exception: each record batch of a compressed Arrow file is unpacked whole.
-
-A CSV file has a header line; commas, semicolons or tabs separate the cells.  Blanks around the name of a column are
-dropped, and then those around its labels as well: "a, b" means "a,b".
+Memory is bounded by the rows asked for.  Parquet is decoded page by page, Arrow files are mapped.  One exception: each
+record batch of a compressed Arrow file is unpacked whole.
 """
 
 from __future__ import annotations
 
-import csv
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.limits import bytes_on_disk, memory_limit, shown, too_empty, too_large
-from kbrl.logs.cell_values import (
+from kbrl.limits import bytes_on_disk, too_empty, too_large
+from kbrl.tables.cell_values import (
     Batch,
     Column,
     Kind,
@@ -34,12 +30,10 @@ from kbrl.logs.cell_values import (
     from_times,
     is_no_label,
     refuse_struct,
-    stripped,
 )
-from kbrl.logs.faults import LogError, Place, refuse_size
+from kbrl.tables.faults import LogError, Place, refuse_size
 
-_LONGEST_HEADER = 1 << 24  # characters of the first line of a text
-_BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
+BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
 
 
 class ParquetTable:
@@ -58,7 +52,7 @@ class ParquetTable:
 
         # without a buffer, the whole column of a row group would be fetched at once
         return parquet.ParquetFile(
-            self.path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True, memory_map=False
+            self.path, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True, memory_map=False
         )
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
@@ -207,53 +201,6 @@ class ArrowFileTable:
                     yield converted(batch.slice(start, n_rows), kinds)
 
 
-class CsvTable:
-    """One CSV file in UTF-8."""
-
-    is_text = True
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._delimiter, self._written = _header(path)
-        self.names = _without_blanks(self._written)
-
-    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
-        """Yield the rows in their order, at most ``n_rows`` at a time."""
-        written = {name: as_written for name, as_written in zip(self.names, self._written) if name in kinds}
-        with refusing(self.path):
-            for block in self._blocks(list(written.values())):
-                for start in range(0, block.num_rows, n_rows):
-                    piece = block.slice(start, n_rows)
-                    yield {name: self._cells(piece, name, written[name], kind) for name, kind in kinds.items()}
-
-    @staticmethod
-    def _cells(piece: Any, name: str, written: str, kind: Kind) -> Column:
-        cells = texts_from_arrow(piece.column(written), kind)
-        return cells if name == written else stripped(cells)
-
-    def places(self, rows: Sequence[int]) -> list[Place]:
-        """Return the lines of some rows."""
-        return _lines(self.path, self._delimiter, rows)
-
-    def _blocks(self, columns: list[str]) -> Iterator[Any]:
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-
-        try:
-            yield from arrow_csv.open_csv(
-                self.path,
-                read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_BUFFER),
-                parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
-                convert_options=arrow_csv.ConvertOptions(
-                    include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            if "UTF8" not in str(error):
-                raise
-            raise _not_utf8(self.path, str(error).splitlines()[0]) from None
-
-
 class MemoryTable:
     """A table in memory that speaks Arrow."""
 
@@ -299,7 +246,10 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
 
     types = pa.types
     if isinstance(column, pa.ExtensionArray):
+        is_exact = getattr(column.type, "type_name", "") == "numeric"  # of PostgreSQL: numbers as texts
         column = column.storage
+        if is_exact and kind != "labels":
+            return texts_from_arrow(column.fill_null(""), kind)
     if types.is_struct(column.type):
         refuse_struct(name, [field.name for field in column.type], kind)
     if kind == "labels":
@@ -397,56 +347,3 @@ def _lists(column: Any, name: str) -> Numbers:
         raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {flat.type}.")
     values = _as_numpy(flat.cast(pa.float64(), safe=False))
     return Numbers(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))
-
-
-def _header(path: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the delimiter, the most frequent candidate in the first line, and the names of the columns."""
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            longest = max(_LONGEST_HEADER, memory_limit() // 64)
-            line = file.readline(longest)
-            if len(line) == longest:
-                refuse_size(f"its first line, the header, has more than {shown(longest)}", path)
-            if "\0" in line:  # every other byte of UTF-16, if the text is English
-                raise _not_utf8(path, "the header has bytes of 0")
-            delimiter = max(",;\t", key=line.count)
-            file.seek(0)
-            lines = iter(lambda: file.readline(longest), "")  # a cell in quotes may go on in the next line
-            names = tuple(next(csv.reader(lines, delimiter=delimiter), ()))
-            has_rows = bool(file.read(1))
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, str(error)) from None
-    except csv.Error as error:
-        raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
-    if not names:
-        raise LogError("empty_log", f"{path} has no header line.")
-    if not has_rows:
-        raise LogError("empty_log", f"{path} has a header, but no row below it.")
-    return delimiter, names
-
-
-def _lines(path: Path, delimiter: str, rows: Sequence[int]) -> list[Place]:
-    """Return the line at which each of some rows starts; a quoted cell may span lines, an empty line is not a row."""
-    wanted, found = set(rows), dict[int, int]()
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, delimiter=delimiter)
-            row, n_lines = -1, 0  # the header is the row before the first
-            while len(found) < len(wanted):
-                cells = next(reader)
-                if cells and row in wanted:
-                    found[row] = n_lines + 1
-                row, n_lines = row + bool(cells), reader.line_num
-    except (StopIteration, UnicodeDecodeError, csv.Error):  # the file has changed, or Arrow is less strict
-        pass
-    return [Place("line", found[row], str(path)) if row in found else Place("row", row + 1, str(path)) for row in rows]
-
-
-def _without_blanks(written: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the columns without the blanks around them, unless only blanks distinguish two names."""
-    bare = tuple(name.strip() for name in written)
-    return bare if len(set(bare)) == len(set(written)) else written
-
-
-def _not_utf8(path: Path, reason: str) -> LogError:
-    return LogError("unreadable", f"{path} cannot be read: its text is not in UTF-8 ({reason}); save it as UTF-8.")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.learners.kbrl import KBRL as KBRL
     from kbrl.learners.kbsf import KBSF as KBSF
     from kbrl.settings import Growth as Growth
+    from kbrl.settings import Plan as Plan
     from kbrl.settings import Variant as Variant
     from kbrl.settings import Solver as Solver
     from kbrl.model.model import Model as Model

@@ -17,17 +17,18 @@ from typing import Any, TypeVar
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.profiles import PROFILES
 
-WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture")
+WAYS = ("k-means", "random", "grid", "farthest", "cover", "mixture", "spread")
 SCALINGS = ("std", "range")
 TERMINALS = ("absorb", "continue")
 AGGREGATIONS = ("soft", "hard")
 NEIGHBORHOODS = ("exact", "per_chunk")
 Q_FUNCTIONS = ("reps", "samples")
+ACTINGS = ("ahead", "reps")
 FEW_CASES = 5  # an action with fewer cases, around a state or in all, has little support
 
 # What a setting may be.
 COUNT, POSITIVE, FRACTION, CHOICE, NUMBER, OTHER = "count", "positive", "fraction", "choice", "number", "other"
-GROUP = "group"
+GROUP, ORDER = "group", "order"
 
 G = TypeVar("G", bound="Group")
 S = TypeVar("S")
@@ -148,6 +149,41 @@ class Solver(Group):
     )
 
 
+@dataclass(frozen=True, repr=False)
+class Plan(Group):
+    """The plans of order 1: short sequences of decisions, each held for some steps, that are looked ahead over.
+
+    {settings}
+
+    >>> from kbrl import KBSF, Plan
+    >>> learner = KBSF(order=1, plan=Plan(decisions=3, hold=4))  # eight plans of twelve steps, for two actions
+    >>> learner.plan.acting
+    'ahead'
+    """
+
+    decisions: int | None = _setting(
+        None, COUNT, "Decisions of a plan; None: three, two or one, so that there are at most 64 plans.",
+        "plan-decisions",
+        optional=True, flat="plan_decisions",
+    )  # fmt: skip
+    hold: int | None = _setting(
+        None, COUNT, "Steps for which each decision is held; None: 4, or 1 for plans of one decision.", "plan-hold",
+        optional=True, flat="plan_hold",
+    )  # fmt: skip
+    acting: str = _setting(
+        "ahead", CHOICE, "Whether answers look ahead from the state itself, or come from representative states.",
+        "acting", choices=ACTINGS,
+    )  # fmt: skip
+    inside: float | None = _setting(
+        2.0, POSITIVE, "How far from the data a plan may end, in typical distances of logged states; None: anywhere.",
+        "inside", optional=True,
+    )  # fmt: skip
+    usual: float | None = _setting(
+        None, FRACTION, "Begin plans only with actions taken at least this share as often as the usual one nearby.",
+        "usual", optional=True,
+    )  # fmt: skip
+
+
 def _with_hints(settings: type[S]) -> type[S]:
     """Let a class of settings say, of a name that is now in a group, what to write instead."""
     make = settings.__init__
@@ -173,7 +209,7 @@ class Settings:
     n_reps: int = _setting(100, COUNT, "Number of representative states, m.", "reps", option_default=None)
     reps: Any = _setting(
         "k-means", OTHER, "How they are chosen among the next states; or an array, one row per representative state.",
-        "choose-reps", choices=WAYS, option_kind=CHOICE,
+        "choose-reps", choices=WAYS, option_kind=CHOICE, option_default=None,
     )  # fmt: skip
     sample_width: float = _setting(
         0.1, POSITIVE, "Width of the kernel around samples, tau, in units of the scaling.", "sample-width",
@@ -201,6 +237,11 @@ class Settings:
         "learning that starts with partial_fit.", "min-cases", optional=True, option_default=FEW_CASES,
         none_means=FEW_CASES,
     )  # fmt: skip
+    order: int = _setting(
+        0, ORDER, "0: averages around representative states, the paper's method. 1: lines, and plans.", "order",
+        option_default=None,
+    )  # fmt: skip
+    plan: Plan = _setting(Plan(), GROUP, "The plans of order 1: Plan({fields}).")
     growth: Growth = _setting(Growth(), GROUP, "How representative states are added: Growth({fields}).")
     variant: Variant = _setting(Variant(), GROUP, "The variant of the method: Variant({fields}).")
     solver: Solver = _setting(Solver(), GROUP, "How the model is solved: Solver({fields}).")

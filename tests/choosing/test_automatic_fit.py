@@ -29,8 +29,11 @@ def assert_same_model(one, two):
         np.testing.assert_array_equal(a, b)
 
 
+AVERAGES = ("n_reps", "sample_width", "rep_width")  # what is chosen of a model of order 0
+
+
 def test_the_model_is_what_its_parts_give_by_hand(log):
-    found = fit_automatically(KBSF(random_state=0), log)
+    found = fit_automatically(KBSF(random_state=0), log, choose=AVERAGES)
     seen = survey(log.chunks())
     learner = KBSF(found.n_reps.n_reps, random_state=0)
     widths = choose_widths(seen.sample, learner.set_params(scaling=seen.scale("std")))
@@ -76,6 +79,8 @@ def test_every_part_of_the_work_is_told_its_rows(log):
     fit_automatically(KBSF(random_state=0), log, chunk_rows=100, phase=phase)
     assert told["looking through the log"] == [900, 900]
     assert told["learning"] == [900, 900]
+    assert "rehearsing" in told
+    fit_automatically(KBSF(random_state=0), log, choose=AVERAGES, phase=phase)
     assert "choosing the widths" in told
 
 
@@ -86,12 +91,14 @@ def test_a_time_limit_is_met_by_fewer_states_or_said_to_be_too_short(log):
     assert found.n_reps.n_reps < 20
     assert (
         fit_automatically(KBSF(random_state=0), log, seconds=1e6).n_reps
-        == fit_automatically(KBSF(random_state=0), log).n_reps
+        == fit_automatically(KBSF(random_state=0), log, choose=AVERAGES).n_reps
     )
 
 
 def test_a_cover_has_its_own_number_of_states(log):
-    found = fit_automatically(KBSF(reps="cover", growth=Growth(cover_distance=0.5), random_state=0), log)
+    found = fit_automatically(
+        KBSF(reps="cover", growth=Growth(cover_distance=0.5), random_state=0), log, choose=AVERAGES
+    )
     assert found.n_reps is None
     assert len(found.model.reps_) > 5
 

@@ -9,7 +9,7 @@ from kbrl.cli.options import LEARNER_OPTIONS
 from kbrl.logs.writing import write_log
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.profiles import PROFILES
-from kbrl.settings import AGGREGATIONS, NEIGHBORHOODS, TERMINALS, WAYS, about_settings
+from kbrl.settings import ACTINGS, AGGREGATIONS, NEIGHBORHOODS, TERMINALS, WAYS, about_settings
 from kbrl.storage.model_file import load_model
 from kbrl.tasks import PuddleWorld
 
@@ -95,15 +95,21 @@ def test_a_file_that_is_not_there_or_no_text_is_a_usage_error(folder, capsys):
 def test_options_offer_what_the_library_has():
     choices = {name: kind.choices for name, (_, kind, *_) in LEARNER_OPTIONS.items() if isinstance(kind, click.Choice)}
     wanted = {"choose-reps": WAYS, "solver": ("auto", *SOLVERS), "profile": tuple(PROFILES), "terminals": TERMINALS}
-    wanted |= {"aggregation": AGGREGATIONS, "neighborhoods": NEIGHBORHOODS, "scaling": ("std", "range", "none")}
+    wanted |= {
+        "acting": ACTINGS,
+        "aggregation": AGGREGATIONS,
+        "neighborhoods": NEIGHBORHOODS,
+        "scaling": ("std", "range", "none"),
+    }
     assert {name: tuple(found) for name, found in choices.items()} == wanted
 
 
 def test_every_setting_of_kbsf_is_an_option_with_the_same_default_unless_it_is_chosen_or_needs_all_data():
     params = KBSF().get_params()
     defaults = {name: params[each.path.replace(".", "__")] for name, each in about_settings().items()}
-    assert len(defaults) == len(params) - 3  # but for the groups themselves
+    assert len(defaults) == len(params) - 4  # but for the groups themselves
     offered = {parameter: default for parameter, _, default, _ in LEARNER_OPTIONS.values()}
     assert set(defaults) - set(offered) == {"n_jobs", "q_function"}  # --jobs; all transitions would have to be kept
     different = {name for name, default in offered.items() if default != defaults[name]}
-    assert different == {"n_reps", "sample_width", "rep_width", "random_state", "min_cases"}
+    chosen = {"n_reps", "reps", "sample_width", "rep_width", "order"}
+    assert different == {*chosen, "random_state", "min_cases"}

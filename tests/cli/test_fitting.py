@@ -68,7 +68,7 @@ def arrays(path):
 
 
 def test_a_log_with_canonical_names_needs_no_option_and_the_summary_says_what_was_done(folder, capsys):
-    run("fit", "log.csv", "-o", "model.kbrl")
+    run("fit", "log.csv", "-o", "model.kbrl", "--order", 0)
     out, err = capsys.readouterr()
     for words in ("600 transitions of 600 rows in", "episodes", "0.99 (--discount)", "--reps", "as large as its data",
                   "--sample-width", "--rep-width", "chosen by the errors of", "looking through the log", "model.kbrl",
@@ -82,8 +82,31 @@ def test_a_log_with_canonical_names_needs_no_option_and_the_summary_says_what_wa
     assert sorted(os.listdir()) == ["log.csv", "model.kbrl"]
 
 
-def test_json_says_the_same_to_programs(folder, capsys, log):
+def test_without_options_candidates_rehearse_and_the_summary_says_how_each_did(folder, capsys):
+    run("fit", "log.csv", "-o", "model.kbrl")
+    out = capsys.readouterr().out
+    for words in ("(--order): ", "chosen by rehearsal", "lines, plans of 3 x 4: ", "averages: ", ", chosen",
+                  "logged decisions", "(--reps): "):  # fmt: skip
+        assert words in out, words
     facts = told(capsys, "fit", "log.csv", "-o", "model.kbrl")
+    assert facts["order"] == load_model("model.kbrl").settings.order
+    best = max(facts["rehearsed"], key=lambda each: each["mean"])
+    assert len(facts["rehearsed"]) >= 6
+    assert facts["now"] < best["mean"]
+
+
+def test_lines_are_the_same_within_rounding_from_any_files_in_any_order(forms, capsys):
+    states = np.random.default_rng(0).uniform(size=(50, 2))
+    found = {}
+    for name, paths in forms.items():
+        run("fit", *paths, "-o", "model.kbrl", "--chunk-rows", 64, "--order", 1)
+        found[name] = load_model("model.kbrl").q_values(states)
+    for name, q in found.items():
+        np.testing.assert_allclose(q, found["csv"], rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def test_json_says_the_same_to_programs(folder, capsys, log):
+    facts = told(capsys, "fit", "log.csv", "-o", "model.kbrl", "--order", 0)
     model = load_model("model.kbrl")
     counts = dict(zip(*(array.tolist() for array in np.unique(log.actions, return_counts=True))))
     assert {entry["action"]: entry["count"] for entry in facts["actions"]} == counts
@@ -126,7 +149,7 @@ def test_a_log_with_one_action_can_be_learnt_from(folder, capsys):
 
 
 def test_budgets_limit_the_number_of_states(folder, capsys):
-    small = told(capsys, "fit", "log.csv", "-o", "m.kbrl", "--megabytes", 0.05)
+    small = told(capsys, "fit", "log.csv", "-o", "m.kbrl", "--megabytes", 0.05, "--order", 0)
     assert small["reps"] == 19  # 32 * 4 * 19^2 bytes are 0.046 MB
     assert "0.05 MB" in small["reps_reason"]
     timed = told(capsys, "fit", "log.csv", "-o", "m.kbrl", "--seconds", 1000)
@@ -172,7 +195,7 @@ def test_an_exact_sparse_model_is_the_same_bytes_from_any_files_in_any_order(for
 def test_a_dense_model_is_the_same_within_rounding_from_any_files_in_any_order(forms, capsys):
     files = {}
     for name, paths in forms.items():
-        run("fit", *paths, "-o", "model.kbrl", "--chunk-rows", 64)
+        run("fit", *paths, "-o", "model.kbrl", "--chunk-rows", 64, "--order", 0)
         files[name] = arrays("model.kbrl")
     for name, found in files.items():
         for field in ("reps", "scale", "counts", "nearest"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sklearn.base
 
-from kbrl import KBSF, Committee, Growth, Model, Solver, Variant, clone
+from kbrl import KBSF, Committee, Growth, Model, Plan, Solver, Variant, clone
 from kbrl.model.check_settings import check_settings
 from kbrl.settings import About, Settings, about_settings, flattened, grouped
 from samples import random_log
@@ -26,6 +26,11 @@ FLAT = {
     "solver": ("value iteration", "solver=Solver(method='value iteration')"),
     "tolerance": (1e-3, "solver=Solver(tolerance=0.001)"),
     "sweeps": (7, "solver=Solver(sweeps=7)"),
+    "plan_decisions": (2, "plan=Plan(decisions=2)"),
+    "plan_hold": (3, "plan=Plan(hold=3)"),
+    "acting": ("reps", "plan=Plan(acting='reps')"),
+    "inside": (1.5, "plan=Plan(inside=1.5)"),
+    "usual": (0.3, "plan=Plan(usual=0.3)"),
 }
 
 
@@ -44,7 +49,9 @@ def test_a_flat_name_is_refused_with_what_to_write_instead_and_that_works(name):
     with pytest.raises(TypeError, match=re.escape(instead)):
         KBSF(**{name: value})
     group, (kind, field) = instead.partition("=")[0], re.fullmatch(r"\w+=(\w+)\((\w+)=.*\)", instead).groups()
-    written = KBSF(**{group: {"Growth": Growth, "Variant": Variant, "Solver": Solver}[kind](**{field: value})})
+    written = KBSF(
+        **{group: {"Growth": Growth, "Variant": Variant, "Solver": Solver, "Plan": Plan}[kind](**{field: value})}
+    )
     assert flattened(written.settings())[name] == value
     assert grouped({name: value})[group] == getattr(written, group)
 
@@ -86,7 +93,7 @@ def test_parameters_of_groups_are_got_set_and_cloned_as_scikit_learn_does():
     params = learner.get_params()
     assert params["growth__distance"] == 0.3
     assert set(learner.get_params(deep=False)) == set(inspect.signature(KBSF).parameters)
-    groups = {"growth", "variant", "solver"}
+    groups = {"growth", "variant", "solver", "plan"}
     assert len(params) == len(about_settings()) + len(groups)
     for copy in (clone(learner), sklearn.base.clone(learner)):
         assert copy.set_params(growth__distance=0.5, growth__max_reps=9, discount=0.5) is copy

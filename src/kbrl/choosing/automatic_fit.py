@@ -18,6 +18,8 @@ import numpy as np
 from kbrl.arrays import Array, Integers
 from kbrl.checks import KbrlWarning, one_of, positive
 from kbrl.choosing.hyperparameters import (
+    COPIES,
+    MEGABYTES,
     WIDTHS,
     Each,
     NumberOfReps,
@@ -27,18 +29,27 @@ from kbrl.choosing.hyperparameters import (
     choose_widths,
     measure,
 )
+from kbrl.choosing.rehearsal import (
+    REPS_OF_LINES,
+    Choice,
+    EpisodeSample,
+    can_rehearse,
+    choose_by_rehearsal,
+    n_reps_for_lines,
+)
 from kbrl.data.state_names import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone, say_if_rare
+from kbrl.lines.moments import packed_size
 from kbrl.logs.log import CHUNK_ROWS, Log
 from kbrl.model.check_settings import growth_distance
 from kbrl.model.model import Model, first_model
 from kbrl.settings import Settings, cases_needed, for_fit
 from kbrl.threads import number_of_jobs
 
-CHOSEN = ("n_reps", *WIDTHS)
+CHOSEN = ("n_reps", *WIDTHS, "order", "reps")
 # phase(name, n_rows) returns a progress callback, which takes the number of rows done.
 Phase = Callable[[str, int], Callable[[int], None]]
 # An iterable that can be read many times, such as a list of chunks.
@@ -57,6 +68,7 @@ class Automatic:
     n_episodes: int  # 0 where the log does not tell them apart, or a cluster reads it
     n_reps: NumberOfReps | None
     widths: Widths | None
+    choice: Choice | None  # of the order and the plans, by rehearsal
     seconds: dict[str, float]  # of each part of the work
 
 
@@ -83,6 +95,7 @@ class _LocalLog:
 
     log: Log
     chunk_rows: int
+    episodes: EpisodeSample
 
     @property
     def n_rows(self) -> int:
@@ -93,7 +106,8 @@ class _LocalLog:
 
     def looked_through(self, sample_rows: int, *, step: Callable[[int], None]) -> tuple[Survey, int]:
         counter = _EpisodeCounter()
-        return survey(_told(counter.counted(self), step), sample_rows=sample_rows), counter.n_episodes
+        chunks = self.episodes.kept(counter.counted(self))
+        return survey(_told(chunks, step), sample_rows=sample_rows), counter.n_episodes
 
     def teach(self, learner: KBSF, *, survey: Survey, step: Callable[[int], None]) -> None:
         fit_log(learner, self, survey=survey, step=step)
@@ -116,7 +130,9 @@ def fit_automatically(
     """Choose settings from the data, fit a copy of the learner, and return the model and how it was chosen.
 
     log: an opened log (`open_log`), or one on a Dask cluster.
-    choose: which of n_reps, sample_width and rep_width to choose; the others stay those of the learner.
+    choose: which of n_reps, sample_width, rep_width, order and reps to choose; the others stay those of the learner.
+        The order, and the plans of order 1, are chosen by rehearsal (`kbrl.choosing.rehearsal`): not on a cluster, nor
+        with a limit in seconds, the criterion "bellman", durations, a recipe, or settings that only order 0 has.
     criterion: what the widths are chosen by, as in `kbrl.choosing.hyperparameters.choose_widths`.
     megabytes, seconds: limits, of memory and of the time for all of the work, to the number of representative states.
     chunk_rows: the number of rows that are read at a time.
@@ -140,22 +156,48 @@ def fit_automatically(
     learner.set_params(min_cases=cases_needed(learner.min_cases))  # what is left out is in the result
     settings = learner.checked_settings()
     chunks = chunk_rows or _rows_at_a_time(settings)
-    source: FittableLog = _LocalLog(log, chunks) if isinstance(log, Log) else log
+    sample = EpisodeSample(log.n_rows)
+    source: FittableLog = _LocalLog(log, chunks, sample) if isinstance(log, Log) else log
     step = phase("looking through the log", log.n_rows)
     seen, n_episodes = source.looked_through(sample_rows_for(settings), step=step)
     clock.lap("looking through the log")
     _refuse_luck(seen.action_labels, seen.counts, settings.min_cases or 1)
+    is_free = criterion == "error" and seconds is None
+    choice = _rehearse(learner, sample, n_episodes > 0, choose if is_free else (), phase)
+    settings = learner.checked_settings()
     number = None
     if "n_reps" in choose and isinstance(settings.reps, str) and settings.reps != "cover":
         number = _number(learner, seen, clock, megabytes)
         learner.set_params(n_reps=number.n_reps)
     widths = _widths(learner, seen, choose, criterion, phase, source.each)
     if widths is not None:
-        learner.set_params(sample_width=widths.sample_width, rep_width=widths.rep_width)
+        widen = choice.chosen.widen if choice else 1.0
+        learner.set_params(sample_width=widen * widths.sample_width, rep_width=widen * widths.rep_width)
     clock.lap("choosing")
     source.teach(learner, survey=seen, step=phase("learning", seen.n_rows))
     clock.lap("learning")
-    return Automatic(learner, seen, n_episodes, number, widths, clock.laps)
+    return Automatic(learner, seen, n_episodes, number, widths, choice, clock.laps)
+
+
+def _rehearse(
+    learner: KBSF, sample: EpisodeSample, has_episodes: bool, choose: Collection[str], phase: Phase
+) -> Choice | None:
+    """Set the order of the learner, and its plans, to what rehearses best; None where that cannot be tried."""
+    choice = None
+    if can_rehearse(learner.settings(), choose) and sample.log is not None and _suits_lines(sample.log):
+        phase("rehearsing", 0)
+        lines = clone(learner).set_params(reps=REPS_OF_LINES)
+        choice = choose_by_rehearsal(sample.log, lines, has_episodes=has_episodes)
+        if choice is not None:
+            learner.set_params(**choice.chosen.settings)
+    if learner.order == 1 and "reps" in choose:
+        learner.set_params(reps=REPS_OF_LINES)
+    return choice
+
+
+def _suits_lines(log: Transitions) -> bool:
+    """Return whether models of order 1 may be tried: not with durations, nor where levels and marks are variables."""
+    return log.durations is None and log.source.recipe is None
 
 
 class RareActionsError(ValueError):
@@ -191,6 +233,8 @@ def _rows_at_a_time(settings: Settings) -> int:
 
 
 def _number(learner: KBSF, seen: Survey, clock: _Clock, megabytes: float | None) -> NumberOfReps:
+    if learner.order == 1:
+        return _no_more_than_there_are(_number_for_lines(seen, megabytes), seen)
     neighbors = (learner.settings().sample_neighbors, learner.settings().rep_neighbors)
     sizes = Sizes(seen.n_rows, seen.n_dims, len(seen.action_labels), *neighbors)
     if clock.limit is None:
@@ -200,6 +244,17 @@ def _number(learner: KBSF, seen: Survey, clock: _Clock, megabytes: float | None)
     number = _no_more_than_there_are(choose_n_reps(sizes, megabytes=megabytes, seconds=left, rates=rates), seen)
     _say_if_too_little(clock, rates.seconds(seen.n_rows, number.n_reps))
     return number
+
+
+def _number_for_lines(seen: Survey, megabytes: float | None) -> NumberOfReps:
+    """Return the number of representative states of order 1, within memory."""
+    wanted = n_reps_for_lines(seen.n_rows)
+    limit = MEGABYTES if megabytes is None else positive(megabytes, "megabytes")
+    numbers = len(seen.action_labels) * (packed_size(1 + 2 * seen.n_dims) + packed_size(3 + seen.n_dims))
+    most = max(1, int(limit / (8e-6 * COPIES * numbers)))
+    if wanted <= most:
+        return NumberOfReps(wanted, "one per 15 rows, from 50 to 2,000: lines need no more")
+    return NumberOfReps(most, f"more would need over {limit:g} MB of memory")
 
 
 def _no_more_than_there_are(number: NumberOfReps, seen: Survey) -> NumberOfReps:
@@ -223,7 +278,7 @@ def _widths(
     learner: KBSF, seen: Survey, choose: Collection[str], criterion: str, phase: Phase, each: Each
 ) -> Widths | None:
     keep = [name for name in WIDTHS if name not in choose]
-    if len(keep) == len(WIDTHS):
+    if len(keep) == len(WIDTHS) or learner.order == 1:
         return None
     phase("choosing the widths", 0)
     scaled = clone(learner).set_params(scaling=seen.scale(learner.settings().scaling))

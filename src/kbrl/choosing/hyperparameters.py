@@ -46,7 +46,7 @@ _LEAST_EXPONENT = -700.0  # exp of less is slow, and nothing beside a weight of 
 MEGABYTES = 256.0  # for the sums and their copies
 _LEAST, _MOST = 50, 10_000  # unless there are fewer transitions; more than that only if they are asked for
 _WORK = 2e12  # n m^2: about a minute
-_COPIES = 4  # of the sums, while the MDP is made of them and saved
+COPIES = 4  # of the sums, while the MDP is made of them and saved
 _TRIED, _ROWS = (96, 384), (4096, 65536)  # representative states and transitions (dense, truncated) of a measurement
 
 
@@ -370,7 +370,7 @@ def choose_n_reps(
     found = {
         "the model is then about as large as its data": _largest(lambda m: sizes.numbers(m) <= in_data),
         f"more would need over {limit:g} MB of memory": _largest(
-            lambda m: 8e-6 * _COPIES * sizes.numbers(m) <= limit, least=1
+            lambda m: 8e-6 * COPIES * sizes.numbers(m) <= limit, least=1
         ),
     }
     if rates is not None and seconds is not None:

@@ -228,7 +228,7 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
 
 def _check_pairs(parameters: dict[str, Any]) -> None:
     """Refuse options that would do nothing without another one."""
-    is_cover = parameters["reps"] == "cover"
+    is_cover = parameters.get("reps") == "cover"
     if is_cover != ("cover_distance" in parameters):
         raise click.UsageError(
             "--choose-reps cover and --cover-distance must be given together, but only one was given."
@@ -305,6 +305,7 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     facts["widths_criterion"] = found.widths.criterion if found.widths else None
     facts["widths_tried"] = [vars(trial) for trial in found.widths.trials] if found.widths else []
     facts["seconds_of"] = found.seconds
+    facts |= _rehearsal_facts(found)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
@@ -314,12 +315,51 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     lines["state"] = _state_line(log.columns.state, found.model.model_.recipe)
     lines |= _model_lines(found.model.model_, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
-    for name, option in (("width of samples", "sample_width"), ("width of states", "rep_width")):
+    lines |= _order_lines(found, asked)
+    widths = (("width of samples", "sample_width"), ("width of states", "rep_width"))
+    for name, option in () if found.model.order == 1 else widths:
         why = "as asked for" if option in asked or not found.widths else _JUDGED[found.widths.criterion]
         lines[name] = f"{facts[option]:g} (--{option.replace('_', '-')}): {why}"
     parts = ", ".join(f"{name} {spent:.1f}" for name, spent in found.seconds.items())
     lines["seconds"] = f"{seconds:.1f}: {parts}"
     _print(path, lines)
+
+
+def _rehearsal_facts(found: Automatic) -> dict[str, Any]:
+    plan = found.model.model_.plans if found.model.order == 1 else None
+    facts: dict[str, Any] = {"order": found.model.order, "rehearsed": [], "now": None, "flags": []}
+    facts["plan"] = None if plan is None else {"decisions": plan.n_decisions, "hold": plan.n_held}
+    if found.choice is not None:
+        names = ("name", "mean", "error", "left")
+        facts["rehearsed"] = [{name: getattr(each, name) for name in names} for each in found.choice.tried]
+        facts |= {"now": found.choice.now, "flags": list(found.choice.flags)}
+    return facts
+
+
+def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
+    """Return what was chosen by rehearsal, how each candidate did, and what speaks against the model."""
+    order, choice = found.model.order, found.choice
+    words = "averages, the paper's method" if order == 0 else "lines, and plans that look ahead"
+    if order == 1:
+        plan = found.model.model_.plans
+        words += f": {_count(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
+    why = (
+        "as asked for" if "order" in asked else "too few rows to rehearse" if choice is None else "chosen by rehearsal"
+    )
+    lines = {"order": f"{order} (--order): {words}; {why}"}
+    if choice is None:
+        return lines
+    for number, each in enumerate(choice.tried, start=1):
+        mark = ", chosen" if each is choice.chosen else ""
+        left = f", {each.left:.0%} of the runs left the data" if each.left else ""
+        lines[f"rehearsed {number}"] = f"{each.name}: {each.mean:.4g} +- {each.error:.2g} per episode{left}{mark}"
+    if choice.now is not None:
+        lines["logged decisions"] = f"{choice.now:.4g} per episode, discounted, in the same episodes"
+    if choice.is_better_than_now is False:
+        lines["mind"] = "nothing rehearsed clearly better than the logged decisions: judge the model before you use it"
+    for number, flag in enumerate(choice.flags, start=1):
+        lines[f"mind {number}"] = flag
+    return lines
 
 
 def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
@@ -362,8 +402,8 @@ def _facts(model: Model, path: Path, seconds: float) -> dict[str, Any]:
         "left_out": list(model.left_out),
         "discount": model.discount,
         "reps": basis.n_reps,
-        "sample_width": basis.sample_kernel.width,
-        "rep_width": basis.rep_kernel.width,
+        "sample_width": basis.sample_kernel.width if model.settings.order == 0 else None,
+        "rep_width": basis.rep_kernel.width if model.settings.order == 0 else None,
         "solver_iterations": int(model.solution.iterations),
         "solver_converged": bool(model.solution.converged),
         "seconds": seconds,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kbrl.settings import CHOICE, COUNT, FRACTION, NUMBER, About, about_settings
+from kbrl.settings import CHOICE, COUNT, FRACTION, NUMBER, ORDER, About, about_settings
 from kbrl.settings import POSITIVE as POSITIVE_KIND
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -298,8 +298,11 @@ _TYPES: dict[str, Any] = {
     POSITIVE_KIND: POSITIVE,
     FRACTION: FiniteRange(0, 1, max_open=True),
     NUMBER: click.FLOAT,
+    ORDER: click.IntRange(0, 1),
 }
 _CHOSEN = {
+    "order": "0: averages, the paper's method. 1: lines, and plans. Default: what rehearses better.",
+    "reps": "How representative states are chosen among the next states. Default: k-means, for order 1 spread.",
     "n_reps": "Number of representative states. Default: chosen from the size of the data.",
     "sample_width": "Width of the kernel around samples. Default: chosen from the data.",
     "rep_width": "Width of the kernel around representative states. Default: chosen from the data.",

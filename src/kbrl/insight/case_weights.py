@@ -17,6 +17,7 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.sketch import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
+from kbrl.lines.moments import LineSums
 from kbrl.model import compiled
 from kbrl.model.basis import Basis
 from kbrl.model.compiled import FARTHEST
@@ -47,6 +48,11 @@ def weigher(model: Model, state: Floats) -> Weigh:
     A model that answers from its samples weighs a log as a whole: it has to get all of it at once.
     """
     statistics = model.sums
+    if isinstance(statistics, LineSums):
+        raise ValueError(
+            "Cases are weighed in values that are averages of cases, but those of order=1 come from lines and plans. "
+            "Use coverage(model, states) for the number of cases, or fit with order=0."
+        )
     if model.settings.variant.q_function == "samples":
         return lambda log: _sample_weights(model, state, log)
     if isinstance(statistics, Neighborhoods):
@@ -94,7 +100,7 @@ def _shares(model: Model, state: Floats) -> Floats:
     """Return how much each representative state counts in Q(s, a), (n_actions, n_reps): rows sum to one or zero."""
     weights = model.basis.rep_weights.weights(state[None])
     row = (weights.toarray() if sparse.issparse(weights) else weights)[0]
-    known = np.isfinite(model.solution.q).T * row
+    known = np.isfinite(model.rep_q).T * row
     mass = known.sum(axis=1, keepdims=True)
     return np.divide(known, mass, out=np.zeros_like(known), where=mass > 0)
 

@@ -87,10 +87,12 @@ class Optimism:
 
     def plan(self, learner: KBSF) -> GreedyPolicy:
         """Solve the optimistic model, starting from the last solution of it."""
+        if learner.order == 1:
+            raise ValueError("Optimism explores with models of order 0, but the learner has order=1. Use Epsilon.")
         mdp = optimistic(learner.mdp_, learner.statistics_.log_mass(), self.mass, self.best_value)
         start = self._last.values if self._last is not None and len(self._last.values) == mdp.n_states else None
         self._last = solve(mdp, values=start)
-        weights = learner.statistics_.basis.rep_weights
+        weights = learner.model_.basis.rep_weights
         return GreedyPolicy(RepQ(weights, self._last.q), learner.coordinates_, learner.action_labels_, learner.source_)
 
     def epsilon(self, n_seen: int) -> float:

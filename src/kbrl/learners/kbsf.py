@@ -211,7 +211,7 @@ class KBSF(Settings, Learner):
     @property
     def rep_q_(self) -> Floats:
         """Q-bar, (n_reps, n_actions)."""
-        return self.solution_.q
+        return self._fitted.rep_q
 
     @property
     def rep_values_(self) -> Floats:

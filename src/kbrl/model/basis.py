@@ -19,7 +19,9 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_generator, as_rows
 from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, state_scale
 from kbrl.data.state_names import Source, rows_by_name
-from kbrl.data.transitions import Transitions
+from kbrl.data.transitions import Transitions, refuse_allowed, refuse_durations
+from kbrl.lines.circles import NO_CIRCLES, Circles, find_circles
+from kbrl.lines.plans import NEAR
 from kbrl.model.kernels import Kernel, KernelAt, check_norm
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.settings import Settings
@@ -62,6 +64,7 @@ class Basis:
     n_actions: int
     hard: bool = False
     discount: float | None = None  # per unit of time, where steps have durations; None: each step takes one
+    circles: Circles = NO_CIRCLES  # of order 1: pairs of variables that lie on a circle
 
     @property
     def n_reps(self) -> int:
@@ -131,6 +134,7 @@ class Basis:
             "number of actions": self.n_actions == other.n_actions,
             "kind of aggregation": self.hard == other.hard,
             "discount over time": self.discount == other.discount,
+            "circles": self.circles.same_as(other.circles),
         }
         different = [name for name, equal in same.items() if not equal]
         if different:
@@ -168,16 +172,33 @@ def basis_for(settings: Settings, log: Transitions, moments: Moments | None = No
     The moments of all states are given where these are only a sample.
     """
     units = coordinates_of(settings, log, moments)
+    reps = choose_reps(settings, log, units)
+    if settings.order == 1:
+        return _basis_of_lines(settings, log, units, reps)
+    variant = settings.variant
     return Basis(
-        reps=choose_reps(settings, log, units),
+        reps=reps,
         coordinates=units,
-        sample_kernel=Kernel(
-            settings.sample_width, settings.variant.profile, settings.sample_neighbors, settings.variant.norm
-        ),
-        rep_kernel=Kernel(settings.rep_width, settings.variant.profile, settings.rep_neighbors, settings.variant.norm),
+        sample_kernel=Kernel(settings.sample_width, variant.profile, settings.sample_neighbors, variant.norm),
+        rep_kernel=Kernel(settings.rep_width, variant.profile, settings.rep_neighbors, variant.norm),
         n_actions=log.n_actions,
-        hard=settings.variant.aggregation == "hard",
+        hard=variant.aggregation == "hard",
         discount=None if log.durations is None else float(settings.discount),
+    )
+
+
+def _basis_of_lines(settings: Settings, log: Transitions, units: Coordinates, reps: Floats) -> Basis:
+    """Return the basis of order 1, where widths follow the spacing of the representative states."""
+    refuse_durations(log, "A model of order 1")
+    refuse_allowed(log, "A model of order 1")
+    gap = float(np.median(cKDTree(reps).query(reps, k=[2])[0])) if len(reps) > 1 else 1.0
+    return Basis(
+        reps=reps,
+        coordinates=units,
+        sample_kernel=Kernel(gap),
+        rep_kernel=Kernel(gap, neighbors=settings.rep_neighbors or NEAR),
+        n_actions=log.n_actions,
+        circles=find_circles(log.states, units),
     )
 
 

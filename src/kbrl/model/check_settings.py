@@ -24,6 +24,7 @@ def check_settings(settings: Settings) -> None:
             one_of(value, about.choices, each.path)
         elif about.kind in _BY_KIND:
             _BY_KIND[about.kind](value, each.path)
+    _check_order(settings)
     check_profile(settings.variant.profile)
     check_norm(settings.variant.norm)
     check_width(settings.rep_width, "rep_width")
@@ -47,3 +48,24 @@ def growth_distance(settings: Settings) -> float | None:
     if growth.distance is not None:
         raise ValueError("Growth takes growth.distance or growth.below, but not both.")
     return Kernel(settings.rep_width, settings.variant.profile).reach(growth.below)
+
+
+def _check_order(settings: Settings) -> None:
+    """Refuse what models of order 1 cannot do."""
+    if isinstance(settings.order, bool) or settings.order not in (0, 1):
+        raise ValueError(f"order must be 0 (averages) or 1 (lines and plans), but it is {settings.order!r}.")
+    if settings.order == 0:
+        return
+    wrong = _not_of_lines(settings)
+    if wrong:
+        listing = ", ".join(f"variant.{name}={value!r}" for name, value in wrong.items())
+        raise ValueError(f"order=1 has none of the variants of order 0, but it was given {listing}. Use order=0.")
+    if settings.growth.below is not None:
+        raise ValueError("order=1 has no kernel to grow by: use growth.distance instead of growth.below.")
+
+
+def _not_of_lines(settings: Settings) -> dict[str, Any]:
+    """Return the variants that models of order 1 do not have."""
+    fixed = {"norm": 2, "aggregation": "soft", "q_function": "reps", "neighborhoods": "exact"}
+    given = {name: getattr(settings.variant, name) for name in fixed}
+    return {name: value for name, value in given.items() if value != fixed[name]}

@@ -24,6 +24,9 @@ from kbrl.data.scaling import Coordinates, Moments
 from kbrl.data.sketch import LARGEST_HASH, Sketch
 from kbrl.data.state_names import UNNAMED, Source, answered, row_by_name
 from kbrl.data.transitions import Transitions, as_log, join
+from kbrl.lines.local_lines import LocalLines, local_lines
+from kbrl.lines.moments import LineSums
+from kbrl.lines.plans import NEAR, PlanQ, Plans, plan_length, world_of
 from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.basis import Basis, basis_for
@@ -32,6 +35,7 @@ from kbrl.model.q_functions import AllowedQ, GreedyPolicy, RepQ, SampleQ, best_a
 from kbrl.model.representatives import cover
 from kbrl.model.sums import Statistics, new_statistics
 from kbrl.settings import Settings, flattened
+from kbrl.threads import number_of_jobs
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +132,36 @@ class Model:
         return {label: n for label, n, kept in counted if n and not kept}
 
     @cached_property
+    def lines(self) -> LocalLines:
+        """The lines around the representative states, of a model of order 1."""
+        if not isinstance(self.sums, LineSums):
+            raise ValueError(
+                "Only a model of order 1 has lines and plans, but this one has order 0. Fit KBSF(order=1)."
+            )
+        return local_lines(self.sums, n_cases=self.settings.sample_neighbors)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """The plans of a model of order 1, rolled out in its lines."""
+        lines, plan = self.lines, self.settings.plan
+        actions = np.flatnonzero(self.often_taken & (self.sums.counts > 0))
+        usual = None if plan.usual is None else lines.usual(plan.usual)
+        return Plans(
+            world_of(lines, circles=self.basis.circles, is_spread=True, inside=plan.inside, usual=usual),
+            actions,
+            len(self.action_labels),
+            *plan_length(len(actions), plan.decisions, plan.hold),
+            self.discount,
+            n_near=self.basis.rep_kernel.neighbors or NEAR,
+            is_spread=True,
+            n_jobs=number_of_jobs(self.settings.n_jobs),
+        )
+
+    @cached_property
     def mdp(self) -> FiniteMDP:
-        """The reduced MDP, with one state per representative state."""
+        """The reduced MDP, with one state per representative state; the actions of order 1 are plans."""
+        if isinstance(self.sums, LineSums):
+            return self.plans.mdp()
         mdp = self.sums.to_mdp(self.discount)
         available = mdp.available & self.often_taken[:, None]
         if self.recipe is not None:
@@ -194,7 +226,9 @@ class Model:
 
     @cached_property
     def q_function(self) -> Callable[[Floats], Floats]:
-        """Q as a function of scaled states: from representative states or from samples, as the settings say."""
+        """Q as a function of scaled states: by looking ahead, from representative states, or from samples."""
+        if self.settings.order == 1 and self.settings.plan.acting == "ahead":
+            return PlanQ(self.plans, self.solution.values)
         return self.where_allowed(
             self.rep_q_function if self.settings.variant.q_function == "reps" else self.sample_q_function
         )
@@ -208,7 +242,12 @@ class Model:
     @cached_property
     def rep_q_function(self) -> RepQ:
         """Q from the representative states."""
-        return RepQ(self.basis.rep_weights, self.solution.q)
+        return RepQ(self.basis.rep_weights, self.rep_q)
+
+    @cached_property
+    def rep_q(self) -> Floats:
+        """Q-bar, (n_reps, n_actions): the value of each action, or of the best plan that begins with it."""
+        return self.solution.q if self.settings.order == 0 else self.plans.rep_q(self.solution.q)
 
     @cached_property
     def sample_q_function(self) -> SampleQ:
@@ -316,6 +355,10 @@ class Model:
         sizes = (*self.sizes, (self.n_samples, basis.n_reps))
         return replace(self, basis=basis, sums=sums, start=start, sizes=sizes, has_changed=True, solved=None)
 
+    def with_settings(self, **changes: Any) -> Model:
+        """Return the model of the same sums that is solved, or answers, by other settings of the fit."""
+        return replace(self, settings=replace(self.settings, **changes), solved=None, start=None)
+
     def with_sums(
         self,
         sums: Statistics,
@@ -331,7 +374,7 @@ class Model:
 
     def without_data(self) -> Model:
         """Return a model without data, with the same basis and settings: the two can be added."""
-        sums = new_statistics(self.basis, self.settings.variant.neighborhoods)
+        sums = new_statistics(self.basis, self.settings.variant.neighborhoods, self.settings.order)
         return Model(self.basis, sums, self.settings, self.action_labels, self.source)
 
     def overlap(self, further: Sketch | None) -> Overlap | None:
@@ -351,7 +394,7 @@ class Model:
         return replace(result, source=self.source + other.source, has_changed=has_changed)
 
     def _check_addable(self, other: Model) -> None:
-        names = ("discount", "terminals", "neighborhoods", "q_function")
+        names = ("order", "discount", "terminals", "neighborhoods", "q_function")
         mine, others = flattened(self.settings), flattened(other.settings)
         different = [name for name in names if mine[name] != others[name]]
         different += ["min_cases"] if self.min_cases != other.min_cases else []
@@ -375,7 +418,7 @@ class Model:
         self._check_can_forget()
         log = self.prepared(log)
         sketch = self._sketch_without(log)
-        taken = new_statistics(self.basis, self.settings.variant.neighborhoods).accumulate(log)
+        taken = new_statistics(self.basis, self.settings.variant.neighborhoods, self.settings.order).accumulate(log)
         return self.with_sums(self.sums - taken, sketch)  # type: ignore[operator]
 
     def _check_can_forget(self) -> None:
@@ -419,7 +462,8 @@ def first_model(settings: Settings, log: Transitions, moments: Moments | None = 
     The moments of all states are given where these are only a sample.
     """
     basis = basis_for(settings, log, moments)
-    return Model(basis, new_statistics(basis, settings.variant.neighborhoods), settings, log.action_labels, log.source)
+    sums = new_statistics(basis, settings.variant.neighborhoods, settings.order)
+    return Model(basis, sums, settings, log.action_labels, log.source)
 
 
 def as_model(source: Any) -> Model:

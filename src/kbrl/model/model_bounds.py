@@ -74,7 +74,9 @@ def _arguments(model: Model, log: Transitions) -> tuple[Transitions, Floats, Ker
 
 def _refuse_what_has_no_bound(model: Model) -> None:
     basis, reason = model.basis, ""
-    if basis.hard:
+    if model.settings.order == 1:
+        reason = "lines and plans (order=1) are not averages over samples"
+    elif basis.hard:
         reason = "hard aggregation does not approximate KBRL"
     elif basis.sample_kernel.neighbors is not None and model.settings.variant.neighborhoods == "per_chunk":
         reason = "its neighbours were counted in each chunk (neighborhoods='per_chunk'), KBRL's in all data"

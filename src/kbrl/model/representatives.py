@@ -2,8 +2,9 @@
 
 The error bound of proposition 3 shrinks with the largest distance from a next state to its nearest
 representative state.  k-means, the paper's choice, keeps the mean squared distance small; farthest points
-and covers keep the largest one small; the means of a mixture of Gaussians follow the density.  Points are in scaled
-coordinates; no result has a row twice.  Distances are Euclidean, except where a cover is given another norm.
+and covers keep the largest one small, and means spread over the farthest points nearly so; the means of a mixture of
+Gaussians follow the density.  Points are in scaled coordinates; no result has a row twice.  Distances are Euclidean,
+except where a cover is given another norm.
 
 Paper: sections 4.3 and 6.2 ("KBSF's configuration"); the on-line growth rule is in section 5.
 """
@@ -28,6 +29,8 @@ _STEPS, _LEAST_GAIN, _PASSES = 8, 0.005, 20
 # Mixtures: the most steps, the gain in log-likelihood per point that each must bring, and what keeps a component from
 # shrinking to a point, in relation to the sample's variance; both as in scikit-learn, in whose place ours stands.
 _EM_STEPS, _LEAST_LIKELIHOOD_GAIN, _LEAST_VARIANCE, _EM_ENTRIES = 100, 1e-3, 1e-6, 2**21
+# Spread means: points whose mean stands for a farthest point.
+_AROUND = 3
 # Farthest points: neighbouring points that are looked at, or passed over, together.
 _BLOCK = 64
 
@@ -85,6 +88,7 @@ def _choose_number(points: Floats, how: str, n_reps: int, rng: np.random.Generat
     distinct = _first_distinct(points, n_reps + 1)
     if len(distinct) > n_reps:
         ways = {"k-means": k_means, "random": random_points, "farthest": farthest_points, "mixture": mixture_means}
+        ways["spread"] = spread_means
         return ways[how](points, n_reps, rng), ""
     m = len(distinct)
     remark = f"n_reps={n_reps}, but the next states have only {m} distinct values: using {m} representative states."
@@ -148,6 +152,19 @@ def farthest_points(points: Floats, n_reps: int, rng: np.random.Generator) -> Fl
     lows, highs = np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts)
     chosen = _farthest(points, lows, highs, int(rng.integers(len(points))), min(n_reps, len(points)))
     return _filled(points[chosen], points, n_reps)
+
+
+def spread_means(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
+    """Return the means of the three points around each of the farthest points: they reach as far as the data do.
+
+    Unlike the farthest points themselves, none is a row of the data, unless that row comes three times.
+    """
+    points = _rows(points)
+    sample = _sample(points, n_reps, rng)
+    centres = farthest_points(sample, n_reps, rng)
+    nearest = cKDTree(sample).query(centres, k=[*range(1, min(_AROUND, len(sample)) + 1)])[1]
+    shifts = (sample[nearest] - centres[:, None]).mean(axis=1)  # exact where all are equal
+    return _within(centres + shifts, sample, points, n_reps)
 
 
 def cover(

@@ -19,6 +19,7 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import one_of
 from kbrl.data.transitions import Transitions
+from kbrl.lines.moments import LineSums
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model import compiled
 from kbrl.model.basis import Basis, Samples, fade
@@ -35,13 +36,15 @@ _ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of a sum of n terms, over its
 _PER_PAIR = ("nearest", "weight", "squared_weight", "reward_sum", "noise", "reward_noise")
 
 
-def new_statistics(basis: Basis, neighborhoods: str = "exact") -> Statistics:
-    """Return statistics of no data.
+def new_statistics(basis: Basis, neighborhoods: str = "exact", order: int = 0) -> Statistics:
+    """Return statistics of no data; those of order 1 are moments around the representative states.
 
     Where the sample kernel reaches only its mu nearest samples, "exact" means the nearest of all data, however they
     are split; "per_chunk" is the paper's own reading, the nearest of each chunk, summed.
     """
     one_of(neighborhoods, NEIGHBORHOODS, "neighborhoods")
+    if order == 1:
+        return LineSums(basis)
     if basis.sample_kernel.neighbors is not None and neighborhoods == "exact":
         return Neighborhoods(basis)
     return KernelSums(basis)
@@ -335,7 +338,7 @@ class KernelSums:
         self.nearest[action] = nearest
 
 
-Statistics = KernelSums | Neighborhoods
+Statistics = KernelSums | Neighborhoods | LineSums
 
 
 def _empty(basis: Basis) -> Any:

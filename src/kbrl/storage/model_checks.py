@@ -19,6 +19,8 @@ from kbrl.arrays import Array, Booleans
 from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, one_of, positive, whole
 from kbrl.data.recipe import Recipe
 from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
+from kbrl.lines.moments import packed_size
+from kbrl.lines.plans import plan_length
 from kbrl.mdp.dynamic_programming import TIE
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.model import allowed_pairs, often_taken
@@ -46,6 +48,7 @@ _FACTS: dict[str, Any] = {
         "profile": (str,),
         "norm": (*_NUMBER, str),
         "hard": (bool,),
+        "order": (int,),
         "neighborhoods": (str,),
     },
     "planning": {
@@ -64,6 +67,7 @@ _LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
 # Rounding that is allowed in sums: where nearly all data were taken away again (forget), it is as large as this.
 _ROUNDING = 1e-6
 _LARGEST_REWARD = 1e300  # more have no finite sums
+_MAY_BE_EITHER = ("lines.rewards", "lines.span")  # infinite with either sign, where there are no data
 _MAY_BE_INFINITE = {"q": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
 
 
@@ -88,9 +92,13 @@ def check_contents(contents: Contents) -> None:
         _require(named == facts["names"]["state"], "the recipe makes other state variables than the names say")
     _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
     whole(facts["planning"]["min_cases"], "min_cases")
-    spoken_of = _check_statistics(arrays, sum(facts["counts"]))
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
-    _check_solution(facts["solution"], arrays, _available(facts, arrays, spoken_of & often[:, None]))
+    if facts["basis"]["order"] == 1:
+        _check_lines(arrays, facts["counts"])
+        _check_plan_solution(facts, arrays, int((often & (np.array(facts["counts"]) > 0)).sum()))
+    else:
+        spoken_of = _check_statistics(arrays, sum(facts["counts"]))
+        _check_solution(facts["solution"], arrays, _available(facts, arrays, spoken_of & often[:, None]).T)
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
     answers_from = (facts["settings"] | facts["fit_settings"]).get("q_function")
     keeps = answers_from != "samples" or "samples.states" in arrays or not sum(facts["counts"])
@@ -239,7 +247,14 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         shapes["time_discount"] = ("f", (1,))
     if basis["rep_width"] is None:
         shapes["rep_widths"] = ("f", (n_reps,))
-    if basis["sample_neighbors"] is not None and basis["neighborhoods"] == "exact":
+    if "circles.places" in arrays:
+        n_circles = len(arrays["circles.places"])
+        shapes |= {"circles.places": ("i", (n_circles, 2)), "circles.shapes": ("f", (n_circles, 5))}
+    if basis["order"] == 1:
+        shapes |= {"q": ("f", (n_reps, None)), "lines.span": ("f", (2, n_dims)), "lines.rewards": ("f", (*pairs, 2))}
+        shapes["lines.moves"] = ("f", (*pairs, packed_size(1 + 2 * n_dims)))
+        shapes["lines.outcomes"] = ("f", (*pairs, packed_size(3 + n_dims)))
+    elif basis["sample_neighbors"] is not None and basis["neighborhoods"] == "exact":
         kept = (*pairs, _n_places(arrays, basis["sample_neighbors"]))
         shapes |= {"neighbors.distances": ("f", kept), "neighbors.rewards": ("f", kept)}
         lost = "f" if "time_discount" in arrays else "b"
@@ -278,6 +293,8 @@ def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
             _require(arrays[name].ndim == n_axes and arrays[name].size, f"{name} has the shape {arrays[name].shape}")
     _require("scale" in arrays and "reps" in arrays, "scale or reps are missing")
     basis = facts["basis"]
+    _require(basis["order"] in (0, 1), "order must be 0 or 1")
+    _require(basis["order"] == facts["settings"].get("order"), "order differs from that of the settings")
     _require(basis["neighborhoods"] in NEIGHBORHOODS, f"neighborhoods must be one of {NEIGHBORHOODS}")
     _require(basis["sample_neighbors"] is None or basis["sample_neighbors"] > 0, "sample_neighbors must be above 0")
     shapes = _shapes(facts, arrays)
@@ -290,6 +307,7 @@ def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
         _require(fits, f"{name} must have the shape {shape}, but it has {array.shape}")
         if kind == "f":
             finite = np.isfinite(array) | (array == _MAY_BE_INFINITE.get(name, 0.0))
+            finite |= (name in _MAY_BE_EITHER) & ~np.isnan(array)
             _require(finite.all(), f"{name} holds numbers that are not finite")
     _require((arrays["scale"] > 0).all(), "scale must be above 0")
     _check_sizes(arrays)
@@ -356,10 +374,38 @@ def _transition_sums(arrays: dict[str, Array]) -> tuple[Array, Array]:
     return data, np.asarray(rows.sum(axis=1)).reshape(lengths.shape)
 
 
+def _check_lines(arrays: dict[str, Array], counts: list[int]) -> None:
+    """Check the sums of order 1."""
+    moves, outcomes, rewards = (arrays[f"lines.{name}"] for name in ("moves", "outcomes", "rewards"))
+    cases, n_dims = outcomes[:, :, 0], arrays["lines.span"].shape[1]
+    whole_numbers = (cases >= 0).all() and (cases == np.floor(cases)).all()
+    _require(whole_numbers and cases.sum(axis=1).tolist() == counts, "lines.outcomes are of another number of cases")
+    _require(((moves[:, :, 0] >= 0) & (moves[:, :, 0] <= cases)).all(), "lines.moves are of more cases than there are")
+    for name, size in (("moves", 1 + 2 * n_dims), ("outcomes", 3 + n_dims)):
+        squares = arrays[f"lines.{name}"][:, :, [packed_size(k) + k for k in range(size)]]
+        _require((squares >= 0).all(), f"lines.{name} hold squares below 0")
+    known = cases > 0
+    ordered = np.isfinite(rewards[known]).all() and (rewards[known][:, 0] <= rewards[known][:, 1]).all()
+    _require(ordered, "lines.rewards must be ranges")
+    if "circles.places" in arrays:
+        places, shapes = arrays["circles.places"], arrays["circles.shapes"]
+        _require(((places >= 0) & (places < n_dims)).all(), "circles.places name variables that are not there")
+        _require((shapes[:, 2:] > 0).all(), "circles.shapes must have scales and radii above 0")
+
+
+def _check_plan_solution(facts: dict[str, Any], arrays: dict[str, Array], n_taken: int) -> None:
+    """Check the solution of order 1: its actions are plans."""
+    settings = facts["settings"]
+    n_decisions, _ = plan_length(n_taken, settings["plan_decisions"], settings["plan_hold"])
+    n_plans = max(1, n_taken**n_decisions)
+    _require(arrays["q"].shape[1] == n_plans, f"q must have {n_plans} columns, one per plan")
+    _check_solution(facts["solution"], arrays, np.isfinite(arrays["q"]))
+
+
 def _check_solution(facts: dict[str, Any], arrays: dict[str, Array], available: Booleans) -> None:
     _require(facts["iterations"] >= 0 and 0 <= facts["residual"] < np.inf, "solution: it has no valid residual")
     q, policy = arrays["q"], arrays["policy"]
-    _require((np.isfinite(q) == available.T).all(), "q and the statistics differ in what is available")
+    _require((np.isfinite(q) == available).all(), "q and the statistics differ in what is available")
     top = q.max(axis=1)
     possible = np.isfinite(top)
     _require((arrays["values"] == np.where(possible, top, 0.0)).all(), "values are not the largest q")

@@ -26,6 +26,8 @@ from kbrl.data.sketch import Sketch
 from kbrl.data.state_names import Source, rows_by_name
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
+from kbrl.lines.circles import NO_CIRCLES, Circles
+from kbrl.lines.moments import LineSums
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.model.basis import Basis
 from kbrl.model.check_settings import check_settings
@@ -44,6 +46,7 @@ Columns = Sequence[str] | Mapping[str, Any]
 
 _SUMS = ("nearest", "weight", "reward_sum")
 _NEIGHBORS = ("distances", "rewards", "next_states", "terminals", "multiplicities")
+_LINES = ("moves", "outcomes", "rewards", "span")
 _SAMPLES = ("states", "action_indices", "rewards", "next_states", "terminals")
 
 
@@ -143,6 +146,8 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
     arrays: dict[str, Array] = {"scale": model.coordinates.scale, "reps": model.basis.reps}
     arrays["centre"] = model.coordinates.centre
     arrays |= {"growth": model.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
+    if len(model.basis.circles.places):
+        arrays |= {"circles.places": model.basis.circles.places, "circles.shapes": model.basis.circles.shapes}
     if np.ndim(model.basis.rep_kernel.width):
         arrays["rep_widths"] = np.asarray(model.basis.rep_kernel.width)
     if model.basis.discount is not None:
@@ -223,6 +228,7 @@ def _basis_facts(model: Model) -> dict[str, Any]:
         "profile": samples.profile,
         "norm": _finite_fact(samples.norm),
         "hard": model.basis.hard,
+        "order": model.settings.order,
         "neighborhoods": model.settings.variant.neighborhoods,
     }
 
@@ -259,6 +265,8 @@ def _labels_as_facts(labels: Array) -> dict[str, Any]:
 
 
 def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
+    if isinstance(statistics, LineSums):
+        return {f"lines.{name}": getattr(statistics, name) for name in _LINES}
     if isinstance(statistics, Neighborhoods):
         return {f"neighbors.{name}": getattr(statistics, name) for name in _NEIGHBORS}
     arrays: dict[str, Array] = {name: getattr(statistics, name) for name in _SUMS}
@@ -346,11 +354,14 @@ def _basis(facts: dict[str, Any], arrays: dict[str, Array]) -> Basis:
         n_actions=len(facts["counts"]),
         hard=given["hard"],
         discount=float(arrays["time_discount"][0]) if "time_discount" in arrays else None,
+        circles=Circles(arrays["circles.places"].astype(np.intp), arrays["circles.shapes"])
+        if "circles.places" in arrays
+        else NO_CIRCLES,
     )
 
 
 def _sums(basis: Basis, facts: dict[str, Any], arrays: dict[str, Array]) -> Statistics:
-    sums = new_statistics(basis, facts["basis"]["neighborhoods"])
+    sums = new_statistics(basis, facts["basis"]["neighborhoods"], facts["basis"]["order"])
     sums.counts = np.array(facts["counts"], dtype=np.intp)
     _fill(sums, arrays)
     return sums
@@ -372,6 +383,10 @@ def _sketch(facts: dict[str, Any] | None, arrays: dict[str, Array]) -> Sketch | 
 
 
 def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
+    if isinstance(statistics, LineSums):
+        for name in _LINES:
+            setattr(statistics, name, arrays[f"lines.{name}"])
+        return
     if isinstance(statistics, Neighborhoods):
         for name in _NEIGHBORS:
             setattr(statistics, name, arrays[f"neighbors.{name}"])

@@ -30,20 +30,31 @@ _PLANNING_SINCE = {"sweeps": None, "min_cases": 1}
 def upgraded(contents: Contents) -> Contents:
     """Return contents in the current format, upgraded if they have an older one."""
     facts, arrays, version = contents
-    if version != 1 or not isinstance(facts.get("settings"), dict):
+    if not isinstance(facts.get("settings"), dict):
         return contents
+    if version != 1:
+        return Contents(facts | _without_lines(facts), arrays, version)
     defaults = {name: each.default for name, each in about_settings().items() if name not in _SETTINGS_OF_1}
     new = {
         "names": names_as_facts(names_of_columns(facts.get("columns"), len(arrays.get("scale", ())))),
         "settings": defaults | facts["settings"],
         "fit_settings": {},
-        "basis": _BASIS_SINCE | _as_dict(facts.get("basis")),
+        "basis": _BASIS_SINCE | {"order": 0} | _as_dict(facts.get("basis")),
         "planning": _PLANNING_SINCE | _as_dict(facts.get("planning")),
         "history": {"has_changed": _has_changed(arrays)},
         "sketch": None,
     }
     centre = np.zeros(np.shape(arrays.get("scale", ()))[:1])
     return Contents(facts | new, {"centre": centre} | arrays, version)
+
+
+def _without_lines(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what the first files of format 2 lack: they know nothing of order 1."""
+    if "order" in facts["settings"]:
+        return {}
+    names = ("order", *(name for name, each in about_settings().items() if each.group == "plan"))
+    settings = {name: about_settings()[name].default for name in names} | facts["settings"]
+    return {"settings": settings, "basis": {"order": 0} | _as_dict(facts.get("basis"))}
 
 
 def _as_dict(facts: Any) -> dict[str, Any]:

@@ -1,0 +1,306 @@
+"""Choose between orders, plans and widths without an environment: by rehearsal.
+
+Candidates learn from half of some episodes.  Each then acts, step by step, in the lines of the other half, from logged
+first states (`kbrl.lines.stage`).  The first candidate, lines with plans of the usual length, is kept unless another
+earns more by more than chance: twice the standard error of the difference over the same starts.
+What is chosen is then learnt from everything.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.checks import KbrlWarning
+from kbrl.choosing.hyperparameters import WIDTHS, choose_widths
+from kbrl.data.sketch import row_hashes
+from kbrl.data.transitions import Transitions, join
+from kbrl.learners.kbsf import KBSF
+from kbrl.learners.learner import clone
+from kbrl.lines.plans import MOST_PLANS, plan_length, world_of
+from kbrl.lines.stage import Rehearsal, Stage, predicted
+from kbrl.model.model import Model
+from kbrl.model.q_functions import best_actions
+from kbrl.settings import Growth, Settings, Variant
+
+REPS_OF_LINES = "spread"
+REHEARSAL_ROWS = 20_000  # of whole episodes, to learn from and to rehearse in
+_LEAST_ROWS = 500  # below that, halves are too small to tell anything
+_BLOCK_ROWS = 200  # that stand for an episode where the log tells none apart
+_RUNS, _STEPS = 16, 200
+_LEAST_WEIGHT = 0.05  # of a reward at the end of a run: later ones hardly count
+_LENGTHS = ((1, 1), (2, 2), (2, 4), (3, 2), (3, 4))  # decisions, and the steps that each is held
+_STAGE_INSIDE = 3.0  # how far a run may leave the data: farther than plans may
+_ROWS_PER_REP, _FEWEST, _MOST = 15, 50, 2000
+_MOST_AVERAGES = 300  # representative states of candidates of order 0
+_WIDER = (1.0, 3.0)  # times the widths that predict best
+_USUAL = 0.3
+_CONTINUED = Variant(terminals="continue")
+_CHECKED, _OTHER_SEED, _LEAST_AGREEMENT = 1000, 12345, 0.8
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate: its settings, and what it earned in rehearsal, discounted, per run."""
+
+    name: str
+    settings: dict[str, Any]  # parameters of KBSF that make it
+    mean: float
+    error: float  # standard error of the mean
+    left: float  # share of the runs that left the data
+    widen: float = 1.0  # of order 0: what the widths that predict best are multiplied by
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen by rehearsal, all that was tried, and what the logged decisions earned from the same starts."""
+
+    chosen: Tried
+    tried: tuple[Tried, ...]
+    now: float | None  # None where the log does not tell episodes apart
+    flags: tuple[str, ...] = ()  # what speaks against trusting the model, in words
+
+    @property
+    def is_better_than_now(self) -> bool | None:
+        """Whether what was chosen earned more in rehearsal than people did; None: not known."""
+        return None if self.now is None else self.chosen.mean - 2 * self.chosen.error > self.now
+
+
+class EpisodeSample:
+    """Whole episodes, about so many rows of them, kept while the chunks of a log come by.
+
+    A hash of the episode decides, so the sample does not depend on how the log is cut.
+    """
+
+    def __init__(self, n_rows: int, wanted: int = REHEARSAL_ROWS) -> None:
+        self._share = min(1.0, wanted / max(n_rows, 1))
+        self._parts: list[Transitions] = []
+        self._n_before = 0
+
+    def kept(self, chunks: Iterable[Transitions]) -> Iterator[Transitions]:
+        """Yield the chunks, and keep the rows of the sample."""
+        for chunk in chunks:
+            rows = _numbers(_episodes_of(chunk, self._n_before)) < self._share
+            if rows.any():
+                self._parts.append(chunk[rows].replaced(episodes=_episodes_of(chunk, self._n_before)[rows]))
+            self._n_before += len(chunk)
+            yield chunk
+
+    @property
+    def log(self) -> Transitions | None:
+        """The rows; None if there are too few to rehearse with."""
+        if sum(map(len, self._parts)) < _LEAST_ROWS:
+            return None
+        log = join(self._parts)
+        return log[np.argsort(_numbers(log.episodes), kind="stable")]  # whatever the order of the files
+
+
+def _episodes_of(log: Transitions, n_before: int) -> Any:
+    """Return what tells episodes apart, (n,); blocks of rows where the log does not."""
+    if log.episodes is not None:
+        return log.episodes
+    return (n_before + np.arange(len(log))) // _BLOCK_ROWS
+
+
+def _numbers(episodes: Any, seed: float = 0.0) -> Floats:
+    """Return a number from 0 to 1 for the episode of each row, the same wherever the episode is."""
+    different, places = np.unique(episodes, return_inverse=True)
+    keys = np.array([float(int.from_bytes(str(name).encode()[:6], "little")) for name in different.tolist()])
+    lengths = np.array([float(len(str(name))) for name in different.tolist()])
+    hashes = row_hashes([keys, lengths, np.full(len(keys), seed)])
+    return (hashes / 2.0**64)[places]
+
+
+def choose_by_rehearsal(
+    log: Transitions, learner: KBSF, *, has_episodes: bool = True, orders: tuple[int, ...] = (1, 0)
+) -> Choice | None:
+    """Return what rehearses best, for a sample of whole episodes (`EpisodeSample`); None if halves are too small.
+
+    The representative states of the candidates with lines are chosen as ``learner`` says.
+    """
+    in_first = _numbers(log.episodes, seed=1.0) < 0.5
+    if min(in_first.sum(), (~in_first).sum()) < _LEAST_ROWS // 4:
+        return None
+    learnt, held = log[in_first], log[~in_first]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KbrlWarning)  # the fit says it again
+        stage, now = _stage(held, learner, has_episodes)
+        candidates = list(_candidates(learnt, learner, orders))
+        runs = [stage.rehearse(_decider(each.model, stage.model)) for each in candidates]
+        place = _best(runs)
+        flags = _flags(candidates[place].model, learnt, held, has_episodes)
+    tried = tuple(
+        Tried(each.name, each.settings, run.mean, run.error, float(run.left.mean()), each.widen)
+        for each, run in zip(candidates, runs)
+    )
+    return Choice(tried[place], tried, now, flags)
+
+
+def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: bool) -> tuple[str, ...]:
+    """Return what speaks against trusting a model, in words; none of it needs an environment."""
+    rows = held[np.linspace(0, len(held) - 1, min(len(held), _CHECKED)).astype(np.intp)]
+    found = []
+    if model.settings.order == 1:
+        error = _prediction_error(model, rows)
+        if error > 1:
+            found.append(f"it predicts next states worse than saying that nothing moves ({error:.2g} times the error)")
+    other = KBSF(**vars(replace(model.settings, random_state=_OTHER_SEED))).fit(learnt).model_
+    agreement = float((other.predict(rows.states) == model.predict(rows.states)).mean())
+    if agreement < _LEAST_AGREEMENT:
+        found.append(f"another random_state decides otherwise in {1 - agreement:.0%} of the states")
+    if has_episodes:
+        is_start = np.append(True, held.episodes[1:] != held.episodes[:-1])  # type: ignore[index]
+        most = float(_returns_to_go(held, is_start, model.discount)[is_start].max())
+        promised = float(model.values(held.states[is_start]).max())
+        if promised > most + 1e-9 * abs(most):
+            found.append(f"it promises up to {promised:.4g}, and no held-out episode earned more than {most:.4g}")
+    return tuple(found)
+
+
+def _prediction_error(model: Model, log: Transitions) -> float:
+    """Return the squared error of predicted next states, relative to predicting that nothing moves."""
+    world = world_of(model.lines, circles=model.basis.circles)
+    states, target = model.coordinates.of(log.states), model.coordinates.of(log.next_states)
+    actions = log.with_actions(model.action_labels).action_indices
+    found = predicted(states, actions, world)
+    going = ~log.terminals & np.isfinite(found).all(axis=1)
+    nothing = np.square(target - states)[going].sum()
+    return float(np.square(target - found)[going].sum() / nothing) if nothing > 0 else 0.0
+
+
+def n_reps_for_lines(n_rows: int) -> int:
+    """Return the number of representative states of order 1 for this many rows."""
+    return int(np.clip(n_rows // _ROWS_PER_REP, min(_FEWEST, max(1, n_rows)), _MOST))
+
+
+def can_rehearse(settings: Settings, choose: Collection[str]) -> bool:
+    """Return whether order and plans may be chosen: nothing was asked for that only order 0 has."""
+    is_free = {"order", "reps", *WIDTHS} <= set(choose)
+    no_neighbors = settings.sample_neighbors is None and settings.rep_neighbors is None
+    return is_free and no_neighbors and settings.growth == Growth() and settings.variant in (Variant(), _CONTINUED)
+
+
+def _best(runs: list[Rehearsal]) -> int:
+    """Return the place of the first one, or of that which beats it most clearly."""
+    best, margin = 0, 0.0
+    for place, run in enumerate(runs[1:], start=1):
+        difference = run.returns - runs[0].returns
+        error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.inf
+        if difference.mean() - 2 * error > margin:
+            best, margin = place, float(difference.mean() - 2 * error)
+    return best
+
+
+class _Candidate(NamedTuple):
+    name: str
+    settings: dict[str, Any]
+    model: Model
+    widen: float = 1.0
+
+
+def _candidates(log: Transitions, learner: KBSF, orders: tuple[int, ...]) -> Iterator[_Candidate]:
+    """Yield the candidates' names, settings and models; the first is the one to beat."""
+    if 1 in orders:
+        yield from _lines(log, learner)
+    if 0 in orders:
+        yield from _averages(log, learner)
+
+
+def _lines(log: Transitions, learner: KBSF) -> Iterator[_Candidate]:
+    plan = learner.settings().plan
+    base = clone(learner).set_params(order=1, n_reps=n_reps_for_lines(len(log)))
+    model = base.fit(log).model_
+    usual_length = plan_length(len(model.plans.actions), plan.decisions, plan.hold)
+    for decisions, hold in _lengths(len(model.plans.actions), usual_length, plan):
+        with_length = plan.set_params(decisions=decisions, hold=hold)
+        name = f"lines, plans of {decisions} x {hold}"
+        yield _Candidate(name, {"order": 1, "plan": with_length}, model.with_settings(plan=with_length))
+    if plan.usual is None and _is_informative(model):
+        like_people = plan.set_params(decisions=usual_length[0], hold=usual_length[1], usual=_USUAL)
+        name = "lines, plans that begin as people do"
+        yield _Candidate(name, {"order": 1, "plan": like_people}, model.with_settings(plan=like_people))
+
+
+def _lengths(n_actions: int, usual: tuple[int, int], plan: Any) -> list[tuple[int, int]]:
+    """Return the lengths of plans to try, the usual one first; only that where the user has given one."""
+    if plan.decisions is not None or plan.hold is not None:
+        return [usual]
+    return [usual, *(length for length in _LENGTHS if length != usual and n_actions ** length[0] <= MOST_PLANS)]
+
+
+def _is_informative(model: Model) -> bool:
+    """Return whether what people did depends on the state: mutual information beyond what chance gives."""
+    counts = model.sums.cases  # type: ignore[union-attr]
+    total, by_action, by_cell = counts.sum(), counts.sum(axis=1, keepdims=True), counts.sum(axis=0, keepdims=True)
+    expected = by_action * by_cell / max(total, 1.0)
+    used = counts > 0
+    statistic = 2 * (counts[used] * np.log(counts[used] / expected[used])).sum()
+    freedom = ((by_action > 0).sum() - 1) * ((by_cell > 0).sum() - 1)
+    return bool(statistic > 1.5 * freedom + 4 * np.sqrt(2 * freedom))
+
+
+def _averages(log: Transitions, learner: KBSF) -> Iterator[_Candidate]:
+    n_reps = min(_MOST_AVERAGES, max(1, len(log) // 10))
+    base = clone(learner).set_params(order=0, n_reps=n_reps, reps=KBSF().reps)
+    widths = choose_widths(log, base)
+    for widen in _WIDER:
+        settings = {"sample_width": widen * widths.sample_width, "rep_width": widen * widths.rep_width}
+        name = "averages" + (f", widths times {widen:g}" if widen != 1 else "")
+        yield _Candidate(name, {"order": 0}, clone(base).set_params(**settings).fit(log).model_, widen)
+
+
+def _decider(model: Model, stage: Model) -> Callable[[Floats], Integers]:
+    """Return a policy of states in the stage's coordinates, to places of the stage's actions."""
+    places = np.array([_place(label, stage) for label in model.action_labels.tolist()], dtype=np.intp)
+
+    def decide(states: Floats) -> Integers:
+        return places[best_actions(model.q_values(stage.coordinates.back(states)))]
+
+    return decide
+
+
+def _place(label: Any, stage: Model) -> int:
+    return stage.action_labels.tolist().index(label)
+
+
+@dataclass(frozen=True, eq=False)
+class _ModelStage(Stage):
+    """A stage that remembers whose lines it has."""
+
+    model: Model = None  # type: ignore[assignment]
+
+
+def _stage(log: Transitions, learner: KBSF, has_episodes: bool) -> tuple[_ModelStage, float | None]:
+    """Return the lines of held-out episodes as a stage, and what their decisions earned on average."""
+    settings = {"order": 1, "n_reps": n_reps_for_lines(len(log)), "min_cases": 1}
+    model = clone(learner).set_params(**settings).fit(log).model_
+    is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
+    to_go = _returns_to_go(log, is_start, model.discount)
+    starts = log.states[is_start] if has_episodes else log.states
+    picked = starts[np.linspace(0, len(starts) - 1, min(len(starts), _RUNS)).astype(np.intp)]
+    longest = int(np.diff(np.append(np.flatnonzero(is_start), len(log))).max())
+    horizon = int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(model.discount))) if model.discount > 0 else 1
+    stage = _ModelStage(
+        world=world_of(model.lines, circles=model.basis.circles, is_spread=True, inside=_STAGE_INSIDE),
+        starts=model.scaled(picked),
+        n_steps=max(1, min(_STEPS, horizon, longest if has_episodes else _STEPS)),
+        discount=model.discount,
+        value_outside=float(np.quantile(to_go, 0.1)),
+        model=model,
+    )
+    return stage, float(to_go[is_start].mean()) if has_episodes else None
+
+
+def _returns_to_go(log: Transitions, is_start: Booleans, discount: float) -> Floats:
+    """Return the discounted sum of what came from each row on, to the end of its episode, (n,)."""
+    result = log.rewards.copy()
+    is_last = np.append(is_start[1:], True)
+    for row in range(len(log) - 2, -1, -1):  # a bounded sample
+        if not is_last[row]:
+            result[row] += discount * result[row + 1]
+    return result

@@ -1,0 +1,203 @@
+"""A line instead of an average: how displacement, reward and end depend on the state, around each representative state.
+
+For each action and representative state, the cells around it are pooled until they hold enough cases.  A weighted
+ridge regression of (s' - s, reward, end) on s - c gives an intercept and slopes.  The ridge is the one that the noise
+of the data asks for (Hoerl, Kennard and Baldwin 1975): 0 where the data lie on a line, so linear dynamics are learnt
+exactly.  Too few cases leave the average, which is order 0.  Rewards and ends stay within what was seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from scipy.spatial import cKDTree
+
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.lines.moments import LineSums, packed_size, unpacked
+
+GRAPH = 32  # neighbours of each representative state among which the nearest of a state nearby are looked for
+_POOLED = 128  # representative states around one whose cells may be pooled
+_CASES_PER_NUMBER = 10  # pooled cases for each of the 1 + n_dims numbers of a line, unless the user says how many
+_RANK = 1e-9  # directions in which pooled states vary by less, relative to the widest, have no slope
+
+
+@dataclass(frozen=True, eq=False)
+class LocalLines:
+    """Lines around the representative states, in scaled coordinates.
+
+    A line gives (s' - s, reward, end) at s as ``lines[a, i, :, 0] + lines[a, i, :, 1:] @ (s - reps[i])``.
+    """
+
+    reps: Floats  # (n_reps, n_dims)
+    graph: Integers  # (n_reps, n_near): the nearest representative states of each, itself first
+    lines: Floats  # (n_actions, n_reps, n_dims + 2, 1 + n_dims)
+    limits: Floats  # (n_actions, n_reps, 4): smallest and largest reward, smallest and largest probability of an end
+    cases: Floats  # (n_actions, n_reps): Kish's effective number of pooled cases; 0: nothing is known
+    noise: Floats  # (n_actions, n_reps, n_dims, n_dims): covariance of what the lines of s' - s leave unexplained
+    behaviour: Floats  # (n_actions, n_reps): how often each action was taken around each representative state
+    radius: Floats  # (n_reps,): root mean square distance of pooled states from the representative state
+    span: Floats  # (2, n_dims): the range of the states
+
+    @property
+    def known(self) -> Booleans:
+        """Which actions were taken around which representative states, (n_actions, n_reps)."""
+        return self.cases > 0
+
+    def usual(self, share: float) -> Booleans:
+        """Return which actions were taken at least this share as often as the most frequent one, around each state."""
+        result: Booleans = self.behaviour >= share * self.behaviour.max(axis=0)
+        return result
+
+
+def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | None = None) -> LocalLines:
+    """Fit the lines; each rests on about ``n_cases`` cases, and ``ridge`` replaces the automatic one (inf: order 0)."""
+    reps = np.ascontiguousarray(sums.basis.reps)
+    n_reps, n_dims = reps.shape
+    distances, order = _neighbours(reps, min(n_reps, _POOLED))
+    wanted = float(n_cases or _CASES_PER_NUMBER * (1 + n_dims))
+    moves, outcomes = np.zeros_like(sums.moves), np.zeros_like(sums.outcomes)
+    squares, rewards = np.zeros(sums.cases.shape), np.empty_like(sums.rewards)
+    _pool(sums.moves, sums.outcomes, sums.rewards, reps, order, distances, wanted, moves, outcomes, squares, rewards)
+    lines = np.zeros((*sums.cases.shape, n_dims + 2, 1 + n_dims))
+    lines[:, :, :n_dims], noise = _regress(unpacked(moves), n_dims, ridge)
+    lines[:, :, n_dims:], _ = _regress(unpacked(outcomes), n_dims, ridge)
+    mass, ends = outcomes[:, :, 0], outcomes[:, :, packed_size(n_dims + 2)]
+    limits = np.concatenate([rewards, np.stack([(ends >= mass) & (mass > 0), ends > 0], axis=-1)], axis=-1)
+    cases = np.divide(mass**2, squares, out=np.zeros_like(mass), where=squares > 0)
+    behaviour, radius = _surroundings(sums, order, distances, wanted)
+    span = np.where(np.isfinite(sums.span), sums.span, 0.0)
+    graph = np.ascontiguousarray(order[:, : min(n_reps, GRAPH)])
+    limits = np.where(cases[:, :, None] > 0, limits, 0.0)
+    return LocalLines(reps, graph, lines, limits, cases, noise, behaviour, radius, span)
+
+
+def _neighbours(reps: Floats, n_near: int) -> tuple[Floats, Integers]:
+    """Return the distances to the nearest representative states of each and which they are, itself first."""
+    distances, order = cKDTree(reps).query(reps, k=[*range(1, n_near + 1)])
+    return np.ascontiguousarray(distances), np.ascontiguousarray(order, dtype=np.intp)
+
+
+def _surroundings(sums: LineSums, order: Integers, distances: Floats, wanted: float) -> tuple[Floats, Floats]:
+    """Return what was done around each representative state, (n_actions, n_reps), and how far the states are."""
+    n_dims = sums.basis.reps.shape[1]
+    own = sums.cases.sum(axis=0)
+    n_used = np.minimum((np.cumsum(own[order], axis=1) < wanted).sum(axis=1) + 1, order.shape[1])
+    used = np.arange(order.shape[1]) < n_used[:, None]
+    behaviour = (sums.cases[:, order] * used).sum(axis=2)
+    diagonal = [packed_size(1 + k) + 1 + k for k in range(n_dims)]  # of x x' in outcomes
+    totals = sums.outcomes.sum(axis=0)
+    squares, firsts = totals[:, diagonal].sum(axis=1), totals[:, [packed_size(1 + k) for k in range(n_dims)]]
+    reps = sums.basis.reps
+    gaps = reps[order] - reps[:, None]  # of the pooled cells from the centre
+    pooled = squares[order] + 2 * (gaps * firsts[order]).sum(axis=2) + distances**2 * own[order]
+    mass = (own[order] * used).sum(axis=1)
+    mean = np.divide((pooled * used).sum(axis=1), mass, out=np.zeros(len(reps)), where=mass > 0)
+    return behaviour, np.sqrt(np.maximum(mean, 0.0))
+
+
+def _regress(sums: Floats, n_dims: int, ridge: float | None) -> tuple[Floats, Floats]:
+    """Return the lines, (..., n_targets, 1 + n_dims), of weighted sums of products of (1, x, targets), and the rest.
+
+    The rest is what they leave unexplained, a covariance, (..., n_targets, n_targets).
+    """
+    mass = sums[..., 0, 0]
+    share = np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0)
+    means = sums[..., 0, :] * share[..., None]
+    spread = sums * share[..., None, None] - means[..., :, None] * means[..., None, :]
+    of_x, mixed, of_z = (
+        spread[..., 1 : 1 + n_dims, 1 : 1 + n_dims],
+        spread[..., 1 : 1 + n_dims, 1 + n_dims :],
+        spread[..., 1 + n_dims :, 1 + n_dims :],
+    )
+    slopes = _slopes(of_x, mixed, np.maximum(np.einsum("...ii->...i", of_z), 0.0), mass, ridge)
+    intercepts = means[..., 1 + n_dims :] - np.einsum("...k,...kt->...t", means[..., 1 : 1 + n_dims], slopes)
+    explained = np.einsum("...kt,...ku->...tu", slopes, mixed)
+    left = of_z - explained - explained.swapaxes(-1, -2) + slopes.swapaxes(-1, -2) @ of_x @ slopes
+    lines = np.concatenate([intercepts[..., None], slopes.swapaxes(-1, -2)], axis=-1)
+    return lines, left
+
+
+def _slopes(of_x: Floats, mixed: Floats, of_z: Floats, mass: Floats, ridge: float | None) -> Floats:
+    """Return the slopes, (..., n_dims, n_targets), of a ridge regression, in the principal directions of x.
+
+    The ridge of Hoerl, Kennard and Baldwin is the number of directions times the variance of the noise, over the size
+    of the least-squares slopes; without enough cases to tell the noise there are no slopes.
+    """
+    sizes, directions = np.linalg.eigh(of_x)
+    used = sizes > _RANK * sizes[..., -1:]
+    sizes = np.where(used, sizes, 1.0)
+    along = np.where(used[..., None], directions.swapaxes(-1, -2) @ mixed, 0.0)
+    plain = along / sizes[..., None]
+    if ridge is not None:
+        return directions @ (along / (sizes + ridge)[..., None]) if np.isfinite(ridge) else np.zeros_like(plain)
+    rank = used.sum(axis=-1)
+    free = mass - rank - 1
+    noise = np.maximum(of_z - (plain * along).sum(axis=-2), 0.0)
+    noise = np.where(noise > 1e-14 * of_z, noise, 0.0)  # rounding: on a line
+    mean_size = np.where(used, sizes, 0.0).sum(axis=-1) / np.maximum(rank, 1)
+    strength = (plain**2).sum(axis=-2) * np.maximum(free, 1.0)[..., None]
+    penalty = np.divide(rank[..., None] * noise, strength, out=np.zeros_like(noise), where=strength > 0)
+    most = 1e6 * np.maximum(mean_size, 1e-300)[..., None]  # more is no slope at all, and might overflow
+    shrunk = along / (sizes[..., None] + np.minimum(penalty, most)[..., None, :])
+    return directions @ np.where((free > 0)[..., None, None], shrunk, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def _pool(
+    moves: Floats,
+    outcomes: Floats,
+    rewards: Floats,
+    reps: Floats,
+    order: Integers,
+    distances: Floats,
+    wanted: float,
+    pooled_moves: Floats,
+    pooled_outcomes: Floats,
+    squares: Floats,
+    pooled_rewards: Floats,
+) -> None:
+    """Pool the cells around each representative state until they hold enough cases of the action.
+
+    The weight of a cell falls with its distance as 1 - (distance / reach)^2; the reach is where the next cell would be.
+    """
+    n_actions, n_reps = outcomes.shape[:2]
+    shift = np.empty(reps.shape[1])
+    for a in range(n_actions):
+        for i in range(n_reps):
+            n_used, total = 0, 0.0
+            while n_used < order.shape[1] and total < wanted:
+                total += outcomes[a, order[i, n_used], 0]
+                n_used += 1
+            reach = distances[i, n_used] if n_used < order.shape[1] else 1.001 * distances[i, n_used - 1]
+            pooled_rewards[a, i, 0], pooled_rewards[a, i, 1] = np.inf, -np.inf
+            for near in range(n_used):
+                j = order[i, near]
+                weight = 1.0 - (distances[i, near] / reach) ** 2 if reach > 0 else 1.0
+                if outcomes[a, j, 0] == 0 or weight <= 0:
+                    continue
+                for k in range(len(shift)):
+                    shift[k] = reps[j, k] - reps[i, k]
+                _add_shifted(moves[a, j], shift, weight, pooled_moves[a, i])
+                _add_shifted(outcomes[a, j], shift, weight, pooled_outcomes[a, i])
+                squares[a, i] += weight * weight * outcomes[a, j, 0]
+                pooled_rewards[a, i, 0] = min(pooled_rewards[a, i, 0], rewards[a, j, 0])
+                pooled_rewards[a, i, 1] = max(pooled_rewards[a, i, 1], rewards[a, j, 1])
+
+
+@njit(cache=True, nogil=True)
+def _add_shifted(sums: Floats, shift: Floats, weight: float, pooled: Floats) -> None:
+    """Add packed sums of products of (1, x, ...), moved to another centre: x becomes x + shift."""
+    n_dims = len(shift)
+    place, row = 0, 0
+    while place < len(sums):
+        by_row = shift[row - 1] if 1 <= row <= n_dims else 0.0
+        of_row = sums[place]  # times 1
+        for column in range(row + 1):
+            by_column = shift[column - 1] if 1 <= column <= n_dims else 0.0
+            of_column = sums[column * (column + 1) // 2]
+            total = sums[place + column] + by_row * of_column + by_column * of_row + by_row * by_column * sums[0]
+            pooled[place + column] += weight * total
+        row += 1
+        place += row

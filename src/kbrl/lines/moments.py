@@ -1,0 +1,274 @@
+"""What a model of order 1 remembers of the transitions it has seen: moments around its representative states.
+
+A transition belongs to the cell of the representative state c nearest to its state s.  With x = s - c, each action and
+cell keeps the sums of all products of (1, x, s' - s) over transitions that go on, and of (1, x, reward, end) over all
+of them, beside the smallest and the largest reward.  These are sums: they add up, and transitions can be taken away.
+Moments move exactly from one centre to another, so cells can be pooled afterwards as widely as the data need.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.data.scaling import Coordinates
+from kbrl.data.transitions import Transitions
+from kbrl.threads import for_each_action
+
+_BLOCK_ROWS = 2**16
+_LARGEST_REWARD = 1e100
+_NOT_LEARNT = (
+    "Only transitions that were learnt can be forgotten, but some of these were not: in {n} cells more would be taken "
+    "away than were added. Forget rows of the log that the model was fitted to, unchanged."
+)
+
+
+class Cells(Protocol):
+    """What the sums refer to: the basis of a model."""
+
+    @property
+    def reps(self) -> Floats:
+        """The representative states, (n_reps, n_dims), scaled."""
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The coordinates in which states are scaled."""
+
+    @property
+    def n_actions(self) -> int:
+        """The number of actions."""
+
+    def check_same(self, other: Any) -> None:
+        """Refuse to add sums that refer to something else."""
+
+
+class LineSums:
+    """The sums of a model of order 1, for each action a and representative state i.
+
+    moves (a, i): the products of (1, x, s' - s), over transitions that do not end an episode, lower triangle, packed.
+    outcomes (a, i): the products of (1, x, reward, end), over all transitions, packed in the same way.
+    rewards (a, i): the smallest and the largest reward; after transitions were taken away they are only bounds.
+    span: the smallest and the largest value of each scaled state variable, (2, n_dims).
+    """
+
+    def __init__(self, basis: Cells) -> None:
+        n_reps, n_dims = basis.reps.shape
+        pairs = (basis.n_actions, n_reps)
+        self.basis = basis
+        self.counts: Integers = np.zeros(basis.n_actions, dtype=np.intp)
+        self.moves: Floats = np.zeros((*pairs, packed_size(1 + 2 * n_dims)))
+        self.outcomes: Floats = np.zeros((*pairs, packed_size(3 + n_dims)))
+        self.rewards: Floats = _no_rewards(pairs)
+        self.span: Floats = np.stack([np.full(n_dims, np.inf), np.full(n_dims, -np.inf)])
+
+    @property
+    def cases(self) -> Floats:
+        """The number of transitions in each cell, (n_actions, n_reps)."""
+        return self.outcomes[:, :, 0]
+
+    def effective_cases(self) -> Floats:
+        """Return the number of cases in each cell, (n_actions, n_reps)."""
+        return self.cases.copy()
+
+    def nearest_distances(self) -> Floats:
+        """Return how far the nearest case of each cell is at most, (n_actions, n_reps), inf where there is none.
+
+        It is no farther than the root mean square of the distances.
+        """
+        n_dims = self.span.shape[1]
+        squares = self.outcomes[:, :, [packed_size(1 + k) + 1 + k for k in range(n_dims)]].sum(axis=2)
+        means = np.divide(squares, self.cases, out=np.full_like(squares, np.inf), where=self.cases > 0)
+        return np.sqrt(np.maximum(means, 0.0))
+
+    def log_mass(self) -> Floats:
+        """Return the log of the number of cases in each cell, (n_actions, n_reps)."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.cases)
+
+    def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> LineSums:
+        """Add transitions, in memory that does not depend on how many there are, and return self."""
+        _check_rewards(log)
+        columns = np.ascontiguousarray(self.basis.reps.T)
+        for chunk in log.chunks(_BLOCK_ROWS):
+            states = self.basis.coordinates.of(chunk.states)
+            next_states = self.basis.coordinates.of(chunk.next_states)
+            by_action = chunk.by_action()
+
+            def work(
+                action: int,
+                rows: list[Integers] = by_action,
+                chunk: Transitions = chunk,
+                states: Floats = states,
+                following: Floats = next_states,
+            ) -> None:
+                used = rows[action]
+                if len(used):
+                    part = (states[used], following[used], chunk.rewards[used], chunk.terminals[used])
+                    sums = (self.moves[action], self.outcomes[action], self.rewards[action])
+                    _add(*part, nearest_cells(part[0], columns), self.basis.reps, *sums)
+
+            for_each_action(work, self.basis.n_actions, n_jobs)
+            self.counts += [len(rows) for rows in by_action]
+            self._widen(states, next_states[~chunk.terminals])
+        return self
+
+    def _widen(self, *states: Floats) -> None:
+        for rows in states:
+            if len(rows):
+                np.minimum(self.span[0], rows.min(axis=0), out=self.span[0])
+                np.maximum(self.span[1], rows.max(axis=0), out=self.span[1])
+
+    def __add__(self, other: LineSums) -> LineSums:
+        """Return the sums of both sets of transitions."""
+        self.basis.check_same(other.basis)
+        result = LineSums(self.basis)
+        result.counts = self.counts + other.counts
+        result.moves, result.outcomes = self.moves + other.moves, self.outcomes + other.outcomes
+        result.rewards = _joined(self.rewards, other.rewards)
+        result.span = _joined(self.span.T, other.span.T).T.copy()
+        return result
+
+    def __sub__(self, other: LineSums) -> LineSums:
+        """Return the sums without the transitions of ``other``, which must be among those of ``self``."""
+        self.basis.check_same(other.basis)
+        result = LineSums(self.basis)
+        result.counts = self.counts - other.counts
+        result.moves, result.outcomes = self.moves - other.moves, self.outcomes - other.outcomes
+        missing = (result.outcomes[:, :, 0] < 0) | (result.moves[:, :, 0] < 0)  # counts are whole numbers
+        if missing.any():
+            raise ValueError(_NOT_LEARNT.format(n=int(missing.sum())))
+        result.rewards, result.span = self.rewards.copy(), self.span.copy()
+        result.moves[result.moves[:, :, 0] == 0] = 0.0
+        gone = result.cases == 0
+        result.outcomes[gone] = 0.0
+        result.rewards[gone] = [np.inf, -np.inf]
+        return result
+
+    def on(self, basis: Cells) -> LineSums:
+        """Return the same sums for a basis with further, or no further, representative states; nothing is shared."""
+        result = LineSums(basis)
+        n_old = len(self.basis.reps)
+        result.counts, result.span = self.counts.copy(), self.span.copy()
+        for name in ("moves", "outcomes", "rewards"):
+            getattr(result, name)[:, :n_old] = getattr(self, name)
+        return result
+
+    def without(self, basis: Cells, kept: Booleans) -> LineSums:
+        """Return the sums for the ``kept`` representative states: the nearest of them takes over a dropped one's."""
+        result = LineSums(basis)
+        result.counts, result.span = self.counts.copy(), self.span.copy()
+        heirs = nearest_cells(self.basis.reps, np.ascontiguousarray(basis.reps.T))
+        heirs[kept] = np.arange(int(kept.sum()))
+        shifts = self.basis.reps - basis.reps[heirs]
+        for old, heir in enumerate(heirs):
+            result.moves[:, heir] += shifted(self.moves[:, old], shifts[old])
+            result.outcomes[:, heir] += shifted(self.outcomes[:, old], shifts[old])
+            result.rewards[:, heir] = _joined(result.rewards[:, heir], self.rewards[:, old])
+        return result
+
+
+def _check_rewards(log: Transitions) -> None:
+    largest = float(np.abs(log.rewards).max())
+    if largest > _LARGEST_REWARD:
+        raise ValueError(
+            f"With order=1 rewards must be at most {_LARGEST_REWARD:g} in size, because squares are summed, but one is "
+            f"{largest:g}. Divide the rewards by a constant, or use order=0."
+        )
+
+
+def packed_size(n: int) -> int:
+    """Return how many numbers the lower triangle of an n by n matrix has."""
+    return n * (n + 1) // 2
+
+
+def unpacked(triangles: Floats) -> Floats:
+    """Return symmetric matrices, (..., n, n), from their packed lower triangles."""
+    size = triangles.shape[-1]
+    n = (int(np.sqrt(8 * size + 1)) - 1) // 2
+    rows, columns = np.tril_indices(n)
+    result = np.empty((*triangles.shape[:-1], n, n))
+    result[..., rows, columns] = triangles
+    result[..., columns, rows] = triangles
+    return result
+
+
+def shifted(triangles: Floats, shift: Floats) -> Floats:
+    """Return packed sums of products of (1, x, ...) as sums of those of (1, x + shift, ...)."""
+    matrices = unpacked(triangles)
+    change = np.eye(matrices.shape[-1])
+    change[1 : 1 + len(shift), 0] = shift
+    rows, columns = np.tril_indices(matrices.shape[-1])
+    return (change @ matrices @ change.T)[..., rows, columns]
+
+
+def _no_rewards(pairs: tuple[int, int]) -> Floats:
+    return np.stack([np.full(pairs, np.inf), np.full(pairs, -np.inf)], axis=-1)
+
+
+def _joined(one: Floats, other: Floats) -> Floats:
+    """Return the ranges, (..., 2), that hold both."""
+    return np.stack(
+        [np.minimum(one[..., 0], other[..., 0]), np.maximum(one[..., 1], other[..., 1])],
+        axis=-1,
+    )
+
+
+@njit(cache=True, nogil=True)
+def nearest_cells(states: Floats, columns: Floats) -> Integers:
+    """Return which point is nearest to each state, (n,); points are (n_dims, n_points); of equals the first counts.
+
+    Every distance is summed in the same order, so that an answer never depends on the other states asked about.
+    """
+    n_dims, n_points = columns.shape
+    found = np.empty(len(states), dtype=np.intp)
+    squares = np.empty(n_points)
+    for t in range(len(states)):
+        squares[:] = 0.0
+        for k in range(n_dims):
+            value = states[t, k]
+            for i in range(n_points):
+                difference = value - columns[k, i]
+                squares[i] += difference * difference
+        found[t] = np.argmin(squares)
+    return found
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _add(
+    states: Floats,
+    next_states: Floats,
+    rewards: Floats,
+    ends: Booleans,
+    cells: Integers,
+    reps: Floats,
+    moves: Floats,
+    outcomes: Floats,
+    ranges: Floats,
+) -> None:
+    """Add the products of transitions of one action to the sums of their cells."""
+    n_dims = states.shape[1]
+    move, outcome = np.ones(1 + 2 * n_dims), np.ones(3 + n_dims)
+    for t in range(len(states)):
+        cell = cells[t]
+        for k in range(n_dims):
+            move[1 + k] = outcome[1 + k] = states[t, k] - reps[cell, k]
+            move[1 + n_dims + k] = next_states[t, k] - states[t, k]
+        outcome[1 + n_dims] = rewards[t]
+        outcome[2 + n_dims] = 1.0 if ends[t] else 0.0
+        _add_products(outcome, outcomes[cell])
+        if not ends[t]:
+            _add_products(move, moves[cell])
+        ranges[cell, 0] = min(ranges[cell, 0], rewards[t])
+        ranges[cell, 1] = max(ranges[cell, 1], rewards[t])
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _add_products(row: Floats, triangle: Floats) -> None:
+    place = 0
+    for j in range(len(row)):
+        for k in range(j + 1):
+            triangle[place + k] += row[j] * row[k]
+        place += j + 1

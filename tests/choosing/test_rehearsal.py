@@ -1,0 +1,130 @@
+"""Rehearsal: candidates act in the lines of episodes that they did not learn from."""
+
+import numpy as np
+import pytest
+
+from kbrl import KBSF, Transitions
+from kbrl.choosing.rehearsal import EpisodeSample, _best, _returns_to_go, can_rehearse, choose_by_rehearsal
+from kbrl.lines.plans import world_of
+from kbrl.lines.stage import Rehearsal, Stage, predicted
+from kbrl.settings import Growth, Settings, Variant
+
+FREE = ("n_reps", "sample_width", "rep_width", "order", "reps")
+
+
+def walks(n_episodes=80, length=25, seed=0):
+    """Return walks on a line from -1 to 1, pushed left or right at random; the right end pays and ends."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for episode in range(n_episodes):
+        x = rng.uniform(-1, 0)
+        for _ in range(length):
+            action = int(rng.integers(2))
+            following = float(np.clip(x + (0.15 if action else -0.15) + 0.01 * rng.normal(), -1, 1))
+            end = following > 0.9
+            rows.append((x, action, 1.0 if end else -0.05, following, end, episode))
+            x = following
+            if end:
+                break
+    x, action, reward, following, end, episode = map(np.array, zip(*rows))
+    return Transitions(x[:, None], action, reward, following[:, None], end, episodes=episode)
+
+
+def test_what_is_chosen_earns_more_than_the_logged_decisions():
+    choice = choose_by_rehearsal(walks(), KBSF(discount=0.95, reps="spread", random_state=0))
+    assert choice.is_better_than_now
+    assert choice.chosen in choice.tried
+    assert {each.settings["order"] for each in choice.tried} == {0, 1}
+    assert choice.chosen.mean >= max(each.mean for each in choice.tried) - 0.2
+
+
+def test_rehearsed_returns_are_those_of_the_simulator():
+    """Always to the right: from x it takes (0.9 - x) / 0.15 steps, which cost 0.05 each, and the last one pays 1."""
+    log = walks(300)
+    model = KBSF(60, reps="spread", order=1, discount=0.95, random_state=0).fit(log).model_
+    starts = np.linspace(-0.95, -0.05, 10)
+    world = world_of(model.lines, is_spread=True)
+    stage = Stage(world, model.scaled(starts[:, None]), 40, 0.95, value_outside=-1.0)
+    found = stage.rehearse(lambda states: np.ones(len(states), dtype=np.intp)).returns
+    expected = []
+    for x in starts:
+        n = int(np.ceil((0.9 - x) / 0.15))
+        expected.append(0.95 ** (n - 1) - 0.05 * (1 - 0.95 ** (n - 1)) / 0.05)
+    np.testing.assert_allclose(found, expected, atol=0.12)
+
+
+def test_a_run_that_leaves_the_data_gets_the_low_value_for_the_rest():
+    states = np.random.default_rng(0).uniform(size=(500, 1))
+    log = Transitions(states, np.zeros(500, dtype=int), np.ones(500), states + 1.0)  # every step leaves the data
+    model = KBSF(reps=states[:20], order=1, discount=0.9, random_state=0).fit(log).model_
+    world = world_of(model.lines, is_spread=True, inside=2.0)
+    stage = Stage(world, model.scaled(states[:5]), 10, 0.9, value_outside=-7.0)
+    found = stage.rehearse(lambda states: np.zeros(len(states), dtype=np.intp))
+    assert found.left.all()
+    np.testing.assert_allclose(found.returns, -7.0)
+
+
+def test_another_candidate_must_win_by_more_than_chance():
+    rng = np.random.default_rng(0)
+    first = Rehearsal(rng.normal(size=16), np.zeros(16, dtype=bool))
+    luckier = Rehearsal(first.returns + rng.normal(0.1, 1.0, size=16), first.left)
+    better = Rehearsal(first.returns + 0.5, first.left)
+    assert _best([first, luckier]) == 0
+    assert _best([first, luckier, better]) == 2
+
+
+def test_the_sample_of_episodes_does_not_depend_on_how_the_log_is_cut_or_ordered():
+    log = walks()
+    one = EpisodeSample(len(log), 800)
+    list(one.kept([log]))
+    many = EpisodeSample(len(log), 800)
+    parts = [log[np.flatnonzero(log.episodes == e)] for e in reversed(range(80))]
+    list(many.kept(parts))
+    assert 600 < len(one.log) < 1000
+    np.testing.assert_array_equal(one.log.states, many.log.states)
+    kept = set(one.log.episodes.tolist())
+    assert (np.isin(log.episodes, list(kept)).sum()) == len(one.log)  # whole episodes
+
+
+def test_logs_that_are_too_small_are_not_rehearsed():
+    small = EpisodeSample(100)
+    list(small.kept([walks(4)]))
+    assert small.log is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"sample_neighbors": 5}, {"growth": Growth(distance=0.1)}, {"variant": Variant(norm=1)}],
+)
+def test_settings_that_only_order_0_has_are_not_rehearsed_away(settings):
+    assert can_rehearse(Settings(), FREE)
+    assert not can_rehearse(Settings(**settings), FREE)
+    assert not can_rehearse(Settings(), ["n_reps", "order", "reps", "rep_width"])
+
+
+def test_returns_to_go_are_discounted_within_episodes():
+    log = Transitions(np.zeros((5, 1)), [0] * 5, [1.0, 2.0, 4.0, 8.0, 16.0], np.zeros((5, 1)), episodes=[0, 0, 0, 1, 1])
+    is_start = np.array([True, False, False, True, False])
+    assert _returns_to_go(log, is_start, 0.5).tolist() == [3.0, 4.0, 4.0, 16.0, 16.0]
+
+
+def test_predicted_next_states_are_near_the_logged_ones():
+    log = walks()
+    model = KBSF(40, reps="spread", order=1, random_state=0).fit(log).model_
+    going = ~log.terminals
+    world = world_of(model.lines)
+    found = predicted(model.scaled(log.states[going]), log.action_indices[going], world)
+    errors = np.abs(model.coordinates.back(found) - log.next_states[going])
+    assert np.median(errors) < 0.02
+
+
+def test_a_model_that_knows_nothing_is_flagged():
+    rng = np.random.default_rng(1)
+    n = 2000
+    states = rng.normal(size=(n, 3))
+    log = Transitions(
+        states, rng.integers(2, size=n), rng.normal(size=n), rng.normal(size=(n, 3)), episodes=np.arange(n) // 20
+    )
+    choice = choose_by_rehearsal(log, KBSF(discount=0.9, reps="spread", random_state=0))
+    assert any("another random_state decides otherwise" in flag for flag in choice.flags)
+    assert not choice.is_better_than_now or choice.chosen.mean > choice.now

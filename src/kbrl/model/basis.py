@@ -19,7 +19,7 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_generator, as_rows
 from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, state_scale
 from kbrl.data.state_names import Source, rows_by_name
-from kbrl.data.transitions import Transitions, refuse_durations
+from kbrl.data.transitions import Transitions, refuse_allowed, refuse_durations
 from kbrl.lines.circles import NO_CIRCLES, Circles, find_circles
 from kbrl.lines.plans import NEAR
 from kbrl.model.kernels import Kernel, KernelAt, check_norm
@@ -190,6 +190,7 @@ def basis_for(settings: Settings, log: Transitions, moments: Moments | None = No
 def _basis_of_lines(settings: Settings, log: Transitions, units: Coordinates, reps: Floats) -> Basis:
     """Return the basis of order 1, where widths follow the spacing of the representative states."""
     refuse_durations(log, "A model of order 1")
+    refuse_allowed(log, "A model of order 1")
     gap = float(np.median(cKDTree(reps).query(reps, k=[2])[0])) if len(reps) > 1 else 1.0
     return Basis(
         reps=reps,

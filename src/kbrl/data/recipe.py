@@ -2,7 +2,7 @@
 
 Each state column has a kind (number, category, ordinal, boolean, elapsed time) and a rule for missing values.
 ``encode`` makes rows of state variables from cells, ``decode`` makes cells from rows.  The record also says which
-actions are classes of a number, and where an action is allowed.  See docs/decisions/17-values.md.
+actions are classes of a number, and where an action is allowed.  See docs/decisions/19-values.md.
 """
 
 from __future__ import annotations

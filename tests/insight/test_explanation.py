@@ -41,7 +41,7 @@ FORMS = {
 def fitted(form, log):
     reps = np.unique(log.next_states, axis=0)[:6]
     options = {"sample_width": 0.3, "rep_width": 0.3, "solver": Solver(tolerance=1e-12), "n_jobs": 1} | FORMS[form]
-    return KBSF(reps=reps, **options).fit(log)
+    return KBSF(reps=reps, min_cases=1, **options).fit(log)
 
 
 def check(found, model):

@@ -124,7 +124,8 @@ SET_LATER = {
     "discount": 0.5, "scaling": "range", "random_state": 5, "profile": "gaussian", "cover_distance": 0.3,
     "grow_distance": 0.1, "grow_below": 0.1, "max_reps": 13, "terminals": "continue", "aggregation": "hard",
     "neighborhoods": "per_chunk", "q_function": "samples", "solver": "policy iteration", "tolerance": 1e-3, "n_jobs": 1,
-    "norm": np.inf, "sweeps": 3, "min_cases": 30,
+    "norm": np.inf, "sweeps": 3, "min_cases": 30, "order": 1, "plan_decisions": 2, "plan_hold": 2, "acting": "reps",
+    "inside": 1.0, "usual": 0.5,
 }  # fmt: skip
 FITS = {
     "plain": {},

@@ -258,3 +258,13 @@ def test_near_a_discount_of_1_no_solver_claims_values_that_are_off(method, short
         solution, exact = solve(mdp, method, max_iterations=300), exact_values(n_states, mdp.discount)
         is_close = np.abs(solution.values - exact).max() <= 0.01 * exact.max()
         assert is_close or not solution.converged
+
+
+def test_values_of_0_are_within_the_tolerance():
+    """The best is to stay where nothing is paid; the other action costs 1."""
+    stay, go = [[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5], [0.5, 0.5]]
+    mdp = FiniteMDP([stay, go], [[0.0, 0.0], [-1.0, -1.0]], 0.99)
+    for method in ("value iteration", "policy iteration", "modified policy iteration"):
+        found = solve(mdp, method, values=np.array([-3.0, 2.0]))
+        assert found.converged
+        np.testing.assert_allclose(found.values, 0.0, atol=1e-6)

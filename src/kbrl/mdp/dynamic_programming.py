@@ -176,13 +176,15 @@ class _Yardstick:
     largest_sum: float
     goal: float  # the error that is good enough
     of_largest: float  # nor may it be more than this fraction of the largest value
+    rounding: float  # of the largest reward: where all values are 0, an error of this size is good enough
 
     def good_enough(self, values: Floats) -> float:
         """Return the error that is good enough, given the values.
 
         Near a discount of 1 the goal, a fraction of max |r| / (1 - discount), can exceed every value there is.
         """
-        return min(self.goal, self.of_largest * float(np.abs(values).max(initial=0.0)))
+        largest = float(np.abs(values).max(initial=0.0))
+        return min(self.goal, max(self.of_largest * largest, self.rounding))
 
     @property
     def left(self) -> float:
@@ -214,8 +216,9 @@ class _Yardstick:
 def _yardstick(mdp: FiniteMDP, tolerance: float) -> _Yardstick:
     sums = row_sums(mdp)[mdp.available]
     ends = not mdp.available.any(axis=0).all()  # the value of a state without actions never changes
-    goal, of_largest = tolerance * _largest_value(mdp), max(tolerance, OF_LARGEST)
-    return _Yardstick(mdp.discount, 0.0 if ends else sums.min(), sums.max(initial=0.0), goal, of_largest)
+    scale = _largest_value(mdp)
+    goals = tolerance * scale, max(tolerance, OF_LARGEST), FLOOR * scale * (1.0 - mdp.discount)
+    return _Yardstick(mdp.discount, 0.0 if ends else sums.min(), sums.max(initial=0.0), *goals)
 
 
 def _iterate(mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: _Yardstick, most: int) -> Solution:

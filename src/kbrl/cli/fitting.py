@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from kbrl.cli.console import row_progress
 from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
@@ -108,7 +109,7 @@ def fit(
     with settings_as_options():
         learner.checked_settings()
     _check_pairs(parameters)
-    choose = [name for name in CHOSEN if name not in parameters]
+    choose = [name for name in CHOSEN if name not in parameters or (name == "scaling" and not _is_given(name))]
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
         phase("opening the log", 0)
         opened = with_actions(open_source(log, given(options), client), actions)
@@ -222,6 +223,11 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
     print_model(total, output, first.model.n_samples, perf_counter() - start, as_json=as_json)
 
 
+def _is_given(option: str) -> bool:
+    """Return whether an option that has a default was given, on the command line or in a file."""
+    return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
+
+
 def _check_pairs(parameters: dict[str, Any]) -> None:
     """Refuse options that would do nothing without another one."""
     is_cover = parameters.get("reps") == "cover"
@@ -293,6 +299,17 @@ _JUDGED = {
 }
 
 
+_WHY_IGNORED = (
+    "in held-out episodes they help to predict neither rewards, ends nor other variables that matter, and neither "
+    "actions nor such variables move them (--scaling std: keep them)"
+)
+
+
+def _ignored(found: Automatic, log: Log) -> list[str]:
+    """Return the names of the state variables that distances are measured without."""
+    return [log.columns.state[place] for place in found.choice.ignored] if found.choice is not None else []
+
+
 def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
     """Print what a model was learnt from, what was chosen and why, what was ``asked`` for, and the file."""
     facts = _facts(found.model.model_, path, seconds)
@@ -302,6 +319,7 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     facts["widths_tried"] = [vars(trial) for trial in found.widths.trials] if found.widths else []
     facts["seconds_of"] = found.seconds
     facts |= _rehearsal_facts(found)
+    facts["variables_ignored"] = _ignored(found, log)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
@@ -309,6 +327,8 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     transitions = _count(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
     lines["state"] = ", ".join(log.columns.state)
+    if facts["variables_ignored"]:
+        lines["not in distances"] = f"{', '.join(facts['variables_ignored'])}: {_WHY_IGNORED}"
     lines |= _model_lines(found.model.model_, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
     lines |= _order_lines(found, asked)

@@ -55,7 +55,7 @@ def find_circles(states: Floats, units: Coordinates) -> Circles:
 
 def _circle(x: Floats, y: Floats) -> tuple[float, float, float] | None:
     """Return centre and radius if all points lie on one circle: x^2 + y^2 is then linear in x and y."""
-    if len(np.unique(np.column_stack([x, y]), axis=0)) < _LEAST_POINTS or min(np.ptp(x), np.ptp(y)) == 0:
+    if min(np.ptp(x), np.ptp(y)) == 0:
         return None
     middle = np.array([x.mean(), y.mean()])
     u, v = x - middle[0], y - middle[1]
@@ -66,6 +66,6 @@ def _circle(x: Floats, y: Floats) -> tuple[float, float, float] | None:
     distances = np.hypot(u - centre[0], v - centre[1])
     if radius == 0 or np.abs(distances - radius).max() > _EXACT * radius:
         return None
-    if min(x.std(), y.std()) < _LEAST_SPREAD * radius:
+    if min(x.std(), y.std()) < _LEAST_SPREAD * radius or len(np.unique(x + 1j * y)) < _LEAST_POINTS:
         return None
     return float(centre[0] + middle[0]), float(centre[1] + middle[1]), radius

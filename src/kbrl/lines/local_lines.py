@@ -56,7 +56,7 @@ def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | No
     reps = np.ascontiguousarray(sums.basis.reps)
     n_reps, n_dims = reps.shape
     distances, order = _neighbours(reps, min(n_reps, _POOLED))
-    wanted = float(n_cases or _CASES_PER_NUMBER * (1 + n_dims))
+    wanted = float(n_cases or _CASES_PER_NUMBER * (1 + _n_free(sums.span)))
     moves, outcomes = np.zeros_like(sums.moves), np.zeros_like(sums.outcomes)
     squares, rewards = np.zeros(sums.cases.shape), np.empty_like(sums.rewards)
     _pool(sums.moves, sums.outcomes, sums.rewards, reps, order, distances, wanted, moves, outcomes, squares, rewards)
@@ -71,6 +71,12 @@ def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | No
     graph = np.ascontiguousarray(order[:, : min(n_reps, GRAPH)])
     limits = np.where(cases[:, :, None] > 0, limits, 0.0)
     return LocalLines(reps, graph, lines, limits, cases, noise, behaviour, radius, span)
+
+
+def _n_free(span: Floats) -> int:
+    """Return how many variables vary, of those that count in distances: only they can have slopes."""
+    widths = np.where(np.isfinite(span).all(axis=0), span[1] - span[0], 0.0)
+    return int((widths > np.sqrt(_RANK) * widths.max(initial=0.0)).sum())
 
 
 def _neighbours(reps: Floats, n_near: int) -> tuple[Floats, Integers]:

@@ -19,7 +19,9 @@ from experiments.store import Store
 from experiments.study import SCALES, Verdict
 from kbrl.cli.console import progress
 
-FIGURES = ("theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter")
+FIGURES = (
+    "theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter", "trust", "deferral",
+)  # fmt: skip
 
 
 @click.command()
@@ -62,6 +64,9 @@ def _draw_and_judge(folder: Path) -> dict[str, tuple[str, Verdict]]:
         scale, rows = next(((scale, store.rows) for scale, store in stores if store.rows), ("", []))
         if rows:
             save_figure(figure_file(figure).draw(rows), folder, figure)
+            write_page = getattr(figure_file(figure), "write_page", None)
+            if write_page is not None and scale != "smoke":
+                write_page(rows)
             for verdict in figure_file(figure).verdicts(rows):
                 # A smoke run shows that all works; it is too small to judge by.
                 found[verdict.claim] = (scale, replace(verdict, judged=None) if scale == "smoke" else verdict)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.numba_cache import njit
 
 OFFERED, REFUSED, UNKNOWN = 2, 1, 0  # plans that stay with the data; that do not; of which a step is not known
 BLENDED = 6  # representative states whose lines are mixed at a state
@@ -188,6 +188,14 @@ def predict(
     for j in range(n_used, len(weights)):
         weights[j] = 0.0
     return True
+
+
+def blended(state: Floats, action: int, world: World) -> tuple[Integers, Floats]:
+    """Return the representative states whose lines are mixed for an action at a scaled state, and their weights."""
+    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
+    predict(state, action, nearest_of_all(state, world), world, places, weights, np.empty(len(state) + 2))
+    used = weights > 0
+    return places[used], weights[used]
 
 
 @njit(cache=True, nogil=True)

@@ -128,9 +128,13 @@ def _design(log: Transitions, kinds: _Kinds) -> _Design:
 
 
 def _standardised(columns: Floats) -> Floats:
-    centred = columns - columns.mean(axis=0)
+    """Return columns with mean 0 and variance 1; those that do not vary become 0."""
+    largest = np.abs(columns).max(axis=0)
+    shares = columns / np.where(largest > 0, largest, 1.0)  # squares of large numbers would overflow
+    centred = shares - shares.mean(axis=0)
     spread = centred.std(axis=0)
-    return centred / np.where(spread > _CONSTANT * np.abs(columns).max(axis=0), spread, 1.0)
+    result: Floats = np.where(spread > _CONSTANT, centred / np.where(spread > _CONSTANT, spread, 1.0), 0.0)
+    return result
 
 
 class _Problem:
@@ -138,9 +142,7 @@ class _Problem:
 
     def __init__(self, design: _Design, targets: Floats, in_first: Booleans) -> None:
         self._owners = design.owners
-        spread = targets.std(axis=0)
-        self._moves = spread > _CONSTANT * np.abs(targets).max(axis=0, initial=0.0)
-        scaled = (targets - targets.mean(axis=0)) / np.where(self._moves, spread, 1.0)
+        scaled = _standardised(targets)
         self.is_solvable = min(in_first.sum(), (~in_first).sum()) >= 2 * _BLOCKS
         self._folds = (
             [_Fold(design.features, scaled, learnt) for learnt in (in_first, ~in_first)] if self.is_solvable else []
@@ -152,7 +154,7 @@ class _Problem:
         losses = np.concatenate([fold.losses_without(dropped) for fold in self._folds])
         error = losses.std(axis=0, ddof=1) / np.sqrt(len(losses))
         least = np.maximum(stdtrit(len(losses) - 1, 1 - chance) * error, _CONSTANT)
-        result: Booleans = self._moves & (losses.mean(axis=0) > least)
+        result: Booleans = losses.mean(axis=0) > least
         return result
 
 

@@ -58,9 +58,10 @@ def _matters(log: Transitions, in_first: Booleans) -> Booleans:
     if not (outcomes.is_solvable and displacements.is_solvable):
         return everything
     matters = _tied_to_decisions(log.states, outcomes, displacements)
-    left_out = np.append(~matters, False)
+    kept, left_out = np.append(matters, False), np.append(~matters, False)
+    is_seen = outcomes.helps(kept, _DOUBT).any()
     is_missed = outcomes.helps(left_out, _DOUBT).any() or displacements.helps(left_out, _DOUBT)[matters].any()
-    return everything if is_missed else matters
+    return matters if is_seen and not is_missed else everything
 
 
 def _tied_to_decisions(states: Floats, outcomes: _Problem, displacements: _Problem) -> Booleans:
@@ -69,8 +70,6 @@ def _tied_to_decisions(states: Floats, outcomes: _Problem, displacements: _Probl
     each = np.eye(n_dims + 1, dtype=bool)  # the last is the action
     chance = _FALSE_TIES / (2 * n_dims + (n_dims + 1) * n_dims)
     drives = np.array([outcomes.helps(one, chance).any() for one in each[:-1]])
-    if not drives.any():
-        return np.ones(n_dims, dtype=bool)
     ties = np.zeros((n_dims + 1, n_dims + 1), dtype=bool)
     ties[:, :-1] = [displacements.helps(one, chance) for one in each]
     ties[:-1, -1] = drives

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kbrl import Transitions
 from kbrl.cli import main
 from kbrl.logs.writing import write_log
 from kbrl.settings import flattened
@@ -93,6 +94,23 @@ def test_without_options_candidates_rehearse_and_the_summary_says_how_each_did(f
     best = max(facts["rehearsed"], key=lambda each: each["mean"])
     assert len(facts["rehearsed"]) >= 6
     assert facts["now"] < best["mean"]
+
+
+def test_variables_that_do_not_matter_are_named_and_asking_for_a_scaling_keeps_them(folder, capsys):
+    rng = np.random.default_rng(0)
+    x, noise, push = rng.normal(size=2000), rng.normal(size=2001), rng.integers(2, size=2000)
+    after = 0.7 * x + 0.5 * push + 0.1 * rng.normal(size=2000)
+    states, next_states = np.column_stack([x, noise[:-1]]), np.column_stack([after, noise[1:]])
+    log = Transitions(states, push, -np.square(x), next_states, episodes=np.arange(2000) // 20)
+    write_log(log, "noisy.csv")
+    run("fit", "noisy.csv", "-o", "model.kbrl")
+    assert "observation_1: in held-out episodes they help to predict neither rewards" in capsys.readouterr().out
+    facts = told(capsys, "fit", "noisy.csv", "-o", "model.kbrl")
+    assert facts["variables_ignored"] == ["observation_1"]
+    model = load_model("model.kbrl")
+    np.testing.assert_allclose(model.q_values([[0.3, 5.0]]), model.q_values([[0.3, -5.0]]), rtol=1e-6)
+    assert told(capsys, "fit", "noisy.csv", "-o", "plain.kbrl", "--scaling", "std")["variables_ignored"] == []
+    assert load_model("plain.kbrl").coordinates.scale.max() < 10
 
 
 def test_lines_are_the_same_within_rounding_from_any_files_in_any_order(forms, capsys):
@@ -405,6 +423,7 @@ def interrupted(self, log):
         os.kill(os.getpid(), signal.SIGINT)
     return prepared(self, log)
 Model.prepared = interrupted
+from kbrl import Transitions
 from kbrl.cli import main
 main(sys.argv[1:])
 """

@@ -36,6 +36,7 @@ from kbrl.choosing.rehearsal import (
     can_rehearse,
     choose_by_rehearsal,
     n_reps_for_lines,
+    without_weight,
 )
 from kbrl.data.state_names import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
@@ -49,7 +50,7 @@ from kbrl.model.model import Model, first_model
 from kbrl.settings import Settings, cases_needed, for_fit
 from kbrl.threads import number_of_jobs
 
-CHOSEN = ("n_reps", *WIDTHS, "order", "reps")
+CHOSEN = ("n_reps", *WIDTHS, "order", "reps", "scaling")
 # phase(name, n_rows) returns a progress callback, which takes the number of rows done.
 Phase = Callable[[str, int], Callable[[int], None]]
 # An iterable that can be read many times, such as a list of chunks.
@@ -130,7 +131,9 @@ def fit_automatically(
     """Choose settings from the data, fit a copy of the learner, and return the model and how it was chosen.
 
     log: an opened log (`open_log`), or one on a Dask cluster.
-    choose: which of n_reps, sample_width, rep_width, order and reps to choose; the others stay those of the learner.
+    choose: which of n_reps, sample_width, rep_width, order, reps and scaling to choose; the others stay those of the
+        learner.  To choose the scaling is to leave variables that do not matter out of distances
+        (`kbrl.choosing.relevance`); a scaling that is None or an array stays.
         The order, and the plans of order 1, are chosen by rehearsal (`kbrl.choosing.rehearsal`): not on a cluster, nor
         with a limit in seconds, the criterion "bellman", durations, a recipe, or settings that only order 0 has.
     criterion: what the widths are chosen by, as in `kbrl.choosing.hyperparameters.choose_widths`.
@@ -163,7 +166,7 @@ def fit_automatically(
     clock.lap("looking through the log")
     _refuse_luck(seen.action_labels, seen.counts, settings.min_cases or 1)
     is_free = criterion == "error" and seconds is None
-    choice = _rehearse(learner, sample, n_episodes > 0, choose if is_free else (), phase)
+    choice = _rehearse(learner, sample, seen, n_episodes > 0, choose if is_free else (), phase)
     settings = learner.checked_settings()
     number = None
     if "n_reps" in choose and isinstance(settings.reps, str) and settings.reps != "cover":
@@ -180,16 +183,19 @@ def fit_automatically(
 
 
 def _rehearse(
-    learner: KBSF, sample: EpisodeSample, has_episodes: bool, choose: Collection[str], phase: Phase
+    learner: KBSF, sample: EpisodeSample, seen: Survey, has_episodes: bool, choose: Collection[str], phase: Phase
 ) -> Choice | None:
-    """Set the order of the learner, and its plans, to what rehearses best; None where that cannot be tried."""
+    """Set order, plans and scaling of the learner to what rehearses best; None where that cannot be tried."""
     choice = None
     if can_rehearse(learner.settings(), choose) and sample.log is not None and _suits_lines(sample.log):
         phase("rehearsing", 0)
         lines = clone(learner).set_params(reps=REPS_OF_LINES)
-        choice = choose_by_rehearsal(sample.log, lines, has_episodes=has_episodes)
+        may_ignore = "scaling" in choose and isinstance(learner.scaling, str)
+        choice = choose_by_rehearsal(sample.log, lines, has_episodes=has_episodes, may_ignore=may_ignore)
         if choice is not None:
             learner.set_params(**choice.chosen.settings)
+        if choice is not None and choice.ignored:
+            learner.set_params(scaling=without_weight(seen.scale(learner.scaling), choice.ignored))
     if learner.order == 1 and "reps" in choose:
         learner.set_params(reps=REPS_OF_LINES)
     return choice

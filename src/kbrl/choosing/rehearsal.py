@@ -9,7 +9,7 @@ What is chosen is then learnt from everything.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,12 +18,14 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
 from kbrl.choosing.hyperparameters import WIDTHS, choose_widths
+from kbrl.choosing.relevance import IGNORED, variables_that_matter
+from kbrl.data.scaling import state_scale
 from kbrl.data.sketch import row_hashes
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
 from kbrl.lines.plans import MOST_PLANS, plan_length, world_of
-from kbrl.lines.stage import Rehearsal, Stage, predicted
+from kbrl.lines.stage import Rehearsal, Stage, predicted, predicted_outcomes
 from kbrl.model.model import Model
 from kbrl.model.q_functions import best_actions
 from kbrl.settings import Growth, Settings, Variant
@@ -43,6 +45,7 @@ _USUAL = 0.3
 _MOST_LEFT = 0.2  # of the runs, for a rehearsal to be believed
 _CONTINUED = Variant(terminals="continue")
 _CHECKED, _OTHER_SEED, _LEAST_AGREEMENT = 1000, 12345, 0.8
+_BLOCKS = 32  # of checked rows, for standard errors: rows of an episode are alike
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Choice:
     tried: tuple[Tried, ...]
     now: float | None  # None where the log does not tell episodes apart
     flags: tuple[str, ...] = ()  # what speaks against trusting the model, in words
+    ignored: tuple[int, ...] = ()  # the places of state variables that distances are measured without
 
     @property
     def is_better_than_now(self) -> bool | None:
@@ -120,11 +124,17 @@ def _numbers(episodes: Any, seed: float = 0.0) -> Floats:
 
 
 def choose_by_rehearsal(
-    log: Transitions, learner: KBSF, *, has_episodes: bool = True, orders: tuple[int, ...] = (1, 0)
+    log: Transitions,
+    learner: KBSF,
+    *,
+    has_episodes: bool = True,
+    orders: tuple[int, ...] = (1, 0),
+    may_ignore: bool = True,
 ) -> Choice | None:
     """Return what rehearses best, for a sample of whole episodes (`EpisodeSample`); None if halves are too small.
 
-    The representative states of the candidates with lines are chosen as ``learner`` says.
+    The representative states of the candidates with lines are chosen as ``learner`` says.  If ``may_ignore``, all
+    candidates measure distances without the variables that do not matter (`kbrl.choosing.relevance`).
     """
     in_first = _numbers(log.episodes, seed=1.0) < 0.5
     if min(in_first.sum(), (~in_first).sum()) < _LEAST_ROWS // 4:
@@ -132,6 +142,8 @@ def choose_by_rehearsal(
     learnt, held = log[in_first], log[~in_first]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KbrlWarning)  # the fit says it again
+        matters = _matters(log, in_first, learner) if may_ignore else np.ones(log.n_dims, dtype=bool)
+        learner = _ignoring(log, learner, ~matters)
         stage, now = _stage(held, learner, has_episodes)
         candidates = list(_candidates(learnt, learner, orders))
         runs = [stage.rehearse(_decider(each.model, stage.model)) for each in candidates]
@@ -142,7 +154,69 @@ def choose_by_rehearsal(
         Tried(each.name, each.settings, run.mean, run.error, float(run.left.mean()), each.widen)
         for each, run in zip(candidates, runs)
     )
-    return Choice(tried[place], tried, now, flags)
+    return Choice(tried[place], tried, now, flags, tuple(np.flatnonzero(~matters).tolist()))
+
+
+def without_weight(scale: Floats, ignored: Sequence[int]) -> Floats:
+    """Return what state variables are divided by, (n_dims,), so that distances ignore some of them."""
+    result = scale.copy()
+    result[list(ignored)] *= IGNORED
+    return result
+
+
+def _ignoring(log: Transitions, learner: KBSF, ignored: Booleans) -> KBSF:
+    if not ignored.any():
+        return learner
+    scale = state_scale(log.states, learner.settings().scaling)
+    return clone(learner).set_params(scaling=without_weight(scale, np.flatnonzero(ignored).tolist()))
+
+
+def _matters(log: Transitions, in_first: Booleans, learner: KBSF) -> Booleans:
+    """Return which variables distances are measured by, (n_dims,): all of them if lines predict better so."""
+    everything = np.ones(log.n_dims, dtype=bool)
+    matters = variables_that_matter(log, in_first)
+    if matters.all():
+        return everything
+    scale = state_scale(log.states, learner.settings().scaling)
+    learnt, held = log[in_first], log[~in_first]
+    rows = learnt[np.linspace(0, len(learnt) - 1, min(len(learnt), _CHECKED)).astype(np.intp)]
+    plain, without = (
+        _errors(_lines_of(held, each), rows, matters / scale) for each in (learner, _ignoring(log, learner, ~matters))
+    )
+    gained = plain - without
+    gained = gained[np.isfinite(gained)]
+    blocks = np.array([block.mean() for block in np.array_split(gained, _BLOCKS) if len(block)])
+    return everything if len(blocks) < 2 or _mean_and_error(blocks)[0] < -2 * _mean_and_error(blocks)[1] else matters
+
+
+def _lines_of(log: Transitions, learner: KBSF) -> Model:
+    """Return the lines that a stage is made of."""
+    settings = {"order": 1, "n_reps": n_reps_for_lines(len(log)), "min_cases": 1}
+    return clone(learner).set_params(**settings).fit(log).model_
+
+
+def _errors(model: Model, log: Transitions, weights: Floats) -> Floats:
+    """Return the squared errors of what lines predict of each row: next state, weighted, and reward and end, (n,).
+
+    Each part is relative to its variance; next states to that of the displacements.
+    """
+    world = world_of(model.lines, circles=model.basis.circles)
+    actions = log.with_actions(model.action_labels).action_indices
+    states, rewards, ends = predicted_outcomes(model.coordinates.of(log.states), actions, world)
+    moves = weights * (model.coordinates.back(states) - log.next_states)
+    typical = (weights * (log.next_states - log.states)).var(axis=0).sum()
+    parts = [
+        (np.square(moves).sum(axis=1) * ~log.terminals, typical),
+        (np.square(rewards - log.rewards), log.rewards.var()),
+        (np.square(ends - log.terminals), log.terminals.var()),
+    ]
+    result: Floats = np.sum([part / size for part, size in parts if size > 0], axis=0)
+    return result
+
+
+def _mean_and_error(values: Floats) -> tuple[float, float]:
+    """Return the mean of values and its standard error."""
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.inf
 
 
 def _if_left(run: Rehearsal) -> tuple[str, ...]:
@@ -200,10 +274,9 @@ def _best(runs: list[Rehearsal]) -> int:
     """Return the place of the first one, or of that which beats it most clearly."""
     best, margin = 0, 0.0
     for place, run in enumerate(runs[1:], start=1):
-        difference = run.returns - runs[0].returns
-        error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.inf
-        if difference.mean() - 2 * error > margin:
-            best, margin = place, float(difference.mean() - 2 * error)
+        mean, error = _mean_and_error(run.returns - runs[0].returns)
+        if mean - 2 * error > margin:
+            best, margin = place, mean - 2 * error
     return best
 
 
@@ -288,8 +361,7 @@ class _ModelStage(Stage):
 
 def _stage(log: Transitions, learner: KBSF, has_episodes: bool) -> tuple[_ModelStage, float | None]:
     """Return the lines of held-out episodes as a stage, and what their decisions earned on average."""
-    settings = {"order": 1, "n_reps": n_reps_for_lines(len(log)), "min_cases": 1}
-    model = clone(learner).set_params(**settings).fit(log).model_
+    model = _lines_of(log, learner)
     is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
     to_go = _returns_to_go(log, is_start, model.discount)
     starts = log.states[is_start] if has_episodes else log.states

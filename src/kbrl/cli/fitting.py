@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from kbrl.cli.console import row_progress
 from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
@@ -129,7 +130,7 @@ def fit(
     _check_pairs(parameters)
     if agreement and (workers or dask):
         raise click.UsageError("--agreement needs one process: it does not go with --workers and --dask.")
-    choose = [name for name in CHOSEN if name not in parameters]
+    choose = [name for name in CHOSEN if name not in parameters or (name == "scaling" and not _is_given(name))]
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
         phase("opening the log", 0)
         opened = with_actions(open_source(log, given(options), client), actions)
@@ -287,6 +288,11 @@ def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str
     click.echo(f"{output}: answers {label!r} at {share:.0f} % of its {len(deferred)} representative states.")
 
 
+def _is_given(option: str) -> bool:
+    """Return whether an option that has a default was given, on the command line or in a file."""
+    return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
+
+
 def _check_pairs(parameters: dict[str, Any]) -> None:
     """Refuse options that would do nothing without another one."""
     is_cover = parameters.get("reps") == "cover"
@@ -358,6 +364,17 @@ _JUDGED = {
 }
 
 
+_WHY_IGNORED = (
+    "in held-out episodes they help to predict neither rewards, ends nor other variables that matter, and neither "
+    "actions nor such variables move them (--scaling std: keep them)"
+)
+
+
+def _ignored(found: Automatic, log: Log) -> list[str]:
+    """Return the names of the state variables that distances are measured without."""
+    return [log.columns.state[place] for place in found.choice.ignored] if found.choice is not None else []
+
+
 def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
     """Print what a model was learnt from, what was chosen and why, what was ``asked`` for, and the file."""
     facts = _facts(found.model.model_, path, seconds)
@@ -367,6 +384,7 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     facts["widths_tried"] = [vars(trial) for trial in found.widths.trials] if found.widths else []
     facts["seconds_of"] = found.seconds
     facts |= _rehearsal_facts(found)
+    facts["variables_ignored"] = _ignored(found, log)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
@@ -377,6 +395,8 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     if part is not None:
         lines["held out"] = f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {path} LOG"
     lines["state"] = _state_line(log.columns.state, found.model.model_.recipe)
+    if facts["variables_ignored"]:
+        lines["not in distances"] = f"{_some(facts['variables_ignored'])}: {_WHY_IGNORED}"
     lines |= _model_lines(found.model.model_, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
     lines |= _order_lines(found, asked)
@@ -455,6 +475,11 @@ def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
 def _facts(model: Model, path: Path, seconds: float) -> dict[str, Any]:
     counts = model.sums.counts.tolist()
     basis = model.basis
@@ -476,7 +501,7 @@ def _facts(model: Model, path: Path, seconds: float) -> dict[str, Any]:
 
 def _model_lines(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     actions = [f"{action['action']} ({action['count']:,})" for action in facts["actions"]]
-    shown = ", ".join(actions[:8]) + (f" and {len(actions) - 8} more" if len(actions) > 8 else "")
+    shown = _some(actions)
     percent = 100 * (1 - facts["discount"])
     later = "one step later" if model.basis.discount is None else "one period of --discount-per later"
     return {
@@ -499,7 +524,7 @@ def _left_out(model: Model) -> dict[str, str]:
     rare = [f"{label} ({n:,})" for label, n in model.left_out.items()]
     if not rare:
         return {}
-    shown = ", ".join(rare[:8]) + (f" and {len(rare) - 8} more" if len(rare) > 8 else "")
+    shown = _some(rare)
     return {
         "actions left out": f"{shown}: taken fewer than {least} times (--min-cases), too few to tell luck from effect"
     }

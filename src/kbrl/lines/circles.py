@@ -16,6 +16,7 @@ from kbrl.data.scaling import Coordinates
 _LOOKED_AT = 2000  # states of the sample
 _EXACT = 1e-5  # how far a state may be from the circle, in radii: single precision and a few steps of rounding
 _LEAST_POINTS = 16  # of different values: any three points lie on a circle
+_LARGEST = 1e150  # squares of larger numbers overflow
 _LEAST_SPREAD = 0.05  # of both variables, in radii: a short arc is nearly a line
 
 
@@ -55,7 +56,8 @@ def find_circles(states: Floats, units: Coordinates) -> Circles:
 
 def _circle(x: Floats, y: Floats) -> tuple[float, float, float] | None:
     """Return centre and radius if all points lie on one circle: x^2 + y^2 is then linear in x and y."""
-    if len(np.unique(np.column_stack([x, y]), axis=0)) < _LEAST_POINTS or min(np.ptp(x), np.ptp(y)) == 0:
+    narrow, wide = sorted((float(np.ptp(x)), float(np.ptp(y))))
+    if narrow < 0.5 * _LEAST_SPREAD * wide or wide == 0 or wide > _LARGEST:  # a range is at most two radii
         return None
     middle = np.array([x.mean(), y.mean()])
     u, v = x - middle[0], y - middle[1]
@@ -66,6 +68,6 @@ def _circle(x: Floats, y: Floats) -> tuple[float, float, float] | None:
     distances = np.hypot(u - centre[0], v - centre[1])
     if radius == 0 or np.abs(distances - radius).max() > _EXACT * radius:
         return None
-    if min(x.std(), y.std()) < _LEAST_SPREAD * radius:
+    if min(x.std(), y.std()) < _LEAST_SPREAD * radius or len(np.unique(x + 1j * y)) < _LEAST_POINTS:
         return None
     return float(centre[0] + middle[0]), float(centre[1] + middle[1]), radius

@@ -56,7 +56,7 @@ def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | No
     reps = np.ascontiguousarray(sums.basis.reps)
     n_reps, n_dims = reps.shape
     distances, order = _neighbours(reps, min(n_reps, _POOLED))
-    wanted = float(n_cases or _CASES_PER_NUMBER * (1 + n_dims))
+    wanted = _wanted(sums, n_cases)
     moves, outcomes = np.zeros_like(sums.moves), np.zeros_like(sums.outcomes)
     squares, rewards = np.zeros(sums.cases.shape), np.empty_like(sums.rewards)
     _pool(sums.moves, sums.outcomes, sums.rewards, reps, order, distances, wanted, moves, outcomes, squares, rewards)
@@ -73,6 +73,13 @@ def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | No
     return LocalLines(reps, graph, lines, limits, cases, noise, behaviour, radius, span)
 
 
+def _wanted(sums: LineSums, n_cases: int | None) -> float:
+    """Return how many cases a line rests on; variables that count for nothing in distances have no slope to learn."""
+    widths = np.where(np.isfinite(sums.span).all(axis=0), sums.span[1] - sums.span[0], 0.0)
+    n_slopes = int((widths > np.sqrt(_RANK) * widths.max(initial=0.0)).sum())
+    return float(n_cases or _CASES_PER_NUMBER * (1 + n_slopes))
+
+
 def _neighbours(reps: Floats, n_near: int) -> tuple[Floats, Integers]:
     """Return the distances to the nearest representative states of each and which they are, itself first."""
     distances, order = cKDTree(reps).query(reps, k=[*range(1, n_near + 1)])
@@ -85,11 +92,11 @@ def cell_weights(sums: LineSums, action: int, rep: int, n_cases: int | None = No
     Over all cases they sum to 1, or to 0 where nothing is known.
     """
     reps = sums.basis.reps
-    n_reps, n_dims = reps.shape
+    n_reps = len(reps)
     near = min(n_reps, _POOLED)
     distances, order = cKDTree(reps).query(reps[rep], k=[*range(1, near + 1)])
     counts = sums.cases[action][order]
-    wanted = float(n_cases or _CASES_PER_NUMBER * (1 + n_dims))
+    wanted = _wanted(sums, n_cases)
     n_used = min(int((np.cumsum(counts) < wanted).sum()) + 1, near)
     reach = distances[n_used] if n_used < near else 1.001 * distances[n_used - 1]
     found = np.zeros(n_reps)

@@ -75,10 +75,16 @@ class Rehearsal:
 
 def predicted(states: Floats, actions: Integers, world: plan_loops.World) -> Floats:
     """Return the expected next states, (n, n_dims), of scaled states; NaN where nothing is known of the action."""
+    return predicted_outcomes(states, actions, world)[0]
+
+
+def predicted_outcomes(states: Floats, actions: Integers, world: plan_loops.World) -> tuple[Floats, Floats, Floats]:
+    """Return the expected next states, (n, n_dims), rewards, (n,), and ends, (n,); NaN where nothing is known."""
     found = np.ascontiguousarray(states).copy()
     cells = np.array([plan_loops.nearest_of_all(state, world) for state in found], dtype=np.intp)
     rewards, ends, inside = np.empty(len(found)), np.empty(len(found)), np.empty(len(found), dtype=bool)
     quiet = world._replace(noise=np.zeros((0, 0, 0, 0)), reach=np.full(len(world.reps), np.inf))
     plan_loops.advance(found, cells, actions.astype(np.intp), np.zeros_like(found), quiet, rewards, ends, inside)
-    found[~inside] = np.nan
-    return found
+    for part in (found, rewards, ends):
+        part[~inside] = np.nan
+    return found, rewards, ends

@@ -1,0 +1,184 @@
+"""Which state variables matter: those that are tied to rewards, ends or actions, directly or through other variables.
+
+A variable is tied to what it helps to predict and to what helps to predict it: the reward, the end, the displacement of
+another variable, the action.  Helping means a smaller error on episodes that were held out, by more than chance.
+A variable that neither drives anything that matters nor is driven by it is noise for all decisions, however well it
+predicts itself, and distances are better measured without it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from scipy.special import stdtrit
+from threadpoolctl import threadpool_limits
+
+from kbrl.arrays import Booleans, Floats
+from kbrl.data.scaling import Coordinates
+from kbrl.data.transitions import Transitions
+from kbrl.lines.circles import find_circles
+
+IGNORED = 1e9  # times its scale: a variable that is left out counts for nothing in distances, nor has it a slope
+_FALSE_TIES = 0.05  # expected by chance, in all that are looked for
+_DOUBT = 0.025  # chance of an effect of all that is left out, on one target: if it is less likely, nothing is left out
+_BLOCKS = 32  # of rows in each half, for the standard error: rows of an episode are alike
+_RIDGE = 1e-3  # of standardised features
+_MOST_FEATURES = 600
+_MOST_WORK = 1e9  # rows times the square of the number of features: about a second
+_STEPS = (0.25, 0.5, 0.75)  # quantiles at which a variable may have a step
+_FREQUENT = 8  # actions that have slopes of their own
+_CONSTANT = 1e-9
+
+
+def variables_that_matter(log: Transitions, in_first: Booleans) -> Booleans:
+    """Return which state variables matter, (n_dims,); all of them where the log does not tell.
+
+    log: whole episodes in a random order, as an `EpisodeSample` gives them; of a large one only the start is used.
+    in_first: the half of each row, (n,); each half is predicted from the other, so no episode must be in both.
+    """
+    with threadpool_limits(limits=1, user_api="blas"):  # the same result whatever the number of threads
+        return _matters(log, in_first)
+
+
+def _matters(log: Transitions, in_first: Booleans) -> Booleans:
+    everything = np.ones(log.n_dims, dtype=bool)
+    kinds = _kinds(log.n_dims, min(log.n_actions, _FREQUENT))
+    if kinds is None:
+        return everything
+    n_rows = int(_MOST_WORK / kinds.n_features**2)
+    log, in_first = log[:n_rows], in_first[:n_rows]
+    design = _design(log, kinds)
+    outcomes = _Problem(design, np.column_stack([log.rewards, log.terminals]), in_first)
+    going = ~log.terminals
+    moves = (log.next_states - log.states)[going]
+    displacements = _Problem(design._replace(features=design.features[going]), moves, in_first[going])
+    if not (outcomes.is_solvable and displacements.is_solvable):
+        return everything
+    matters = _tied_to_decisions(log.states, outcomes, displacements)
+    kept, left_out = np.append(matters, False), np.append(~matters, False)
+    is_seen = outcomes.helps(kept, _DOUBT).any()
+    is_missed = outcomes.helps(left_out, _DOUBT).any() or displacements.helps(left_out, _DOUBT)[matters].any()
+    return matters if is_seen and not is_missed else everything
+
+
+def _tied_to_decisions(states: Floats, outcomes: _Problem, displacements: _Problem) -> Booleans:
+    """Return which variables are tied to reward, end or action, directly or through others, (n_dims,)."""
+    n_dims = states.shape[1]
+    each = np.eye(n_dims + 1, dtype=bool)  # the last is the action
+    chance = _FALSE_TIES / (2 * n_dims + (n_dims + 1) * n_dims)
+    drives = np.array([outcomes.helps(one, chance).any() for one in each[:-1]])
+    ties = np.zeros((n_dims + 1, n_dims + 1), dtype=bool)
+    ties[:, :-1] = [displacements.helps(one, chance) for one in each]
+    ties[:-1, -1] = drives
+    for one, other in find_circles(states, Coordinates.plain(n_dims)).places:  # the two are one variable
+        ties[one, other] = True
+    _, component = connected_components(csr_array(ties), directed=False)
+    is_still = np.ptp(states, axis=0) == 0  # and cannot matter, nor harm
+    return (component[:-1] == component[-1]) | is_still
+
+
+class _Design(NamedTuple):
+    """Features of states and actions, standardised, and who is behind each of them."""
+
+    features: Floats  # (n, n_features)
+    owners: Booleans  # (n_features, n_dims + 1): the last is the action
+
+
+class _Kinds(NamedTuple):
+    """Which features there are beside lines for each action."""
+
+    has_steps: bool  # squares, and steps at quantiles
+    has_pairs: bool  # products of two variables
+    n_features: int
+
+
+def _kinds(n_dims: int, n_actions: int) -> _Kinds | None:
+    """Return the richest features that are not too many; None if even lines are."""
+    lines = n_dims + (1 + n_dims) * n_actions
+    steps, pairs = (1 + len(_STEPS)) * n_dims, n_dims * (n_dims - 1) // 2
+    for has_steps, has_pairs in ((True, True), (True, False), (False, False)):
+        n_features = lines + has_steps * steps + has_pairs * pairs
+        if n_features <= _MOST_FEATURES:
+            return _Kinds(has_steps, has_pairs, n_features)
+    return None
+
+
+def _design(log: Transitions, kinds: _Kinds) -> _Design:
+    """Return features of each variable, of an action and a variable, and of pairs of variables."""
+    frequent = np.argsort(-np.bincount(log.action_indices, minlength=log.n_actions), kind="stable")[:_FREQUENT]
+    z = _standardised(log.states)
+    one = np.eye(log.n_dims + 1, dtype=bool)
+    columns, owners = [z], [one[:-1]]
+    for action in frequent:
+        taken = (log.action_indices == action)[:, None]
+        columns += [taken * 1.0, taken * z]
+        owners += [one[-1:], one[:-1] | one[-1]]
+    if kinds.has_steps:
+        columns += [z**2, *(z > quantile for quantile in np.quantile(z, _STEPS, axis=0))]
+        owners += [one[:-1]] * (1 + len(_STEPS))
+    if kinds.has_pairs:
+        above, below = np.triu_indices(log.n_dims, 1)
+        columns.append(z[:, above] * z[:, below])
+        owners.append(one[above] | one[below])
+    return _Design(_standardised(np.concatenate(columns, axis=1)), np.concatenate(owners))
+
+
+def _standardised(columns: Floats) -> Floats:
+    """Return columns with mean 0 and variance 1; those that do not vary become 0."""
+    largest = np.abs(columns).max(axis=0)
+    shares = columns / np.where(largest > 0, largest, 1.0)  # squares of large numbers would overflow
+    centred = shares - shares.mean(axis=0)
+    spread = centred.std(axis=0)
+    result: Floats = np.where(spread > _CONSTANT, centred / np.where(spread > _CONSTANT, spread, 1.0), 0.0)
+    return result
+
+
+class _Problem:
+    """Targets to be predicted from features, each half of the rows from the other."""
+
+    def __init__(self, design: _Design, targets: Floats, in_first: Booleans) -> None:
+        self._owners = design.owners
+        scaled = _standardised(targets)
+        self.is_solvable = min(in_first.sum(), (~in_first).sum()) >= 2 * _BLOCKS
+        self._folds = (
+            [_Fold(design.features, scaled, learnt) for learnt in (in_first, ~in_first)] if self.is_solvable else []
+        )
+
+    def helps(self, owners: Booleans, chance: float) -> Booleans:
+        """Return which targets these variables help to predict, so much that chance would do it so rarely."""
+        dropped: Booleans = np.any(self._owners[:, owners], axis=1)
+        losses = np.concatenate([fold.losses_without(dropped) for fold in self._folds])
+        error = losses.std(axis=0, ddof=1) / np.sqrt(len(losses))
+        least = np.maximum(stdtrit(len(losses) - 1, 1 - chance) * error, _CONSTANT)
+        result: Booleans = losses.mean(axis=0) > least
+        return result
+
+
+class _Fold:
+    """A ridge regression on one half of the rows, judged on the other."""
+
+    def __init__(self, features: Floats, targets: Floats, learnt: Booleans) -> None:
+        known, wanted = features[learnt], targets[learnt]
+        judged = features[~learnt] - known.mean(axis=0)
+        known, middle = known - known.mean(axis=0), wanted.mean(axis=0)
+        gram = known.T @ known
+        gram[np.diag_indices_from(gram)] += _RIDGE * len(known)
+        self._inverse = np.linalg.inv(gram)
+        self._slopes = self._inverse @ (known.T @ (wanted - middle))
+        self._effects = judged @ self._inverse
+        self._rest = targets[~learnt] - middle - judged @ self._slopes
+        self._edges = np.linspace(0, len(self._rest), _BLOCKS + 1).astype(np.intp)[:-1]
+
+    def losses_without(self, dropped: Booleans) -> Floats:
+        """Return how much the squared error grows without some features, (n_blocks, n_targets).
+
+        Dropping features changes the slopes by -A[:, S] A[S, S]^-1 b[S], where A is the inverse and b are the slopes.
+        """
+        own = self._inverse[np.ix_(dropped, dropped)]
+        shift = self._effects[:, dropped] @ np.linalg.solve(own, self._slopes[dropped])
+        growth = np.add.reduceat(shift * (2 * self._rest + shift), self._edges, axis=0)
+        result: Floats = growth / np.diff(np.append(self._edges, len(shift)))[:, None]
+        return result

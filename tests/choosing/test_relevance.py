@@ -1,0 +1,165 @@
+"""Which variables matter: judged by systems whose influences are known because we made them."""
+
+import numpy as np
+import pytest
+
+from kbrl import KBSF, Transitions
+from kbrl.choosing.rehearsal import choose_by_rehearsal, without_weight
+from kbrl.choosing.relevance import variables_that_matter
+
+LENGTH = 25
+
+
+def simulate(influence, pushed, rewarded, *, n=6000, noise=0.1, seed=0):
+    """Return a log of s' = influence s + pushed u + noise, where u is -1 or 1 at random; the reward is rewarded . s."""
+    rng = np.random.default_rng(seed)
+    influence, pushed, rewarded = np.asarray(influence, float), np.asarray(pushed, float), np.asarray(rewarded, float)
+    n_episodes = n // LENGTH
+    state = rng.normal(size=(n_episodes, len(pushed)))
+    states, actions, following = [], [], []
+    for _ in range(LENGTH):
+        action = rng.integers(2, size=n_episodes)
+        states.append(state)
+        actions.append(action)
+        state = state @ influence.T + np.outer(2 * action - 1, pushed) + noise * rng.normal(size=state.shape)
+        following.append(state)
+    s, a, after = (np.swapaxes(np.array(part), 0, 1) for part in (states, actions, following))
+    s, after = s.reshape(n, -1), after.reshape(n, -1)
+    episodes = np.repeat(np.arange(n_episodes), LENGTH)
+    return Transitions(s, a.ravel(), s @ rewarded + 0.1 * rng.normal(size=n), after, episodes=episodes)
+
+
+def halves(log):
+    return log.episodes % 2 == 0
+
+
+def tied(influence, pushed, rewarded):
+    """Return what is tied to the action or the reward, found by walking from one to the next."""
+    reached = {k for k in range(len(pushed)) if pushed[k] or rewarded[k]}
+    while True:
+        more = {
+            k for k in range(len(pushed)) for other in reached if influence[k][other] != 0 or influence[other][k] != 0
+        }
+        if more <= reached:
+            return [k in reached for k in range(len(pushed))]
+        reached |= more
+
+
+#            pushed  paid   odometer  noise  pair   pair   context
+EXAMPLE = [
+    [0.8, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3],  # pushed by the action and by the context
+    [0.4, 0.7, 0.0, 0.0, 0.0, 0.0, 0.0],  # driven by the first; the reward depends on it
+    [0.5, 0.0, 0.9, 0.0, 0.0, 0.0, 0.0],  # driven by the first, drives nothing: decisions can take it out of the data
+    [0.0, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0],  # predicts itself alone
+    [0.0, 0.0, 0.0, 0.0, 0.8, 0.4, 0.0],  # two that predict each other alone
+    [0.0, 0.0, 0.0, 0.0, -0.4, 0.8, 0.0],
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.9],  # nothing moves it, but it moves the first
+]
+PUSHED, REWARDED = [0.5, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0]
+
+
+def test_only_what_neither_drives_nor_is_driven_by_what_matters_is_left_out():
+    log = simulate(EXAMPLE, PUSHED, REWARDED)
+    assert variables_that_matter(log, halves(log)).tolist() == [True, True, True, False, False, False, True]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_variables_found_are_those_that_can_be_reached_in_the_system(seed):
+    rng = np.random.default_rng(seed)
+    n_dims = 7
+    influence = np.diag(rng.uniform(0.3, 0.9, n_dims))
+    for _ in range(4):
+        one, other = rng.choice(n_dims, 2, replace=False)
+        influence[one, other] = rng.choice([-0.3, 0.3])
+    influence /= max(1.0, np.abs(np.linalg.eigvals(influence)).max() / 0.95)
+    pushed, rewarded = np.eye(n_dims)[rng.integers(n_dims)], np.eye(n_dims)[rng.integers(n_dims)]
+    log = simulate(influence, pushed, rewarded, seed=seed)
+    assert variables_that_matter(log, halves(log)).tolist() == tied(influence, pushed, rewarded)
+
+
+def test_other_units_change_nothing():
+    log = simulate(EXAMPLE, PUSHED, REWARDED)
+    factors, shift = np.array([1e-6, 1.0, 1e5, 1e3, 1e-3, 7.0, 1e200]), np.array([0.0, 5.0, -1e5, 1e4, 0.0, 1.0, 0.0])
+    other = log.replaced(states=log.states * factors + shift, next_states=log.next_states * factors + shift)
+    other = other.replaced(rewards=1e4 * log.rewards - 3)
+    assert variables_that_matter(other, halves(log)).tolist() == variables_that_matter(log, halves(log)).tolist()
+
+
+def test_all_variables_matter_where_none_predicts_rewards_or_ends():
+    log = simulate(EXAMPLE, PUSHED, REWARDED)
+    rng = np.random.default_rng(0)
+    assert variables_that_matter(log.replaced(rewards=np.ones(len(log))), halves(log)).all()
+    assert variables_that_matter(log.replaced(rewards=rng.normal(size=len(log))), halves(log)).all()
+
+
+def test_a_variable_that_only_ends_episodes_matters():
+    log = simulate(EXAMPLE, PUSHED, [0.0] * 7)
+    ends = np.abs(log.states[:, 3]) > 0.5
+    matters = variables_that_matter(log.replaced(terminals=ends), halves(log))
+    assert matters.tolist() == [True, True, True, True, False, False, True]
+
+
+def test_two_copies_of_a_context_are_not_both_left_out():
+    """Either copy can be dropped without loss, but not both."""
+    log = simulate(EXAMPLE, PUSHED, REWARDED)
+    twice = [np.column_stack([part, part[:, 6]]) for part in (log.states, log.next_states)]
+    log = Transitions(twice[0], log.actions, log.rewards, twice[1], episodes=log.episodes)
+    matters = variables_that_matter(log, halves(log))
+    assert matters[6] or matters[7]
+
+
+def test_with_many_variables_pairs_are_not_tried_and_noise_is_still_found():
+    influence = np.zeros((60, 60))
+    influence[:7, :7] = EXAMPLE
+    influence[7:, 7:] = 0.5 * np.eye(53)
+    log = simulate(influence, PUSHED + [0] * 53, REWARDED + [0] * 53, n=4000)
+    matters = variables_that_matter(log, halves(log))
+    assert matters[[0, 1, 2, 6]].all()
+    assert not matters[7:].any()
+
+
+def test_logs_with_few_rows_or_hundreds_of_variables_keep_all():
+    log = simulate(EXAMPLE, PUSHED, REWARDED, n=100)
+    assert variables_that_matter(log, halves(log)).all()
+    rng = np.random.default_rng(0)
+    states, after, rewards = rng.normal(size=(500, 700)), rng.normal(size=(500, 700)), rng.normal(size=500)
+    wide = Transitions(states, [0, 1] * 250, rewards, after, episodes=np.arange(500) // 20)
+    assert variables_that_matter(wide, halves(wide)).all()
+
+
+def walks_with_noise(n_noise, n_episodes=120):
+    """Return walks on a line, pushed left or right at random; the right end pays and ends; noise variables beside."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for episode in range(n_episodes):
+        x = rng.uniform(-1, 0.9)
+        for _ in range(25):
+            action = int(rng.integers(2))
+            following = float(np.clip(x + (0.15 if action else -0.15), -1, 1))
+            end = following > 0.9
+            rows.append((x, action, 1.0 if end else -0.05, following, end, episode))
+            x = following
+            if end:
+                break
+    x, action, reward, following, end, episode = map(np.array, zip(*rows))
+    noise = rng.normal(size=(len(x) + 1, n_noise))
+    states, after = np.column_stack([x, noise[:-1]]), np.column_stack([following, noise[1:]])
+    return Transitions(states, action, reward, after, end, episodes=episode)
+
+
+def test_rehearsal_measures_distances_without_noise_unless_it_must_not():
+    log, learner = walks_with_noise(3), KBSF(discount=0.95, reps="spread", random_state=0)
+    assert choose_by_rehearsal(log, learner).ignored == (1, 2, 3)
+    assert choose_by_rehearsal(log, learner, may_ignore=False).ignored == ()
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_to_ignore_a_variable_is_to_learn_without_its_column(order):
+    log = walks_with_noise(2)
+    alone = Transitions(log.states[:, :1], log.actions, log.rewards, log.next_states[:, :1], log.terminals)
+    reps = np.linspace(-1, 1, 30)[:, None]
+    scale = without_weight(np.array([0.5, 1.0, 1.0]), [1, 2])
+    settings = {"order": order, "discount": 0.95, "rep_width": 0.1}
+    without = KBSF(reps=reps, scaling=np.array([0.5]), **settings).fit(alone)
+    ignoring = KBSF(reps=np.column_stack([reps, np.zeros((30, 2))]), scaling=scale, **settings).fit(log)
+    np.testing.assert_allclose(ignoring.q_values(log.states[:50]), without.q_values(alone.states[:50]), atol=1e-6)

@@ -18,6 +18,7 @@ from benchmarks import (
     files,
     latency,
     learners,
+    lines,
     memory,
     rivals,
     sarsa,
@@ -28,7 +29,8 @@ from benchmarks import (
 )
 from benchmarks.measure import Report, Section, show
 
-MODULES = (dense, learners, sparse, latency, memory, solvers, simulators, rivals, sarsa, streaming, files, cluster)
+MODULES = (dense, learners, sparse, lines, latency, memory, solvers, simulators)
+MODULES += (rivals, sarsa, streaming, files, cluster)
 SECTIONS = {module.SECTION.name: module.SECTION for module in MODULES}
 WIDTH = 120  # of tables that do not go to a terminal
 

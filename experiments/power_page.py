@@ -38,6 +38,8 @@ def page(rows: list[Row], scale: str) -> str:
         "",
         "## CPU seconds of one fit",
         "",
+        "On one thread. Those of order 0 and kbrl fit include choosing the settings, and reading the log from a file.",
+        "",
         *_table(rows, tasks, METHODS, _seconds),
         "",
         "## What rehearsal chose",

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check bench figures browser clean
+.PHONY: setup demo test test-oldest test-newest check fuzz soak bench figures browser clean
 
 setup: $(READY)
 
@@ -25,6 +25,30 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# With the oldest versions that pyproject.toml allows, and with the newest, including those that are not yet final.
+test-oldest:
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --upgrade pip
+	.venv-oldest/bin/python -m pip install --quiet --constraint oldest.txt --editable ".[dev]"
+	.venv-oldest/bin/python -m pytest -n 2 $(TESTS)
+
+test-newest:
+	$(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --upgrade pip
+	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --pre --editable ".[dev]"
+	.venv-newest/bin/python -m pytest -n 2 $(TESTS)
+
+# Damaged and forged files against every reader and the model loader; hours on demand: make fuzz SECONDS=7200 SEED=1
+SECONDS ?= 60
+SEED ?= 0
+fuzz: setup
+	$(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
+
+# Learning for a long time while threads ask, workers die and the disk is full.
+SOAK ?= 3600
+soak: setup
+	$(BIN)/python -m fuzz.soak --seconds $(SOAK)
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
@@ -37,5 +61,5 @@ figures: setup
 	$(BIN)/python -m experiments $(ONLY) --scale $(SCALE)
 
 clean:
-	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-newest build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,11 +26,26 @@ from benchmarks import (
     solvers,
     sparse,
     streaming,
+    values,
 )
 from benchmarks.measure import Report, Section, show
 
-MODULES = (dense, learners, sparse, lines, latency, memory, solvers, simulators)
-MODULES += (rivals, sarsa, streaming, files, cluster)
+MODULES = (
+    dense,
+    learners,
+    sparse,
+    lines,
+    latency,
+    memory,
+    solvers,
+    simulators,
+    rivals,
+    sarsa,
+    streaming,
+    files,
+    values,
+    cluster,
+)
 SECTIONS = {module.SECTION.name: module.SECTION for module in MODULES}
 WIDTH = 120  # of tables that do not go to a terminal
 

@@ -102,7 +102,7 @@ def _in_a_process_of_its_own(work: str, folder: str, n: int, m: int) -> dict[str
 def _read(folder: Path, n: int, m: int) -> dict[str, float]:
     from kbrl.logs.log import open_log
 
-    watch = _Watch()
+    watch = Watch()
     assert sum(len(chunk) for chunk in open_log(folder / "log.parquet").chunks()) == n
     return watch.figures()
 
@@ -114,7 +114,7 @@ def _build(folder: Path, n: int, m: int) -> dict[str, float]:
     chunk = next(open_log(folder / "log.parquet").chunks())
     model = KBSF(m, sample_width=0.3, rep_width=0.3, random_state=0).fit(chunk[: 2 * m])  # compiles
     n_chunks = max(1, n // BUILT_SHARE // len(chunk))
-    watch = _Watch()
+    watch = Watch()
     for _ in range(n_chunks):
         model.partial_fit(chunk)
     share = n / (n_chunks * len(chunk))
@@ -124,7 +124,7 @@ def _build(folder: Path, n: int, m: int) -> dict[str, float]:
 def _fit(folder: Path, n: int, m: int) -> dict[str, float]:
     from kbrl.cli import main
 
-    watch = _Watch()
+    watch = Watch()
     main(["fit", str(folder / "log.parquet"), "-o", str(folder / "model.kbrl"), "--reps", str(m), "--json"])
     return watch.figures()
 
@@ -136,7 +136,7 @@ WORKS = {
 }
 
 
-class _Watch:
+class Watch:
     """CPU seconds of the process, all threads, and seconds by the clock, from when it is made."""
 
     def __init__(self) -> None:

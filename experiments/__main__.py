@@ -1,7 +1,7 @@
 """Run the paper's study: python -m experiments [FIGURE ...] --scale smoke|laptop|paper
 
-Runs what is missing, then draws the pictures, writes the table of claims and the pages of tables that are ours.
-Ctrl-C and go on later: jobs that are done are not run again.
+Runs what is missing, then draws the pictures and writes the table of claims.  Ctrl-C and go on later: jobs that are
+done are not run again.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import click
 
 from experiments.claims import CLAIMS, counted, write_claims
 from experiments.drawing import save_figure
-from experiments.runner import figure_file, missing_jobs, run_figure, table_file
+from experiments.runner import figure_file, missing_jobs, run_figure
 from experiments.store import Store
-from experiments.study import SCALES, Row, Verdict
-from kbrl.atomic_write import written_beside
+from experiments.study import SCALES, Verdict
 from kbrl.cli.console import progress
 
-FIGURES = ("theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter")
-TABLES = ("power",)  # not of the paper: each becomes a page
+FIGURES = (
+    "theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter", "trust", "deferral",
+    "power",
+)  # fmt: skip
 
 
 @click.command()
-@click.argument("figures", nargs=-1, type=click.Choice((*FIGURES, *TABLES)))
+@click.argument("figures", nargs=-1, type=click.Choice(FIGURES))
 @click.option("--scale", default="laptop", show_default=True, type=click.Choice(SCALES), help="How much to run.")
 @click.option("--results", type=click.Path(path_type=Path), help="Folder; by default results, or build/smoke.")
 @click.option("--without-timed", is_flag=True, help="Leave what is compared in time for when the machine is free.")
@@ -36,7 +37,7 @@ def main(
 ) -> None:
     """Run the paper's experiments, draw their figures and judge its claims."""
     folder = results or Path("build/smoke" if scale == "smoke" else "results")
-    chosen = figures or (*FIGURES, *TABLES)
+    chosen = figures or FIGURES
     failures: list[str] = []
     if not only_draw:
         stores = {figure: Store(folder, figure, scale) for figure in chosen}
@@ -44,15 +45,12 @@ def main(
         with progress(sum(map(len, missing.values())), quiet) as step:
             for figure in chosen:
                 failures += run_figure(figure, scale, missing[figure], stores[figure], step)
-    pages = _write_pages(folder)
     found = _draw_and_judge(folder)
     write_claims(folder / "CLAIMS.md", found)
     for claim, (at_scale, verdict) in found.items():
         click.echo(f"{claim:4} {verdict.finding.value:22} {verdict.ours} ({verdict.n_runs} runs, {at_scale})")
     click.echo(f"{len(CLAIMS)} claims. {counted(found).capitalize()}.")
     click.echo(f"Figures and {folder / 'CLAIMS.md'} are written.")
-    for page in pages:
-        click.echo(f"{page} is written.")
     for failure in failures:
         click.echo(f"Failed: {failure}", err=True)
     sys.exit(1 if failures else 0)
@@ -62,32 +60,18 @@ def _draw_and_judge(folder: Path) -> dict[str, tuple[str, Verdict]]:
     """Make every figure's picture and verdicts from its largest scale that has rows."""
     found: dict[str, tuple[str, Verdict]] = {}
     for figure in FIGURES:
-        scale, rows = _largest_scale(folder, figure)
+        scales = [scale for scale in SCALES if (folder / "rows" / f"{figure}.{scale}.jsonl").exists()]
+        stores = [(scale, Store(folder, figure, scale)) for scale in reversed(scales)]
+        scale, rows = next(((scale, store.rows) for scale, store in stores if store.rows), ("", []))
         if rows:
             save_figure(figure_file(figure).draw(rows), folder, figure)
+            write_page = getattr(figure_file(figure), "write_page", None)
+            if write_page is not None and scale != "smoke":
+                write_page(rows)
             for verdict in figure_file(figure).verdicts(rows):
                 # A smoke run shows that all works; it is too small to judge by.
                 found[verdict.claim] = (scale, replace(verdict, judged=None) if scale == "smoke" else verdict)
     return found
-
-
-def _write_pages(folder: Path) -> list[Path]:
-    """Write the page of every table that has rows, into the docs if the rows are the project's own."""
-    pages = []
-    for table in TABLES:
-        scale, rows = _largest_scale(folder, table)
-        if rows:
-            pages.append((Path("docs") if folder == Path("results") else folder) / f"{table}.md")
-            with written_beside(pages[-1]) as beside:
-                Path(beside).write_text(table_file(table).page(rows, scale), encoding="utf-8")
-    return pages
-
-
-def _largest_scale(folder: Path, name: str) -> tuple[str, list[Row]]:
-    """Return the largest scale of a figure or table that has rows, and its rows."""
-    scales = [scale for scale in SCALES if (folder / "rows" / f"{name}.{scale}.jsonl").exists()]
-    stores = [(scale, Store(folder, name, scale)) for scale in reversed(scales)]
-    return next(((scale, store.rows) for scale, store in stores if store.rows), ("", []))
 
 
 if __name__ == "__main__":

@@ -17,16 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from experiments.power_page import page
+from experiments.power_page import draw, page
 from experiments.power_tasks import TASKS
-from experiments.study import Job, Row, Settings, generator, timing
+from experiments.study import Job, Row, Settings, Verdict, generator, timing
 from kbrl import KBSF, LSPI, FittedQ, Transitions, fit_automatically, open_log
+from kbrl.atomic_write import written_beside
 from kbrl.checks import KbrlWarning
 from kbrl.logs.writing import write_log
 
-__all__ = ["TITLE", "jobs", "measure", "page"]  # what the command needs of a table's file
+__all__ = ["TITLE", "draw", "jobs", "measure", "verdicts", "write_page"]  # what the command needs of a figure's file
 
 TITLE = "Learning table: returns and times on public tasks"
+PAGE = Path(__file__).parents[1] / "docs" / "power.md"
 N_STEPS, N_EPISODES = 20_000, 20
 DISCOUNT = 0.99
 LSPI_REPS = 200
@@ -149,3 +151,14 @@ def _tested(settings: Settings, seed: int, predict: Callable[[Any], Any]) -> flo
     n_episodes = SIZES[settings["size"]].n_episodes
     found = TASKS[settings["task"]].tested().evaluate(predict, n_episodes, random_state=generator(seed, 1))
     return round(float(np.mean(found.returns)), 6)
+
+
+def verdicts(rows: list[Row]) -> list[Verdict]:
+    """Judge no claim of the paper."""
+    return []
+
+
+def write_page(rows: list[Row]) -> None:
+    """Write the page of the docs; it can be made again from the rows at any time."""
+    with written_beside(PAGE) as beside:
+        Path(beside).write_text(page(rows), encoding="utf-8")

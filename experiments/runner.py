@@ -18,19 +18,13 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from experiments.store import Store
-from experiments.study import FigureFile, Job, Row, TableFile, n_cores, timing
+from experiments.study import FigureFile, Job, Row, n_cores, timing
 from kbrl import __version__
 
 
 def figure_file(figure: str) -> FigureFile:
     """Load the file of a figure."""
     module: Any = import_module(f"experiments.{figure}")
-    return module
-
-
-def table_file(table: str) -> TableFile:
-    """Load the file of a table."""
-    module: Any = import_module(f"experiments.{table}")
     return module
 
 

@@ -75,15 +75,6 @@ class FigureFile(Protocol):
     verdicts: Callable[[list[Row]], list[Verdict]]
 
 
-class TableFile(Protocol):
-    """What a table's file must have: it judges no claim of the paper, and its rows become a page of the docs."""
-
-    TITLE: str
-    jobs: Callable[[str], list[Job]]
-    measure: Callable[[Settings, int], Iterator[Row]]
-    page: Callable[[list[Row], str], str]  # of the rows of one scale, and its name
-
-
 @dataclass
 class Timer:
     """Wall-clock and CPU seconds of a block."""

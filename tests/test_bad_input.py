@@ -5,7 +5,20 @@ import re
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF, FiniteMDP, Kernel, NotFittedError, Solver, Transitions, Variant, clone, join, solve
+from kbrl import (
+    KBRL,
+    KBSF,
+    FiniteMDP,
+    Kernel,
+    NotFittedError,
+    Solver,
+    Transitions,
+    Variant,
+    clone,
+    join,
+    load_log,
+    solve,
+)
 from kbrl.mdp.dynamic_programming import evaluate_policy
 from kbrl.mdp.factorization import reduce_mdp
 from kbrl.model.kbsf_bounds import largest_rep_width
@@ -32,6 +45,21 @@ def fit(learner=KBSF, data=None, **settings):
 
 def mdp(probabilities=(((1.0, 0.0), (0.0, 1.0)),), rewards=((0.0, 1.0),), discount=0.9, **more):
     return FiniteMDP(np.array(probabilities), np.array(rewards), discount, **more)
+
+
+def ward(*, reward="score", terminated="home", episode="who", **changes):
+    """Load a small table of two patients, with changes of its columns and rules."""
+    rows = {
+        "who": [1, 1, 1, 2, 2, 2],
+        "map": [70, 60, 65, 80, 75, 70],
+        "unit": ["icu", "icu", "ward", "icu", "ward", "ward"],
+        "drug": list("abbaba"),
+        "score": [1, 2, 1, 3, 1, 1],
+        "home": [0, 0, 1, 0, 0, 1],
+    }
+    rows |= {name: changes.pop(name) for name in list(changes) if name in rows}
+    roles = {"state": ["map", "unit"], "action": "drug", "reward": reward, "terminated": terminated, "episode": episode}
+    return load_log(rows, columns={role: name for role, name in roles.items() if name} | changes)
 
 
 CASES = {
@@ -139,6 +167,50 @@ CASES = {
     "a state that is NaN": (lambda: PuddleWorld().step([[NAN, 0.5]], [0]), "must be finite"),
     "an unknown test set": (lambda: PuddleWorld().test_states("hard"), "but it is 'hard'"),
     "a policy that answers too little": (lambda: PuddleWorld().evaluate(lambda s: [0]), "must return one action per state, shape (13,), but the shape of the actions is (1,)"),
+    # tables as people have them
+    "a word among numbers": (lambda: ward(map=[70, "low", 60, 65, 70, 80]), "'map' has at least 1 faulty cell (not_a_number) beside 5 numbers; the first is row 2 (counting from 1): 'low'. Write numbers there, or leave the cells empty. If all are names of levels: --category map"),
+    "a number among words": (lambda: ward(unit=["icu", "icu", 3, "icu", "ward", "icu"]), "--category unit"),
+    "a state column without a value": (lambda: ward(map=[None] * 6), "'map' has no value in any of its 6 rows. Say what to do: --missing"),
+    "dates in a state": (lambda: ward(map=["2024-01-01"] * 6), "'map' has dates, such as 2024-01-01. Use the time since the episode began: --elapsed 'map=1 day'"),
+    "elapsed time of numbers": (lambda: ward(elapsed={"map": "1 day"}), "Elapsed time needs dates or times such as 2024-02-27 09:30, but 'map' has others"),
+    "elapsed time without a unit": (lambda: ward(map=["2024-01-01"] * 6, elapsed={"map": "7"}), "The stride is '7', but the steps in 'map' are datetimes, which need a unit"),
+    "missing times": (lambda: ward(map=["2024-01-01", None, "2024-01-03", "2024-01-04", "2024-01-05", "2024-01-06"], elapsed={"map": "1 day"}), "'map' has 1 cells without a time. Carry the last one forward or drop these rows: --missing map=forward"),
+    "a level outside its order": (lambda: ward(unit=["low", "mid", "low", "top", "low", "mid"], ordinal={"unit": ["low", "mid"]}), "'unit' must have the levels 'low', 'mid', but it also has 'top'. Add the levels to the stated order"),
+    "an order of one level": (lambda: ward(ordinal={"unit": ["low"]}), "ordinal['unit'] must list different levels from low to high, but it is ['low']"),
+    "an order with a level twice": (lambda: ward(ordinal={"unit": "low<mid<low"}), "ordinal['unit'] must list different levels from low to high, but it is 'low<mid<low'"),
+    "a rule for a column outside the state": (lambda: ward(missing={"score": "median", "drug": "median"}), "The rule 'missing' must name columns of the state, 'map', 'unit', but it names 'drug'. Name a column of the state, as in --missing map="),
+    "a category outside the state": (lambda: ward(category=["drug"]), "The rule 'category' must name columns of the state, 'map', 'unit', but it names 'drug'"),
+    "a missing word for a number": (lambda: ward(map=[None, 1, 2, 3, 4, 5], missing={"map": "none"}), "missing['map'] must be median, forward, drop or a number, but it is 'none'"),
+    "a missing level that is none": (lambda: ward(unit=[None, "icu", "icu", "ward", "icu", "ward"], missing={"unit": "day"}), "missing['unit'] must be one of the levels 'icu', 'ward', but it is 'day'"),
+    "a level for a missing number": (lambda: ward(map=[None, 1, 2, 3, 4, 5], missing={"map": "level"}), "missing['map'] must be median, forward, drop or a number, as it is not a category, but it is 'level'"),
+    "a rule for missing values that is true": (lambda: ward(missing={"map": True}), "A rule for missing values must be 'median', 'forward', 'drop', 'level' or a constant, but it is True"),
+    "forward without episodes": (lambda: ward(missing="forward", episode=None), "can be carried forward only within an episode, but no column tells episodes apart. Name it: --episode NAME"),
+    "rules in a broken text": (lambda: ward(missing="map=forward; unit"), "missing must be written as name=value; name=value, each name once, but it is 'map=forward; unit'"),
+    "rules that are a number": (lambda: ward(bins=4), "bins must map names to rules, but it is 4"),
+    "classes of a column that is no action": (lambda: ward(bins={"map": 4}), "The rule 'bins' must name the column of the action, 'drug', but it names 'map'. Name it: --bins drug=4"),
+    "one class": (lambda: ward(bins={"drug": 1}), "bins['drug'] must be a number of classes such as 4, '0+4' to set 0 apart, or edges such as [10, 50], but it is 1"),
+    "edges that fall": (lambda: ward(bins={"drug": [50, 10]}), "edges such as [10, 50], but it is [50, 10]"),
+    "classes by a word": (lambda: ward(bins={"drug": "few"}), "edges such as [10, 50], but it is 'few'"),
+    "classes of words": (lambda: ward(bins={"drug": 2}), "An action that is put into classes must be a number, but 'drug' is 'a' at row 1 (counting from 1). Write a number there"),
+    "zero apart where all is zero": (lambda: ward(drug=[0] * 6, bins={"drug": "0+2"}), "'drug' has no number above 0, so only one class"),
+    "a reward that cannot be read": (lambda: ward(reward="-0.1 * (score"), "The reward must be a column or an expression. '-0.1 * (score' cannot be read: character 14 should start ')'"),
+    "a reward of an unknown column": (lambda: ward(reward="-0.1 * sofa"), "The reward, '-0.1 * sofa', reads 'sofa', but the columns are 'who', 'map', 'unit', 'drug', 'score', 'home'"),
+    "a reward that is a text": (lambda: ward(reward="'high'"), "'high'\" must be a number, but it is a text"),
+    "a reward of a text": (lambda: ward(reward="2 * unit + 1"), "'2 * unit + 1' has at least 6 faulty cells (not_a_number); the first is row 1 (counting from 1): 'icu' in 'unit'"),
+    "an end that is a number": (lambda: ward(terminated="score + 1"), "'score + 1' must be a truth, but it is a number"),
+    "an end by a single equals sign": (lambda: ward(terminated="unit = 'icu'"), "Instead of '=' write '=='"),
+    "a reward that is missing": (lambda: ward(score=[1, None, 1, 1, 1, 1], reward="2 * score"), "'2 * score' has at least 1 faulty cell (missing_reward); the first is row 2 (counting from 1): nothing"),
+    "a reward and what to make small": (lambda: ward(minimize="score"), "columns must have 'reward' or 'minimize', but it has both"),
+    "an action allowed by another column": (lambda: ward(allowed={"a": "score > 3"}), "Where 'a' is allowed, 'score > 3', must depend on the state alone, 'map', 'unit', but it reads 'score'. Add these columns to the state"),
+    "a rule for an unknown action": (lambda: ward(allowed={"c": "map > 3"}), "The rule 'allowed' must name actions, 'a', 'b', but it names 'c'. Write the labels as they are in the log"),
+    "a rule that cannot be read": (lambda: ward(allowed={"a": "60 < map < 70"}), "allowed['a']: '60 < map < 70': write two comparisons joined by 'and'"),
+    "a rule that is a number": (lambda: ward(allowed={"a": "map + 1"}), "allowed['a']: 'map + 1' must be a truth, but it is a number"),
+    "an action missing before the last row": (lambda: ward(drug=["a", None, "b", "a", "b", "a"]), "Only the last row of an episode may have no action, but 'drug' has at least 1 faulty cell (missing_action) before; the first is row 2 (counting from 1)"),
+    "one step with episodes that go on": (lambda: ward(one_step=True), "With one_step, every row ends its episode, but 'home' is the terminated. Leave out --one-step"),
+    "columns for transitions": (lambda: KBSF().fit(log(), columns={"state": "x"}), "columns name those of a frame or a file, but the log is Transitions. Leave them out"),
+    "asking about a row without a value": (lambda: KBSF(n_reps=2, min_cases=1).fit(ward()).q_values({"map": [NAN], "unit": ["icu"]}), "the first is row 0: map is missing, which it never was in the log of the model"),
+    "asking about a frame that lacks a column": (lambda: KBSF(n_reps=2, min_cases=1).fit(ward()).predict({"map": [60.0]}), "The states must have the variables that the model was fitted to"),
+    "asking about a column that nobody knows": (lambda: KBSF(n_reps=2, min_cases=1).fit(ward()).predict({"map": [60.0], "unit": ["icu"], "wbc": [3]}), "which the model does not know"),
 }  # fmt: skip
 
 

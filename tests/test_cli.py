@@ -119,9 +119,9 @@ def test_a_good_log_is_found_good_and_a_bad_one_is_not(tmp_path, capsys):
     main(["collect", "puddleworld", "-n", "300", "-o", str(tmp_path / "good.csv")])
     main(["check", str(tmp_path / "good.csv")])
     assert "300 rows" in capsys.readouterr().out
-    (tmp_path / "bad.csv").write_text("episode_id,step,observation_x,action,reward\n0,0,nan,go,1\n0,1,2,go,1\n")
+    (tmp_path / "bad.csv").write_text("episode_id,step,observation_x,action,reward\n0,0,two,go,1\n0,1,2,go,1\n")
     with pytest.raises(SystemExit) as stop:
         main(["check", str(tmp_path / "bad.csv"), "--json"])
     assert stop.value.code == 1
     faults = {fault["name"] for fault in json.loads(capsys.readouterr().out)["faults"]}
-    assert "missing_state" in faults
+    assert "not_a_number" in faults

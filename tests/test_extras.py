@@ -32,13 +32,14 @@ def test_one_sentence_says_how_and_all_messages_use_it():
 def test_every_extra_that_a_message_names_exists():
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     named = {name for text in SOURCES.values() for name in re.findall(r"how_to_install\([\"'](\w+)[\"']\)", text)}
-    assert named == {"plot", "gym", "trees", "minari", "dask"}
+    assert named == {"plot", "gym", "trees", "minari", "dask", "excel", "duckdb", "postgres"}
     assert named <= set(extras)
 
 
 WITHOUT_EXTRAS = """
 import sys
-for name in ("matplotlib", "gymnasium", "sklearn", "h5py", "dask", "distributed", "pandas", "polars"):
+for name in ("matplotlib", "gymnasium", "sklearn", "h5py", "dask", "distributed", "pandas", "polars", "openpyxl",
+             "duckdb", "adbc_driver_postgresql"):
     sys.modules[name] = None  # importing it fails
 from kbrl.cli import main
 main(["fit", "log.csv", "-o", "model.kbrl", "--reps", "5"])

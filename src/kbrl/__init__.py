@@ -38,13 +38,23 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.learners.learner import clone as clone
     from kbrl.choosing.automatic_fit import fit_log as fit_log
     from kbrl.choosing.automatic_fit import fit_automatically as fit_automatically
+    from kbrl.trust.split import split_episodes as split_episodes
+    from kbrl.trust.judge import judge as judge
+    from kbrl.trust.judge import judge_sums as judge_sums
+    from kbrl.trust.judge import compare as compare
+    from kbrl.trust.evaluator import PolicyEvaluator as PolicyEvaluator
     from kbrl.insight.coverage import coverage as coverage
     from kbrl.insight.explanation import explain as explain
+    from kbrl.insight.agreement import with_agreement as with_agreement
+    from kbrl.insight.agreement import agreement as agreement
     from kbrl.on_dask.fitting_on_dask import fit_on_dask as fit_on_dask
+    from kbrl.on_dask.judging_on_dask import evaluate_on_dask as evaluate_on_dask
     from kbrl.report import write_report as write_report
     from kbrl.testing import check_learner as check_learner
     from kbrl.storage.model_file import save_model as save_model
     from kbrl.storage.model_file import load_model as load_model
+    from kbrl.storage.sums_file import save_sums as save_sums
+    from kbrl.storage.sums_file import load_sums as load_sums
     from kbrl.checks import NotFittedError as NotFittedError
     from kbrl.checks import KbrlWarning as KbrlWarning
 

@@ -135,6 +135,14 @@ def positive(value: Any, name: str) -> float:
     return number
 
 
+def not_negative(value: Any, name: str) -> float:
+    """Return a finite number not below zero."""
+    number = _real(value, name)
+    if not (np.isfinite(number) and number >= 0):
+        raise ValueError(f"{name} must be a finite number not below 0, but it is {value!r}.")
+    return number
+
+
 def in_unit_interval(value: Any, name: str, *, closed: bool = False) -> float:
     """Return a number in [0, 1), or in [0, 1] if closed."""
     number = _real(value, name)

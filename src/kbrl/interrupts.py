@@ -7,12 +7,14 @@ compiled.  So it is also written down, and raised again between parts of the wor
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 _was_pressed = threading.Event()
+_holders: list[int] = []  # one entry for each part of the work that must not be interrupted
 
 
 @contextmanager
@@ -22,11 +24,26 @@ def remembered() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
-    before = signal.signal(signal.SIGINT, _remember)
+    before, hook = signal.signal(signal.SIGINT, _remember), sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if isinstance(lost.exc_value, KeyboardInterrupt) else hook(lost)
     try:
         yield
     finally:
+        _was_pressed.clear()
+        sys.unraisablehook = hook
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Keep Ctrl-C back until this is done; only as long as it is `remembered`, and in the main thread."""
+    _holders.append(1)
+    try:
+        yield
+    finally:
+        _holders.pop()
+    if threading.current_thread() is threading.main_thread() and not _holders:
+        stop_if_asked()
 
 
 def stop_if_asked() -> None:
@@ -37,4 +54,5 @@ def stop_if_asked() -> None:
 
 def _remember(number: int, frame: FrameType | None) -> None:
     _was_pressed.set()
-    raise KeyboardInterrupt
+    if not _holders:
+        raise KeyboardInterrupt

@@ -279,7 +279,7 @@ def test_words_that_look_like_numbers_stay_words_in_an_update(folder):
     [
         ("", "it has no bytes"),
         ("episode_id,observation_x,action,reward\n", "no row below it"),
-        ("episode_id,observation_x,action,reward\n0,1,go,1\n0,nan,go,1\n", "line 3 of bad.csv: nothing"),
+        ("episode_id,observation_x,action,reward\n0,1,go,1\n0,two,go,1\n", "line 3 of bad.csv: 'two'"),
         ("episode_id,observation_x,action,reward\n0,1,go,1\n0,2,go,high\n", "not_a_number"),
         ("episode_id,observation_x,action,reward\n0,1,go,1\n1,2,go,1\n", "has a next state"),
         ("observation_x,action,reward\n1,go,1\n2,go,1\n", "no column tells where its episodes end"),

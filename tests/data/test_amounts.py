@@ -9,6 +9,7 @@ from kbrl.cli import main
 from kbrl.logs.check import check_log
 from kbrl.logs.log import open_log
 from kbrl.logs.writing import as_columns, write_log
+from kbrl.tables.faults import LogError
 
 
 def with_actions(actions):
@@ -41,13 +42,14 @@ ACTIONS = {
 
 @pytest.mark.parametrize("kind", AMOUNTS)
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
-def test_amounts_in_a_file_are_warned_of_with_their_numbers_and_a_way_out(kind, suffix, tmp_path):
+def test_amounts_in_a_file_are_refused_with_their_numbers_and_a_way_out(kind, suffix, tmp_path):
     path, (n_labels, n_few) = tmp_path / f"log.{suffix}", counted(AMOUNTS[kind])
     write_log(with_actions(AMOUNTS[kind]), path)
     said = rf"'action' has {n_labels} different labels, .* {n_few} of them occur fewer than 5 times. Put amounts"
     for read in (open_log, load_log, read_log):
-        with pytest.warns(KbrlWarning, match=said):
+        with pytest.raises(LogError, match=f"{said}.*--bins action=4"):
             read(path)
+    assert open_log(path, columns={"bins": {"action": 3}}).action_labels.shape == (3,)
     named = np.unique(AMOUNTS[kind]).tolist()
     assert open_log(path, actions=named).action_labels.tolist() == named  # the user knows; any warning is an error
 
@@ -57,9 +59,9 @@ def test_the_check_and_transitions_name_the_same_numbers(kind):
     n_labels, n_few = counted(AMOUNTS[kind])
     log = with_actions(AMOUNTS[kind])
     found = {fault.name: fault for fault in check_log(as_columns(log)).faults}["many_actions"]
-    assert (found.count, found.unit, found.stops_learning) == (n_labels, "actions", False)
+    assert (found.count, found.unit, found.stops_learning) == (n_labels, "actions", True)
     assert f"{n_few} of them occur fewer than 5 times" in found.message
-    assert found.advice == "Put amounts such as doses into a few classes, each with a label of its own."
+    assert found.advice == "Put amounts such as doses into a few classes: --bins NAME=4."
     with pytest.warns(KbrlWarning, match=f"actions have {n_labels} different labels, .*; {n_few} of them occur"):
         Transitions(log.states, AMOUNTS[kind], log.rewards, log.next_states)
 
@@ -72,13 +74,14 @@ def test_actions_are_not_doubted(kind):
     Transitions(log.states, ACTIONS[kind], log.rewards, log.next_states)
 
 
-def test_the_command_warns_before_it_learns(tmp_path, monkeypatch, capsys):
+def test_the_command_refuses_amounts_before_it_learns_and_takes_classes_of_them(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     doses = AMOUNTS["doses to two decimals"]
     write_log(with_actions(doses), "ward.csv")
     n_labels, _ = counted(doses)
-    main(["fit", "ward.csv", "-o", "model.kbrl", "-m", "10", "-q"])
-    out, err = capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["fit", "ward.csv", "-o", "model.kbrl", "-m", "10", "-q"])
+    _, err = capsys.readouterr()
     assert f"'action' has {n_labels} different labels" in err
-    assert "Put amounts such as doses into a few classes" in err
-    assert "taken fewer than 5 times (--min-cases)" in out
+    assert "Put amounts such as doses into a few classes: --bins action=4" in err
+    main(["fit", "ward.csv", "-o", "model.kbrl", "-m", "10", "-q", "--bins", "action=4"])

@@ -80,7 +80,11 @@ def test_every_claim_has_a_line_whether_or_not_it_was_run(tmp_path):
 
 
 def test_every_claim_names_a_figure_that_there_is():
-    assert {claim.figure for claim in CLAIMS.values()} == set(command.FIGURES)
+    assert {claim.figure for claim in CLAIMS.values()} == set(command.FIGURES) - {
+        "trust",
+        "deferral",
+        "power",
+    }  # not the paper's
 
 
 def test_the_same_rows_give_the_same_picture_files(tmp_path):

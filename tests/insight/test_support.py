@@ -11,7 +11,8 @@ from scipy.spatial import cKDTree
 
 import naive
 from kbrl import KBSF, Growth, Transitions, Variant, explain
-from kbrl.insight.coverage import coverage, fade, reach
+from kbrl.insight.coverage import coverage
+from kbrl.model.support import fade, reach
 from kbrl.storage.model_file import load_model, save_model
 from samples import as_lists, random_log
 

@@ -5,6 +5,7 @@ import json
 import warnings
 from itertools import pairwise
 
+import h5py
 import numpy as np
 import pandas
 import pyarrow as pa
@@ -13,8 +14,8 @@ import pytest
 
 from kbrl.checks import KbrlWarning
 from kbrl.logs.check import check_log
-from kbrl.logs.faults import CATALOGUE, LogError
 from kbrl.logs.log import load_log
+from kbrl.tables.faults import CATALOGUE, LogError
 
 NAN, INF = np.nan, np.inf
 N_EPISODES, LENGTH = 12, 10
@@ -83,6 +84,14 @@ RAGGED[17] = [1.0]
 MIXED = np.array(["a", 1] * (N_ROWS // 2), dtype=object)
 
 
+def many_names():
+    """Return a log with an identifier of its own in each row."""
+    n_rows = 10_100
+    names = np.array([f"patient {k}" for k in range(n_rows)])
+    rest = {"action": np.arange(n_rows) % 2, "reward": np.arange(n_rows) % 3, "terminated": np.arange(n_rows) % 5 == 4}
+    return {"observation_x": names} | rest
+
+
 def twice(name):
     """Return a log with a column of a name that another has."""
     frame = pandas.DataFrame(good())
@@ -99,14 +108,21 @@ CASES = {
     "lists of varying length": (good(observation_x=None, observation_v=None, obs=RAGGED), {}, "ragged_state", 1, (17,), True),
     "next states of other width": (good(next_obs=np.ones((N_ROWS, 3))), {}, "wrong_width", 1, (), True),
     "vectors as actions": (good(action=np.ones((N_ROWS, 2))), {}, "vector_action", 1, (), True),
-    "words in the state": (good(observation_x=np.array(["low"] * N_ROWS)), {}, "not_a_number", N_ROWS, (0, 1, 2, 3, 4), True),
+    "an unknown name in an expression": (good(), {"columns": {"reward": "-0.1 * pain"}}, "bad_expression", 1, (), True),
+    "dates in the state": (good(observation_x=np.array([f"2024-01-{1 + k % 28:02}" for k in ROWS])), {}, "date_in_state", 1, (0,), True),
+    "numbers where times should be": (good(), {"columns": {"elapsed": {"observation_x": "1 day"}}}, "not_a_date", 1, (), True),
+    "an identifier in the state": (many_names(), {}, "too_many_levels", 1, (0,), True),
+    "a level outside its order": (good(observation_x=np.where(ROWS == 8, "mid", "low")), {"columns": {"ordinal": {"observation_x": ["low", "high"]}}}, "unknown_level", 1, (), True),
     "one word in the state": (good(**put("observation_x", 8, "?", object)), {}, "not_a_number", 1, (8,), True),
     "words as rewards": (good(**put("reward", [3, 4], "good", object)), {}, "not_a_number", 2, (3, 4), True),
-    "NaN in the state": (good(**put("observation_x", [4, 99], NAN)), {}, "missing_state", 2, (4, 99), True),
+    "NaN in the state": (good(**put("observation_x", [4, 99], NAN)), {}, "filled_values", 2, (), False),
+    "NaN in a list of state variables": (good(observation_x=None, observation_v=None, obs=np.where(ROWS[:, None] == [4, 5], NAN, 1.0)), {}, "missing_state", 2, (4, 5), True),
+    "a column without values": (good(observation_x=np.full(N_ROWS, NAN)), {}, "missing_state", N_ROWS, (0, 1, 2, 3, 4), True),
     "infinity in the state": (good(**put("observation_v", 7, -INF)), {}, "infinite_state", 1, (7,), True),
     "NaN in the reward": (good(**put("reward", [0, 5], NAN)), {}, "missing_reward", 2, (0, 5), True),
     "infinity in the reward": (good(**put("reward", 119, INF)), {}, "infinite_reward", 1, (119,), True),
-    "a next state missing": (with_next() | {"next_observation_x": np.where(ROWS == 3, NAN, 1)}, {}, "missing_next_state", 1, (3,), True),
+    "a next state with a missing value": (with_next() | {"next_observation_x": np.where(ROWS == 3, NAN, 1)}, {}, "filled_values", 1, (), False),
+    "a next state missing": (with_next() | {f"next_observation_{name}": np.where(ROWS == 3, NAN, 1) for name in "xv"}, {}, "missing_next_state", 1, (3,), True),
     "an infinite next state": (with_next() | {"next_observation_x": np.where(ROWS == 3, INF, 1)}, {}, "infinite_next_state", 1, (3,), True),
     "a state that is too large": (good(**put("observation_x", 7, 1e101)), {}, "infinite_state", 1, (7,), True),
     "a next state that is too large": (with_next() | {"next_observation_x": np.where(ROWS == 3, -1e300, 1)}, {}, "infinite_next_state", 1, (3,), True),
@@ -116,6 +132,7 @@ CASES = {
     "a step missing": (good(**put("step", 6, NAN, float)), {}, "missing_step", 1, (6,), True),
     "a flag of 2": (good(**put("terminated", 9, 2, int)), {}, "bad_flag", 1, (9,), True),
     "a flag missing": (good(**put("truncated", 19, NAN, float)), {}, "bad_flag", 1, (19,), True),
+    "an action that was impossible": (good(action_prob=np.where(ROWS == 6, 0.0, 0.5)), {}, "bad_propensity", 1, (6,), True),
     "words and numbers as actions": (good(action=MIXED), {}, "mixed_actions", 1, (), True),
     "continuous actions": (good() | {k: np.repeat(v, 10, axis=0) for k, v in with_next().items()} | {"action": np.random.default_rng(0).normal(size=10 * N_ROWS)}, {}, "too_many_actions", 1, (), True),
     "an action not on the list": (good(), {"actions": ["a", "c"]}, "unknown_action", 1, (), True),
@@ -131,6 +148,7 @@ CASES = {
     "a step left out, and a stride": (reordered(np.delete(ROWS, [3, 4])), {"columns": {"stride": 1}}, "missing_steps", 1, (2,), False),
     "another stride than is stated": (good(), {"columns": {"stride": 2}}, "too_many_gaps", 108, (), True),
     "visits instead of patients": (good(episode_id=np.minimum(ROWS, 80), step=None, terminated=None, truncated=None), {}, "too_many_left_out", 81, (), True),
+    "a duration of 0": (good(step_duration=np.arange(N_ROWS) % LENGTH * 1.0), {}, "bad_duration", 12, (0, 10, 20, 30, 40), True),
     "a stride with a unit for numbers": (good(), {"columns": {"stride": "1 day"}}, "wrong_stride", 1, (), True),
     "both flags": (good(**put("truncated", 9, True)), {}, "both_flags", 1, (9,), False),
     "rows after an end": (good(**put("terminated", 4, True)), {}, "rows_after_end", 1, (5,), False),
@@ -141,7 +159,7 @@ CASES = {
     "files cut within an episode": (in_files(good(step=None), 15, 40), {}, "episode_across_files", 1, (15,), False),
     "a constant variable": (good(observation_v=np.full(N_ROWS, 3.0)), {}, "constant_variable", 1, (), False),
     "grams and tons": (good(observation_v=1e6 * good()["observation_v"]), {}, "unequal_scales", 2, (), False),
-    "doses to the milligram": (good(action=(ROWS % 40) / 8), {}, "many_actions", 40, (), False),
+    "doses to the milligram": (good(action=(ROWS % 40) / 8), {}, "many_actions", 40, (), True),
     "an action taken thrice": (good(**put("action", [5, 6, 7], "c")), {}, "rare_action", 1, (), False),
     "an action never taken": (good(), {"actions": ["a", "b", "c"]}, "untried_action", 1, (), False),
     "a single action": (good(action=0 * ROWS), {}, "single_action", 1, (), False),
@@ -218,7 +236,7 @@ def broken(path, case):
         path = path.with_suffix(".csv")
         path.write_text("obs,action,reward,done\n1,a,0,0\n2,b,0,1,9\n")
     elif case == "another format":
-        path = path.with_suffix(".xlsx")
+        path = path.with_suffix(".xls")
         path.write_bytes(b"PK")
     elif case == "two formats in a folder":
         path.mkdir()
@@ -230,6 +248,15 @@ def broken(path, case):
         pandas.DataFrame(good(action=None)).to_csv(path / "b.csv", index=False)
     elif case == "an empty folder":
         path.mkdir()
+    elif case == "a link to another file":
+        path = path.with_suffix(".h5")
+        with h5py.File(path, "w") as file:
+            file["observations"] = h5py.ExternalLink("other.h5", "/observations")
+    elif case == "data that are not stored":
+        path = path.with_suffix(".h5")
+        with h5py.File(path, "w") as file:
+            for name in ("observations", "actions", "rewards", "terminals"):
+                file.create_dataset(name, (10**6,), "f8", chunks=(1000,))
     return path
 
 
@@ -243,9 +270,11 @@ BROKEN = {
     "a damaged Parquet file": ("unreadable", "cannot be read"),
     "a truncated archive": ("unreadable", "cannot be read"),
     "a line with too many cells": ("unreadable", "cannot be read"),
-    "another format": ("unknown_format", "has an unknown ending, '.xlsx'"),
+    "another format": ("unknown_format", "has an unknown ending, '.xls'"),
     "two formats in a folder": ("unknown_format", "must be of one format"),
     "files of other columns": ("missing_column", "b.csv lacks 'action'"),
+    "a link to another file": ("foreign_data", "'observations' in '/' is a link to another file"),
+    "data that are not stored": ("too_large", "the file stores only 0 bytes"),
 }
 
 
@@ -268,7 +297,7 @@ def test_words_in_a_text_file_are_counted_with_their_rows(tmp_path):
     frame.to_csv(tmp_path / "log.csv", index=False)
     found = {fault.name: fault for fault in check_log(tmp_path / "log.csv").faults}
     assert found["not_a_number"].rows == (3, 70)
-    assert found["missing_state"].rows == (5,)
+    assert (found["filled_values"].columns, found["filled_values"].count) == (("observation_v",), 1)
     with pytest.raises(
         LogError, match=r"'observation_x' has at least 2 faulty cells .* the first is line 5 of .*: 'n.a.'"
     ):

@@ -4,7 +4,7 @@
 import pytest
 
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import LogError
+from kbrl.tables.faults import LogError
 
 DIALECTS = {
     "canonical": (
@@ -31,7 +31,10 @@ DIALECTS = {
     ),
     "RLlib": (
         "eps_id t agent_index obs actions rewards new_obs terminateds truncateds action_prob",
-        Columns(("obs",), "actions", "rewards", ("new_obs",), "terminateds", "truncateds", None, "eps_id", "t"),
+        Columns(
+            ("obs",), "actions", "rewards", ("new_obs",), "terminateds", "truncateds", None, "eps_id", "t",
+            action_prob="action_prob",
+        ),
     ),
     "LeRobot": (
         "observation.state observation.images.top action next.reward next.done episode_index frame_index timestamp",
@@ -116,7 +119,7 @@ def test_columns_that_cannot_be_told_are_refused(case):
 @pytest.mark.parametrize("given, error, words", [
     ({"states": "x"}, ValueError, "columns must map some of .* but it also has 'states'"),
     ({"state": 3}, TypeError, r"columns\['state'\] must be the name of a column or several, but it is 3"),
-    ({"action": ["a", "b"]}, ValueError, r"columns\['action'\] must be one column"),
+    ({"reward": ["a", "b"]}, ValueError, r"columns\['reward'\] must be one column"),
 ])  # fmt: skip
 def test_a_mapping_that_is_none_is_refused(given, error, words):
     with pytest.raises(error, match=words):

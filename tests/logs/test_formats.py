@@ -14,9 +14,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 from kbrl import KBSF, Transitions, join
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import load_log, open_log, read_log
 from kbrl.logs.writing import as_columns, write_log
+from kbrl.tables.faults import LogError
 
 FIELDS = ("states", "action_indices", "rewards", "next_states", "terminals", "episodes", "action_labels")
 N_ROWS, LENGTH = 600, 20
@@ -129,7 +129,7 @@ def test_an_action_that_comes_late_is_known_to_the_first_chunk():
     ((True, False), [False, True]),
     (("007", "010"), ["007", "010"]),
     (("1", "x"), ["1", "x"]),
-    (("None", "nan"), ["None", "nan"]),
+    (("None", "none"), ["None", "none"]),
 ])  # fmt: skip
 def test_labels_in_text_are_what_they_are_in_parquet(tmp_path, labels, expected):
     columns = as_columns(make_log(labels))
@@ -195,7 +195,8 @@ def test_an_open_log_can_be_read_again_and_knows_its_rows(tmp_path):
 def test_pyarrow_is_loaded_when_a_file_is_opened_and_not_before(tmp_path):
     code = f"""
 import sys, kbrl
-from kbrl.logs import arrow_files, check, datasets, formats, log, writing
+from kbrl.logs import check, log, writing
+from kbrl.tables import arrow_files, datasets, formats
 log.load_log({ {name: column.tolist()[:40] for name, column in COLUMNS.items()} })
 assert "pyarrow" not in sys.modules
 log.load_log({str(store(COLUMNS, tmp_path, "csv"))!r})
@@ -250,12 +251,14 @@ def test_blanks_stay_where_they_tell_columns_or_labels_apart(tmp_path):
     assert load_log(tmp_path / "log.csv", columns={"state": [" obs"]}).states.ravel().tolist() == [7.0, 8.0]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16-le"])  # the bytes of utf-16 start with a mark
 @pytest.mark.parametrize("n_rows", [1, 5000], ids=["near the start", "far from the start"])
 def test_a_text_in_another_encoding_says_how_to_save_it(tmp_path, encoding, n_rows):
     text = "obs,action,reward,done\n" + n_rows * "1,a,0,0\n" + "1,süß,0,1\n"
     (tmp_path / "log.csv").write_text(text, encoding=encoding)
-    with pytest.raises(LogError, match=r"log\.csv cannot be read: its text is not in UTF-8 .*; save it as UTF-8\."):
+    with pytest.raises(
+        LogError, match=r"log\.csv cannot be read: its text is not in UTF-8 .*; save it as UTF-8, or state its"
+    ):
         load_log(tmp_path / "log.csv")
 
 
@@ -265,11 +268,11 @@ def test_a_struct_is_called_what_it_is(tmp_path, form):
     rest = {name: pa.array(column) for name, column in COLUMNS.items() if "observation" not in name}
     make = pa.table(rest | {"obs": pairs}).to_pandas() if form == "pandas" else rest | {"obs": pairs}
     source = make if form == "pandas" else store(make, tmp_path, form)
-    words = "'obs' must hold numbers or lists of numbers, but each cell is a struct of the fields x, v. Make each field"
+    words = "'obs' must hold numbers or lists of numbers, but each cell is a struct of the fields (x, v|v, x)"
     with pytest.raises(LogError, match=words):
         load_log(source)
     with pytest.raises(
-        LogError, match="'obs' must hold one label per row, but each cell is a struct of the fields x, v"
+        LogError, match=r"'obs' must hold one label per row, but each cell is a struct of the fields (x, v|v, x)"
     ):
         load_log(source, columns={"state": "reward", "reward": "step", "action": "obs"})
 

@@ -10,9 +10,9 @@ import pytest
 
 from kbrl import KBSF, Transitions, join
 from kbrl.logs.check import check_log
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import load_log, read_log
 from kbrl.storage.model_file import load_model, save_model
+from kbrl.tables.faults import LogError
 
 LARGE = [2**63, 2**63 + 1, 2**64 - 1]
 N_ROWS = 60

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from kbrl import KbrlWarning, join
 from kbrl.logs.check import check_log
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import load_log, read_log
+from kbrl.tables.faults import LogError
 
 
 def table(**columns):

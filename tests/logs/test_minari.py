@@ -9,8 +9,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from kbrl.logs.check import check_log
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import load_log
+from kbrl.tables.faults import LogError
 
 LENGTHS = (5, 3, 11)  # of the episodes; the second was cut
 

@@ -8,10 +8,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 from kbrl.cli import main
-from kbrl.logs.arrow_files import ParquetTable
 from kbrl.logs.check import check_log
-from kbrl.logs.faults import LogError, Place, places_of
 from kbrl.logs.log import load_log
+from kbrl.tables.arrow_files import ParquetTable
+from kbrl.tables.faults import LogError, Place, places_of
 
 HEADER = "episode,obs,note,action,reward,terminated"
 

@@ -10,8 +10,8 @@ import pytest
 
 from kbrl import KBSF, Transitions
 from kbrl.logs.check import check_log
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import load_log, read_log
+from kbrl.tables.faults import LogError
 
 
 @dataclass

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kbrl.atomic_write import check_target, written_beside
-from kbrl.logs.formats import open_table, regrouped
 from kbrl.logs.writing import SUFFIXES, table_writer
+from kbrl.tables.formats import open_table, regrouped
 
 PIECES = [
     {"x": np.array([0.1, -np.inf]), "word": np.array(["a", "b,c"]), "n": np.array([1, 2])},

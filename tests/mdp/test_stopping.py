@@ -1,6 +1,7 @@
 """When dynamic programming stops, what it does about ties and gaps, what it needs, and what it refuses."""
 
 import tracemalloc
+from fractions import Fraction
 from zlib import crc32
 
 import numpy as np
@@ -226,3 +227,34 @@ CHAIN = make([np.eye(2), np.eye(2)], [[0.0, 1.0], [0.0, 1.0]], 0.5, [[True, True
 def test_bad_input_is_refused_with_its_name_rule_value_and_a_way_out(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+LEFT, PAID = 2.0**-40, 2.0**-34  # per step
+
+
+def slow_chain(n_states, discount):
+    """Each state is left with a tiny probability and pays little; the last one pays 1, and the episode ends."""
+    probabilities = np.zeros((1, n_states, n_states))
+    probabilities[0, range(n_states - 1), range(n_states - 1)] = 1 - LEFT
+    probabilities[0, range(n_states - 1), range(1, n_states)] = LEFT
+    rewards = np.full((1, n_states), PAID)
+    rewards[0, -1] = 1.0
+    return FiniteMDP(probabilities, rewards, discount)
+
+
+def exact_values(n_states, discount):
+    """v(i) = paid + discount ((1 - left) v(i) + left v(i + 1)), in fractions."""
+    discount, left, values = Fraction(discount), Fraction(LEFT), [Fraction(1)]
+    for _ in range(n_states - 1):
+        values.append((Fraction(PAID) + discount * left * values[-1]) / (1 - discount * (1 - left)))
+    return np.array([float(value) for value in values[::-1]])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("short_of_1", [1e-6, 1e-8, 1e-10, 1e-12, 1e-14, 2.0**-53])
+def test_near_a_discount_of_1_no_solver_claims_values_that_are_off(method, short_of_1):
+    for n_states in (2, 4, 40):
+        mdp = slow_chain(n_states, 1.0 - short_of_1)
+        solution, exact = solve(mdp, method, max_iterations=300), exact_values(n_states, mdp.discount)
+        is_close = np.abs(solution.values - exact).max() <= 0.01 * exact.max()
+        assert is_close or not solution.converged

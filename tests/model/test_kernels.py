@@ -10,6 +10,7 @@ from numba import njit
 
 import naive
 from kbrl import Kernel
+from kbrl.model import compiled
 from kbrl.model.compiled import exp_of_nonpositive
 from kbrl.model.kernels import log_ratio, normalized
 from samples import SCALES, WIDTHS
@@ -197,3 +198,22 @@ def test_rounding_does_not_decide_what_is_within_the_radius():
         within = np.abs(np.arange(12)[:, None] - np.arange(12)) <= 3
         weights = weights_of(Kernel(0.3, "uniform", neighbors), lattice, lattice)
         np.testing.assert_array_equal(weights > 0, within)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("neighbors", [None, 3])
+def test_weights_of_very_many_variables_are_the_papers(profile, neighbors):
+    for d in (compiled.MOST_UNROLLED, compiled.MOST_UNROLLED + 1, 100):
+        states, centres = points(4, d), points(9, d, seed=1)
+        expected = [naive.kappa(s, centres.tolist(), 2.0, PROFILES[profile], neighbors) for s in states.tolist()]
+        found = weights_of(Kernel(2.0, profile, neighbors), states, centres)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-300)
+
+
+def test_very_many_variables_share_one_compiled_loop():
+    """Compiling for each number of variables took 43 s where there were 1000."""
+    weights_of(Kernel(2.0), points(2, 50), points(3, 50))
+    compiled_for = list(compiled.normalize_rows.signatures)
+    for d in (60, 1000):
+        weights_of(Kernel(2.0), points(2, d), points(3, d))
+    assert compiled.normalize_rows.signatures == compiled_for

@@ -6,8 +6,10 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from urllib.request import urlopen
 
 import numpy as np
+import pandas
 import psutil
 import pytest
 
@@ -23,10 +25,11 @@ from kbrl.on_dask import log_parts as parts_module
 from kbrl.on_dask.clients import local_cluster, running_cluster
 from kbrl.on_dask.fitting_on_dask import _learn, fit_all_on_dask, fit_on_dask, open_on_dask
 from kbrl.on_dask.parallel_work import PartitionError, map_on
+from messy_ward import COLUMNS, clean_log, with_holes
 from samples import random_log
 
 dask = pytest.importorskip("dask")
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
 
 SPARSE = {"sample_neighbors": 4, "rep_neighbors": 3}
@@ -66,6 +69,17 @@ def bounded():
 def client(fast_start):
     with local_cluster(2) as client:
         yield client
+
+
+def cluster_elsewhere():
+    return distributed.LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0", protocol="tcp")
+
+
+@pytest.fixture(scope="module")
+def address():
+    """The address of a cluster that was started by others."""
+    with cluster_elsewhere() as elsewhere:
+        yield elsewhere.scheduler_address
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +216,8 @@ def test_widths_are_tried_side_by_side(client, paths, log):
 
 
 @pytest.mark.parametrize("where", ["--dask", "--workers"])
-def test_the_command_writes_the_same_file_as_in_one_process(client, paths, tmp_path, where, capsys):
-    cluster = {"--dask": client.scheduler.address, "--workers": "1"}[where]
+def test_the_command_writes_the_same_file_as_in_one_process(address, paths, tmp_path, where, capsys):
+    cluster = {"--dask": address, "--workers": "1"}[where]
     settings = ["-m", "20", "--sample-neighbors", "4", "--rep-neighbors", "3", "--actions", "0,1,2,9", "--quiet"]
     settings += ["--criterion", "bellman"] if where == "--dask" else ["--sample-width", "0.3", "--rep-width", "0.2"]
     sources = [str(path) for path in paths]
@@ -213,12 +227,12 @@ def test_the_command_writes_the_same_file_as_in_one_process(client, paths, tmp_p
     assert "1,200 transitions" in capsys.readouterr().out
 
 
-def test_the_command_names_the_partition_at_fault(client, paths, tmp_path, capsys):
+def test_the_command_names_the_partition_at_fault(address, paths, tmp_path, capsys):
     (tmp_path / "bad.csv").write_text("observation_0,action,reward\n")
     arguments = ["fit", str(paths[0]), str(tmp_path / "bad.csv"), "-o", str(tmp_path / "model.kbrl")]
     for options, status, words in (
-        (["--dask", client.scheduler.address], 1, "Part 2"),
-        (["--dask", client.scheduler.address, "--workers", "2"], 2, "give only one of them"),
+        (["--dask", address], 1, "Part 2"),
+        (["--dask", address, "--workers", "2"], 2, "give only one of them"),
     ):
         with pytest.raises(SystemExit) as stop:
             main([*arguments, *options])
@@ -240,6 +254,25 @@ def test_logs_without_next_states_are_read_by_whole_episodes(client, tmp_path):
     parquet.write_table(pa.table(cut), tmp_path / "3.parquet")
     with pytest.raises(ValueError, match=r"episode 0 is in .*0.parquet and in .*3.parquet"):
         fit_on_dask(learner(), tmp_path, client=client)
+
+
+@pytest.mark.filterwarnings("ignore:Missing values of", "ignore:.*rows are left out")
+@pytest.mark.parametrize(
+    "rule", [{}, {"missing": "forward"}, {"missing": {"map": "drop"}, "allowed": {"high": "map < 70"}}]
+)
+def test_a_messy_table_in_parts_gives_the_recipe_and_the_model_of_one_process(client, tmp_path, rule):
+    frame, columns = (
+        with_holes(clean_log(120)),
+        COLUMNS | {"bins": {"dose": 3}, "action": "dose"} if not rule else COLUMNS,
+    )
+    frame["dose"] = np.round(frame["sofa"] * 3.0, 1)
+    paths = [tmp_path / f"part-{number}.csv" for number in range(4)]
+    for number, path in enumerate(paths):
+        frame[frame["patient"] % 4 == number].to_csv(path, index=False)
+    alone = fit_log(learner(**SPARSE), open_log(paths, columns=columns))
+    model = fit_on_dask(learner(**SPARSE), paths[::-1], client=client, columns=columns)
+    assert model.model_.recipe == alone.model_.recipe
+    assert_bits(model, alone)
 
 
 def test_a_partition_that_cannot_be_read_is_named_and_nothing_is_lost(client, paths, tmp_path, dense):
@@ -410,10 +443,53 @@ def test_no_process_is_left_behind(log):
         workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
         assert len({worker.pid for worker in workers} - {os.getpid()}) == 1
         fit_on_dask(learner(), promised(log, n_parts=2), client=client)
-        with running_cluster(client.scheduler.address) as second:
-            assert second.nthreads() == client.nthreads()
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
+
+
+def test_a_cluster_that_runs_elsewhere_is_found_by_its_address():
+    with cluster_elsewhere() as elsewhere, running_cluster(elsewhere.scheduler_address) as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+
+
+def test_other_users_of_the_machine_can_neither_run_code_on_the_workers_nor_look_at_them():
+    before = listening_ports()
+    with local_cluster(1) as client:
+        info = client.scheduler_info()
+        addresses = [info["address"], *info["workers"]]
+        for address in addresses:
+            assert address.startswith("tls://127.0.0.1:")
+            for strangers_way, keys in ("tcp", None), ("tls", distributed.Security.temporary()):
+                with pytest.raises(OSError, match=r"[Cc]onnect|TLS|Timed out"):
+                    distributed.Client(address.replace("tls", strangers_way), security=keys, timeout=5)
+        for port in set(listening_ports()) - set(before):
+            with pytest.raises(OSError, match=r"404|reset|refused|timed out|[Rr]emote end"):
+                urlopen(f"http://127.0.0.1:{port}/info/main/workers.html", timeout=5)
+
+
+def connections_of(process):
+    return (process.net_connections if hasattr(process, "net_connections") else process.connections)()  # since psutil 6
+
+
+def listening_ports():
+    """Return the ports at which this process and its children listen."""
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    connections = [connection for process in processes for connection in connections_of(process)]
+    return [connection.laddr.port for connection in connections if connection.status == "LISTEN"]
+
+
+def work_with_a_scheduler_that_goes(cluster):
+    with running_cluster(cluster.scheduler_address) as client:
+        cluster.close()
+        map_on(client, abs, [-1, -2])
+
+
+def test_a_scheduler_that_is_lost_is_named_and_not_a_raw_error_of_dask():
+    impatient = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+    with impatient, cluster_elsewhere() as elsewhere:
+        lost = r"The Dask scheduler at tcp://.* was lost .* Start it again, and fit again"
+        with pytest.raises(ConnectionError, match=lost):
+            work_with_a_scheduler_that_goes(elsewhere)
 
 
 def test_a_worker_that_dies_before_dask_has_heard_of_it_does_not_spoil_the_end(log):
@@ -421,3 +497,15 @@ def test_a_worker_that_dies_before_dask_has_heard_of_it_does_not_spoil_the_end(l
         client.cluster._update_worker_status("remove", "tcp://127.0.0.1:1")
         model = fit_on_dask(learner(), promised(log, n_parts=2), client=client)
     assert model.n_samples_ == len(log)
+
+
+def test_workers_discount_by_time_and_read_packed_texts_as_one_process_does(client, tmp_path, log):
+    timed = log.replaced(durations=np.random.default_rng(0).gamma(2.0, 0.5, len(log)) + 0.1)
+    for number, part in enumerate(timed.chunks(len(log) // 3)):
+        columns = pandas.DataFrame(as_columns(part))
+        columns.to_csv(tmp_path / f"part-{number}.csv.gz", index=False, sep=";", decimal=",")
+    stated = {"decimal": ","}
+    model = fit_log(learner(), open_log(tmp_path, columns=stated))
+    on_workers = fit_on_dask(learner(), [tmp_path], client=client, columns=stated)
+    assert on_workers.model_.basis.discount == 0.9
+    np.testing.assert_allclose(on_workers.q_values(log.states), model.q_values(log.states), rtol=1e-10)

@@ -5,11 +5,11 @@ import pytest
 
 from kbrl import Transitions
 from kbrl.data.transitions import join
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import load_log, open_log
 from kbrl.logs.writing import as_columns
 from kbrl.on_dask import log_parts as parts_module
 from kbrl.on_dask.log_parts import Part, agree, cut, find_columns, look_at, parts_of
+from kbrl.tables.faults import LogError
 from samples import random_log
 
 
@@ -93,7 +93,7 @@ def test_without_identifiers_a_part_must_end_with_an_episode():
     for part in parts:
         del part["episode_id"]
     assert len(read(parts[::2])) == 4
-    with pytest.raises(LogError, match="where partition 0 does and partition 1 goes on"):
+    with pytest.raises(LogError, match="ends with partition 0 or continues in partition 1"):
         read(parts[1:])
 
 

@@ -45,9 +45,17 @@ def ward(tmp_path_factory):
     rows = write_ward(log)
     learner = KBSF(20, sample_width=0.4, rep_width=0.3, random_state=0).fit(load_log(log, columns=COLUMNS))
     save_model(learner, model, columns=COLUMNS)
-    facts = write_report(model, log, page)
+    facts = write_report(model, log, page, with_cases=True)
     text = page.read_text(encoding="utf-8")
     return SimpleNamespace(folder=folder, log=log, model=model, page=page, rows=rows, facts=facts, text=text)
+
+
+@pytest.fixture(scope="session")
+def private(ward):
+    """The report as it is by default: without rows of the log."""
+    page = ward.folder / "private.html"
+    facts = write_report(ward.model, ward.log, page)
+    return SimpleNamespace(page=page, facts=facts, text=page.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="session")

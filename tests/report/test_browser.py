@@ -10,7 +10,12 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
+
+from kbrl import KBSF, Variant, agreement, coverage, load_log, with_agreement
+from kbrl.report import write_report
+from tests.report.conftest import COLUMNS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
@@ -43,7 +48,37 @@ addEventListener("load", () => parent.postMessage({
   actions: [...document.querySelectorAll("#actions-table tbody tr, #actions-table tfoot tr")].map(row => [
     row.cells[0].textContent, ...[...row.cells].slice(1).map(cell => [cell.textContent, cell.firstChild.value]),
   ]),
+  answers: typeof lookUp === "undefined" || !lookUp ? [] : STATES.map(state => {
+    const found = answer(lookUp, state);
+    return { ...found, q: found.q.map(String) };
+  }),
+  used: used(),
 }, "*"));
+function used() {  // as a person would: fill in the form, sort a table, filter another
+  const form = document.getElementById("look-up-form");
+  if (!form) return null;
+  const told = () => document.getElementById("advice").textContent;
+  const [first] = form.querySelectorAll("input"), before = first.value;
+  first.value = "many";
+  form.requestSubmit();
+  const refused = document.getElementById("look-up-error").textContent, silent = told();
+  first.value = before;
+  form.requestSubmit();
+  const rows = () => [...document.querySelectorAll("#settings-table tbody tr")];
+  const column = () => rows().map(row => row.cells[0].textContent);
+  const original = column();
+  const [head] = document.querySelectorAll("#settings-table thead th button");
+  head.click();
+  const down = column();
+  head.click();
+  const up = column(), box = document.querySelector("#settings-table").parentElement
+    .previousElementSibling.querySelector("input");
+  box.value = "WIDTH";
+  box.dispatchEvent(new Event("input"));
+  const left = rows().filter(row => !row.hidden).length;
+  return { refused, silent, told: told(), note: document.getElementById("advice-note").textContent, original, down, up,
+    left, sort: head.parentElement.getAttribute("aria-sort") };
+}
 </script>"""
 OUTER = """<!DOCTYPE html><title>frames</title><script>
 addEventListener("message", event => {
@@ -56,11 +91,12 @@ addEventListener("message", event => {
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"no browser: none of {', '.join(NAMES)} is installed")
 
 
-def look(page, folder):
+def look(page, folder, states=()):
     """Open a page at several widths; return what was seen at each, and what the browser's console said."""
     inside = folder / "inside.html"
-    allowed = page.replace("default-src ", "script-src &#x27;unsafe-inline&#x27;; default-src ", 1)
-    inside.write_text(allowed.replace("<title>", PROBE + "<title>", 1), encoding="utf-8")
+    allowed = re.sub(r"script-src 'sha256-[^']*'", "script-src 'unsafe-inline'", page, count=1)
+    probe = PROBE.replace("STATES", json.dumps(states))
+    inside.write_text(allowed.replace("<title>", probe + "<title>", 1), encoding="utf-8")
     frame = '<iframe src="inside.html" style="width: {}px; height: 800px; border: 0"></iframe>'
     frames = "".join(map(frame.format, WIDTHS))
     outside = folder / "outside.html"
@@ -71,9 +107,16 @@ def look(page, folder):
     return sorted(seen, key=lambda one: one["width"]), re.findall(r"CONSOLE.*", done.stderr)
 
 
+def some_states(model, n=25):
+    """Logged-looking states, and some outside of the data."""
+    rng = np.random.default_rng(0)
+    return (model.reps.mean(axis=0) + rng.normal(size=(n, 3)) * model.coordinates.scale * [1, 1, 2]).tolist()
+
+
 @pytest.fixture(scope="module")
 def looked(ward, tmp_path_factory):
-    seen, console = look(ward.text, tmp_path_factory.mktemp("browser"))
+    states = some_states(ward.facts.inputs.model)
+    seen, console = look(ward.text, tmp_path_factory.mktemp("browser"), states)
     assert [one["width"] for one in seen] == list(WIDTHS)
     return seen, console
 
@@ -129,3 +172,81 @@ def test_the_look_would_have_seen_errors_requests_and_overflow(tmp_path):
     assert narrow["fetched"] == ["http://127.0.0.1:9/missing.png"]
     assert narrow["pictures"][0]["natural"] == 0
     assert narrow["scrolls"] > 2000
+
+
+def check_answers(model, states, answers):
+    """The page answers as the model does, but for the rounding of 32-bit numbers."""
+    np.testing.assert_allclose([[float(v) for v in one["q"]] for one in answers], model.q_values(states), rtol=2e-5)
+    labels = model.answer_labels[[one["best"] for one in answers]]
+    assert labels.tolist() == model.predict(states).tolist()
+    covered = coverage(model, states)
+    np.testing.assert_allclose([one["support"] for one in answers], covered.support, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose([one["near"][0]["distance"] for one in answers], covered.distances, rtol=1e-4)
+    assert [one["near"][0]["place"] for one in answers] == covered.nearest.tolist()
+    if model.resamples is not None:
+        np.testing.assert_allclose([one["agreement"] for one in answers], agreement(model, states), atol=1e-9)
+
+
+def test_the_look_up_answers_as_the_model_does(looked, ward):
+    model = with_agreement(ward.facts.inputs.model, load_log(ward.log, columns=COLUMNS))
+    states = some_states(model)
+    for one in looked[0]:
+        check_answers(model, states, one["answers"])
+    assert len({one["best"] for one in looked[0][0]["answers"]}) > 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"variant": Variant(profile="gaussian"), "rep_neighbors": 4},
+        {"variant": Variant(norm=1.0, profile="uniform"), "rep_width": 1.0},
+        {"variant": Variant(aggregation="hard", norm=np.inf)},
+        {"defers": True},
+    ],
+    ids=["gaussian with neighbours", "uniform by sums of differences", "hard, largest difference", "deferring"],
+)
+def test_the_look_up_answers_as_any_model_does(ward, tmp_path, options):
+    options = dict(options)
+    log, defers = load_log(ward.log, columns=COLUMNS), options.pop("defers", False)
+    learner = KBSF(**{"n_reps": 20, "sample_width": 0.4, "rep_width": 0.3, "random_state": 0} | options).fit(log)
+    model = learner.model_.deferring(cases=2, caution=0.1) if defers else learner.model_
+    model, states = with_agreement(model, log), some_states(learner.model_)
+    write_report(model, log, tmp_path / "page.html")
+    (one, _), console = look((tmp_path / "page.html").read_text(encoding="utf-8"), tmp_path, states)
+    assert console == []
+    check_answers(model, states, one["answers"])
+    if defers:
+        assert 0 < model.deferred(states).sum() < len(states)
+
+
+def test_a_person_can_look_up_sort_and_filter(looked, ward):
+    model = ward.facts.inputs.model
+    median = [float(text) for text in ward.facts.medians]
+    for one in looked[0]:
+        used = one["used"]
+        assert used["refused"] == "age must be a number."
+        assert used["silent"] == ""
+        assert used["told"] == model.predict([median])[0]
+        assert "of resampled logs give the same answer" in used["note"]
+        assert used["up"] == sorted(used["original"])
+        assert used["down"] == used["up"][::-1]
+        assert used["sort"] == "ascending"
+        assert 2 <= used["left"] < len(used["original"])
+
+
+def test_the_browser_runs_our_script_under_the_rules_of_the_page_itself(private, tmp_path):
+    command = [BROWSER, *OPTIONS.split(), f"--user-data-dir={tmp_path}", "--dump-dom", private.page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert re.findall(r"CONSOLE.*", done.stderr) == []
+    assert '<th scope="col"><button type="button">' in done.stdout  # made by the script
+    assert '<form id="look-up-form">' in done.stdout  # no longer hidden
+
+
+def test_the_page_prints_on_paper(private, tmp_path):
+    paper = tmp_path / "page.pdf"
+    options = [option for option in OPTIONS.split() if "virtual-time" not in option]  # with which printing never ends
+    command = [BROWSER, *options, f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={paper}"]
+    subprocess.run([*command, private.page.as_uri()], capture_output=True, timeout=120)
+    content = paper.read_bytes()
+    assert content.startswith(b"%PDF")
+    assert 3 < len(re.findall(rb"/Type\s*/Page\b", content)) < 40

@@ -37,7 +37,7 @@ def test_a_report_is_written_and_summed_up_in_a_line(ward, tmp_path, capsys):
 
 def test_the_commands_and_the_code_on_the_page_run(ward, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ward.folder)
-    commands, code = (html.unescape(text) for text in re.findall(r"<code>(.*?)</code>", ward.text, flags=re.DOTALL))
+    commands, code = (html.unescape(text) for text in re.findall(r"<pre[^>]*><code>(.*?)</code>", ward.text, re.DOTALL))
     lines = [line for line in commands.splitlines() if line.startswith("kbrl ")]
     assert [line.split()[1] for line in lines] == ["predict", "explain"]
     for line in lines:

@@ -125,6 +125,7 @@ BAD_FACTS = {
     "no valid residual": set_fact("solution", "residual", value=-1.0),
     "facts lack history": lambda facts: facts.pop("history"),
     "has_changed is of the wrong kind": set_fact("history", "has_changed", value="no"),
+    "held_out must be a share": set_fact("history", "held_out", value=1.5),
     "names must be those of 2 state variables": set_fact("names", "state", value=["x"]),
     "names must differ": set_fact("names", "others", value=["x"]),
     "names must be strings": set_fact("names", "state", value=["x", 2]),
@@ -137,6 +138,11 @@ BAD_FACTS = {
     "sketch lack total": lambda facts: facts["sketch"].pop("total"),
     "total must be 16 hexadecimal digits": set_fact("sketch", "total", value="12"),
     "it is of another number of transitions": set_fact("sketch", "n_rows", value=11),
+    "solver must be one of": set_fact("planning", "solver", value="x"),
+    "scaling must be one of": set_fact("settings", "scaling", value="foo"),
+    "reps must be one of": set_fact("settings", "reps", value="foo"),
+    "random_state must be": set_fact("settings", "random_state", value=-1),
+    "the samples are missing": set_fact("settings", "q_function", value="samples"),
     "the list and the total disagree": set_fact("sketch", "total", value="0" * 16),
     "up to the largest, and be no more than 1024": set_fact("sketch", "largest", value="0" * 15 + "1"),
 }
@@ -150,6 +156,9 @@ BAD_ARRAYS = {
     "q and the statistics differ": put("q", -np.inf),
     "values are not the largest q": put("values", 1e9),
     "policy names actions": put("policy", 2),
+    "policy names actions that are not the best": lambda arrays: arrays.update(policy=arrays["q"].argmin(axis=1)),
+    "reps are too large": put("reps", 1e200),
+    "centre is too large": lambda arrays: arrays.update(centre=np.full(2, 1e305), scale=np.full(2, 1e-10)),
     "weight and nearest must not be below 0": put("nearest", -1.0),
     "weight and nearest speak of different pairs": put("nearest", np.inf),
     "transition_sum must not be below 0": put("transition_sum", -0.5),
@@ -173,6 +182,12 @@ def test_a_sealed_file_that_makes_no_valid_model_is_refused_by_the_name_of_its_f
     with pytest.raises(ValueError, match=re.escape(fault)) as caught:
         load_model(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_file_from_before_episodes_were_held_out_is_loaded(tmp_path):
+    path, _ = small_file(tmp_path)
+    resealed(path, lambda facts: facts["history"].pop("held_out"), None)
+    assert load_model(path).held_out is None
 
 
 BAD_SPARSE = {
@@ -201,6 +216,25 @@ def test_bad_neighbours_and_samples_are_refused(change, tmp_path):
         load_model(tmp_path / "m")
 
 
+TOO_LARGE = ["neighbors.next_states", "neighbors.rewards", "samples.states", "samples.next_states", "samples.rewards"]
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_numbers_with_which_later_work_would_overflow_are_refused(name, tmp_path):
+    save_model(fitted(**FORMS["samples with neighbours"]), tmp_path / "m")
+    resealed(tmp_path / "m", change_arrays=put(name, 1e305))
+    with pytest.raises(ValueError, match=f"{name} are too large"):
+        load_model(tmp_path / "m")
+
+
+def test_a_message_about_a_file_does_not_quote_all_of_it(tmp_path):
+    path, _ = small_file(tmp_path)
+    resealed(path, set_fact("columns", value=["x" * 10_000, 1]))
+    with pytest.raises(ValueError, match="columns must be strings") as caught:
+        load_model(path)
+    assert len(str(caught.value)) < 1000
+
+
 def test_random_changes_under_a_valid_seal_give_a_model_or_a_value_error(tmp_path):
     path, raw = small_file(tmp_path)
     rng = np.random.default_rng(1)
@@ -227,3 +261,16 @@ def test_loading_runs_no_pickle(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_file_with_a_hole_that_does_not_fit_into_memory_is_refused_unread(tmp_path):
+    path, _ = small_file(tmp_path)
+    os.truncate(path, 60 * 10**9)
+    with pytest.raises(ValueError, match=r"it asks for 60 GB of memory, but the file has .* raise the limit"):
+        load_model(path)
+
+
+def test_a_pipe_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "model.kbrl")
+    with pytest.raises(OSError, match="is a pipe or a device"):
+        load_model(tmp_path / "model.kbrl")

@@ -132,7 +132,7 @@ def fit_automatically(
     log: an opened log (`open_log`), or one on a Dask cluster.
     choose: which of n_reps, sample_width, rep_width, order and reps to choose; the others stay those of the learner.
         The order, and the plans of order 1, are chosen by rehearsal (`kbrl.choosing.rehearsal`): not on a cluster, nor
-        with a limit in seconds, the criterion "bellman", or settings that only order 0 has.
+        with a limit in seconds, the criterion "bellman", durations, a recipe, or settings that only order 0 has.
     criterion: what the widths are chosen by, as in `kbrl.choosing.hyperparameters.choose_widths`.
     megabytes, seconds: limits, of memory and of the time for all of the work, to the number of representative states.
     chunk_rows: the number of rows that are read at a time.
@@ -184,7 +184,7 @@ def _rehearse(
 ) -> Choice | None:
     """Set the order of the learner, and its plans, to what rehearses best; None where that cannot be tried."""
     choice = None
-    if can_rehearse(learner.settings(), choose) and sample.log is not None:
+    if can_rehearse(learner.settings(), choose) and sample.log is not None and _suits_lines(sample.log):
         phase("rehearsing", 0)
         lines = clone(learner).set_params(reps=REPS_OF_LINES)
         choice = choose_by_rehearsal(sample.log, lines, has_episodes=has_episodes)
@@ -193,6 +193,11 @@ def _rehearse(
     if learner.order == 1 and "reps" in choose:
         learner.set_params(reps=REPS_OF_LINES)
     return choice
+
+
+def _suits_lines(log: Transitions) -> bool:
+    """Return whether models of order 1 may be tried: not with durations, nor where levels and marks are variables."""
+    return log.durations is None and log.source.recipe is None
 
 
 class RareActionsError(ValueError):

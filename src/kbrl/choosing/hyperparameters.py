@@ -156,6 +156,7 @@ class _Problem:
             rep_kernel=Kernel(1.0, settings.variant.profile, settings.rep_neighbors, settings.variant.norm),
             n_actions=sample.n_actions,
             hard=settings.variant.aggregation == "hard",
+            discount=None if sample.durations is None else float(settings.discount),
         )
         return cls(sample, learner, basis, basis.by_action(sample))
 
@@ -221,8 +222,7 @@ class _Problem:
             with said_elsewhere():
                 model = clone(learner).set_params(**settings, **widths).fit(learnt)
             told = model.q_values(held.states)[np.arange(half), held.action_indices]
-            values = np.where(held.terminals, 0.0, model.values(held.next_states))
-            targets = held.rewards + model.model_.discount * values
+            targets = held.rewards + model.model_.fades(held) * model.values(held.next_states)
             known = np.isfinite(told)
             unexplained = np.square(targets - told)[known].sum()
             return float(unexplained / max(np.square(targets - targets.mean())[known].sum(), 1e-300))
@@ -232,7 +232,7 @@ class _Problem:
 
 def _left_out(part: Samples, n_queries: int, widths: list[float], kernel: Kernel) -> Floats:
     """Sum the squared errors of next states and of rewards over the first transitions, (n_widths, 2)."""
-    going_on = (~part.terminals).astype(np.float64)
+    going_on = (part.terminals < 1).astype(np.float64)
     # relative to the first: where all are equal, errors are exactly 0
     next_states, rewards = part.next_states - part.next_states[0], part.rewards - part.rewards[0]
     targets = np.column_stack([next_states * going_on[:, None], going_on, rewards])

@@ -40,6 +40,7 @@ _ROWS_PER_REP, _FEWEST, _MOST = 15, 50, 2000
 _MOST_AVERAGES = 300  # representative states of candidates of order 0
 _WIDER = (1.0, 3.0)  # times the widths that predict best
 _USUAL = 0.3
+_MOST_LEFT = 0.2  # of the runs, for a rehearsal to be believed
 _CONTINUED = Variant(terminals="continue")
 _CHECKED, _OTHER_SEED, _LEAST_AGREEMENT = 1000, 12345, 0.8
 
@@ -67,8 +68,10 @@ class Choice:
 
     @property
     def is_better_than_now(self) -> bool | None:
-        """Whether what was chosen earned more in rehearsal than people did; None: not known."""
-        return None if self.now is None else self.chosen.mean - 2 * self.chosen.error > self.now
+        """Whether the chosen one stayed with the data in rehearsal and earned more than people did; None: not known."""
+        if self.now is None:
+            return None
+        return self.chosen.left <= _MOST_LEFT and self.chosen.mean - 2 * self.chosen.error > self.now
 
 
 class EpisodeSample:
@@ -134,11 +137,19 @@ def choose_by_rehearsal(
         runs = [stage.rehearse(_decider(each.model, stage.model)) for each in candidates]
         place = _best(runs)
         flags = _flags(candidates[place].model, learnt, held, has_episodes)
+        flags = (*_if_left(runs[place]), *flags)
     tried = tuple(
         Tried(each.name, each.settings, run.mean, run.error, float(run.left.mean()), each.widen)
         for each, run in zip(candidates, runs)
     )
     return Choice(tried[place], tried, now, flags)
+
+
+def _if_left(run: Rehearsal) -> tuple[str, ...]:
+    left = float(run.left.mean())
+    if left <= _MOST_LEFT:
+        return ()
+    return (f"{left:.0%} of its rehearsals left the data: nobody knows what happens there",)
 
 
 def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: bool) -> tuple[str, ...]:

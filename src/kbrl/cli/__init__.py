@@ -2,30 +2,40 @@
 
 Results go to standard output, progress and errors to standard error; progress only where that is a terminal.
 Exit status: 0 for success; 1 for faults in data or files, or if the reader of the results stops reading; 2 for faults
-in the command line; 130 after Ctrl-C.
+in the command line; 3 if the verdict of kbrl judge is not the one required; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
 import kbrl
+from kbrl.atomic_write import replaced
+from kbrl.cli.console import safe_screen
 from kbrl.interrupts import remembered
+from kbrl.limits import VARIABLE, parse_size
 
 # Each command's module, in the order of the work; it is loaded when the command is used.
 _HOMES = {
     "demo": "kbrl.cli.simulators",
     "tasks": "kbrl.cli.simulators",
     "collect": "kbrl.cli.simulators",
+    "init": "kbrl.cli.starting",
     "check": "kbrl.cli.checking",
     "fit": "kbrl.cli.fitting",
     "update": "kbrl.cli.fitting",
     "merge": "kbrl.cli.fitting",
+    "defer": "kbrl.cli.fitting",
+    "judge": "kbrl.cli.judging",
     "predict": "kbrl.cli.asking",
     "explain": "kbrl.cli.asking",
     "evaluate": "kbrl.cli.simulators",
@@ -46,12 +56,43 @@ class _Commands(click.Group):
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(kbrl.__version__, prog_name="kbrl")
-def commands() -> None:
+@click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    help="What one part of a small file may ask for, as in 8GB; 1GB by default.",
+)
+@click.pass_context
+def commands(context: click.Context, memory_limit: str | None) -> None:
     """Kernel-based reinforcement learning: decision policies from logged transitions."""
+    if memory_limit is not None:
+        try:
+            parse_size(memory_limit)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--memory-limit") from None
+        context.with_resource(_environment(VARIABLE, memory_limit))  # for workers as well
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable as long as this lasts."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command; an error is one or two lines on standard error, never a traceback."""
+    with safe_screen():
+        _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> None:
+    n_replaced = len(replaced)
     try:
         with remembered(), warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)  # as ours are: they are for the user, and not errors
@@ -61,7 +102,7 @@ def main(arguments: list[str] | None = None) -> Any:
         _show_error(error)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Stopped.", err=True)
+        click.echo(f"Stopped.{_what_was_done(replaced[n_replaced:])}", err=True)
         sys.exit(130)
     except (ValueError, TypeError, OSError, MemoryError, ImportError) as error:
         click.echo(f"Error: {_said(error)}", err=True)
@@ -69,6 +110,13 @@ def main(arguments: list[str] | None = None) -> Any:
     except Exception as error:  # ours, not the user's
         click.echo(f"Error: {type(error).__name__}: {error}. This is a bug in kbrl. Please report it.", err=True)
         sys.exit(1)
+
+
+def _what_was_done(files: list[Path]) -> str:
+    """Say which files were written before Ctrl-C: to repeat the command might count data twice."""
+    if not files:
+        return ""
+    return f" {', '.join(map(str, files))} had already been written, whole: do not repeat the command."
 
 
 def _show_error(error: click.ClickException) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.console import print_table, row_progress
+from kbrl.cli.console import data_output, print_table, row_progress
 from kbrl.cli.opening import columns_in, open_for, parse_state, variables
 from kbrl.cli.options import (
     FILE,
+    dialect_options,
     given,
     json_option,
     log_argument,
@@ -26,7 +28,9 @@ from kbrl.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from kbrl.data.recipe import Recipe
     from kbrl.insight.explanation import ActionExplanation, Case, Explanation
+    from kbrl.logs.log import StateRows
     from kbrl.logs.writing import Piece
     from kbrl.model.model import Model
 
@@ -41,34 +45,63 @@ if TYPE_CHECKING:
     help="File to write: .csv, .parquet, .arrow or .npz. Default: CSV to standard output.",
 )
 @click.option("--state", help="Columns of the state, if they differ from those that the model was fitted to.")
+@click.option("--keep", help="Columns of the LOG to copy into the answers, as in patient,visit.")
+@click.option(
+    "--digits", default=6, show_default=True, type=click.IntRange(1, 17), help="Of numbers in CSV; 17 are all of them."
+)
+@click.option("--for-spreadsheet", is_flag=True, help="CSV in which no label is run as a formula: '=... for =...")
+@dialect_options
 @json_option
 @quiet_option
 def predict(
-    model: str, log: tuple[str, ...], output: Path | None, state: str | None, as_json: bool, quiet: bool
+    model: str,
+    log: tuple[str, ...],
+    output: Path | None,
+    state: str | None,
+    keep: str | None,
+    digits: int,
+    for_spreadsheet: bool,
+    as_json: bool,
+    quiet: bool,
+    **dialect: str | None,
 ) -> None:
     """Print the best action for each row of a LOG, with values and how well the data of the MODEL cover the state.
 
-    The LOG needs only the columns of the state.  Columns of the answer: row; action; value; q_LABEL for each action
-    (-inf if it is not available); distance to the nearest representative state, in units of the model's scale; support,
-    about how many logged cases of the chosen action there are around the state (0 outside of the data; nan in CSV if
-    the model file does not tell); log_mass, the log of the kernel sums, which is not a number of cases.  Rows are
-    counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
+    The LOG needs only the columns of the state.  A row that cannot be answered, for example because a value is missing
+    and the model has no rule for it, has an empty answer and a reason.  Columns of the answer: row; action; value;
+    q_LABEL for each action (-inf if it is not available); distance to the nearest representative state, in units of the
+    model's scale; support, about how many logged cases of the chosen action there are around the state (0 outside of
+    the data; nan in CSV if the model file does not tell); log_mass, the log of the kernel sums, which is not a number
+    of cases; agreement, the share of resampled logs with the same answer, if the MODEL knows it (kbrl fit --agreement);
+    reason.  For the answer "as now" of a model that defers, support and log_mass are those of all actions together.
+    Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
+
+    CSV holds the labels as they are.  A spreadsheet program runs a label that starts with =, +, - or @ as a formula: if
+    you do not know who wrote the labels, use --for-spreadsheet.
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
-    from kbrl.logs.formats import open_table
     from kbrl.logs.log import read_states
+    from kbrl.storage.matching_log import names_by_role
     from kbrl.storage.model_file import read_model
+    from kbrl.tables.dialect import dialect_in
+    from kbrl.tables.formats import open_table
 
     refuse_input_as_output(output, model, *log)
-    saved, table = read_model(model), open_table(source_of(log))
+    saved = read_model(model)
+    table = open_table(source_of(log), dialect_in(names_by_role(saved.columns) | (given(dialect) or {})))
     columns = state or columns_in(table.names, saved)
-    with _answers_to(output, as_json) as write, row_progress(quiet) as phase:
-        n_rows, count = 0, phase("answering", 0)
-        for states in read_states(table, state=columns):
-            write(_answers(saved.model, states, n_rows))
-            n_rows += len(states)
-            count(len(states))
+    kept = [name.strip() for name in keep.split(",")] if keep else []
+    with _answers_to(output, as_json, digits, for_spreadsheet) as write, row_progress(quiet) as phase:
+        n_rows, n_empty, count = 0, 0, phase("answering", 0)
+        for rows in read_states(table, state=columns, recipe=saved.model.source.recipe, keep=kept):
+            answers = _answers(saved.model, rows, n_rows)
+            write({**rows.kept, **answers})
+            n_rows += len(rows.states)
+            n_empty += int((answers["reason"] != "").sum())
+            count(len(rows.states))
+    if n_empty:
+        click.echo(f"{n_empty} of {n_rows} rows have no answer; the column reason says why.", err=True)
     if output is not None:
         click.echo(f"{output}: {n_rows} answers.")
 
@@ -109,16 +142,21 @@ def explain(
     if as_json:
         click.echo(json.dumps({"variables": variables(saved)} | found.to_dict(), indent=2, default=str))
     else:
-        _print_explanation(found, variables(saved))
+        _print_explanation(found, variables(saved), saved.model.recipe)
 
 
 @contextmanager
-def _answers_to(output: Path | None, as_json: bool) -> Iterator[Callable[[Piece], None]]:
+def _answers_to(
+    output: Path | None, as_json: bool, digits: int, for_spreadsheet: bool
+) -> Iterator[Callable[[Piece], None]]:
     """Yield a function that writes answers to a file, or to standard output."""
     from kbrl.logs.writing import check_suffix, csv_writer, table_writer
 
+    is_csv = not as_json if output is None else output.suffix.lower() == ".csv"
+    if for_spreadsheet and not is_csv:
+        raise click.UsageError("--for-spreadsheet is about CSV. Other formats hold no formulas.")
     if output is None:
-        yield _write_json if as_json else csv_writer(sys.stdout)
+        yield _write_json if as_json else _as_cells(csv_writer(data_output(), digits=digits), for_spreadsheet)
         return
     if as_json:
         raise click.UsageError("--json prints to standard output, so it cannot be used with --output.")
@@ -126,30 +164,116 @@ def _answers_to(output: Path | None, as_json: bool) -> Iterator[Callable[[Piece]
         check_suffix(output, "A table of answers")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    with table_writer(output, "A table of answers") as write:
-        yield write
+    with table_writer(output, "A table of answers", digits=digits) as write:
+        yield _as_cells(write, for_spreadsheet) if is_csv else write
 
 
-def _answers(model: Model, states: Any, first: int) -> Piece:
-    """Return a table of answers, one row per state."""
+def _as_cells(write: Callable[[Piece], None], for_spreadsheet: bool) -> Callable[[Piece], None]:
+    """Return a function that writes cells without formulas, or warns about the first label that looks like one."""
+    from kbrl.checks import KbrlWarning
+    from kbrl.logs.writing import looks_like_a_formula, without_formulas
+
+    if for_spreadsheet:
+        return lambda piece: write(without_formulas(piece))
+    has_warned = False
+
+    def write_as_is(piece: Piece) -> None:
+        nonlocal has_warned
+        formula = next((label for label in piece["action"].tolist() if looks_like_a_formula(label)), None)
+        if formula is not None and not has_warned:
+            has_warned = True
+            message = (
+                f"A spreadsheet program runs the label {formula!r} as a formula. Use --for-spreadsheet if you open"
+            )
+            warnings.warn(f"{message} open the file in one.", KbrlWarning, stacklevel=2)
+        write(piece)
+
+    return write_as_is
+
+
+def _answers(model: Model, rows: StateRows, first: int) -> Piece:
+    """Return a table of answers, one row per state; those that cannot be answered are empty and have a reason."""
     import numpy as np
 
+    reasons, places = rows.reasons.copy(), np.flatnonzero(rows.usable)
+    q = model.q_values(rows.states[places]) if len(places) else np.empty((0, len(model.action_labels)))
+    if model.source.recipe is not None and model.source.recipe.allowed:
+        has_some = np.isfinite(q).any(axis=1)
+        reasons[places[~has_some]] = "no action is allowed in this state, or none that is was taken near it"
+        q, places = q[has_some], places[has_some]
+    answered = _answers_for(model, rows.states[places], q) if len(places) else _no_answers(model)
+    if len(places) < len(reasons):
+        answered = {name: _spread(column, reasons == "") for name, column in answered.items()}
+    texts = np.array([str(reason) for reason in reasons.tolist()])
+    return {"row": first + np.arange(len(reasons)), **answered, "reason": texts}
+
+
+def _answers_for(model: Model, states: Any, q: Any) -> Piece:
+    import numpy as np
+
+    from kbrl.insight.agreement import agreement
     from kbrl.insight.coverage import coverage
     from kbrl.model.q_functions import best_actions, check_some_action
 
-    q, covered = model.q_values(states), coverage(model, states)
+    covered = coverage(model, states)
     check_some_action(q)
-    rows, best = np.arange(len(q)), best_actions(q)
-    values = {f"q_{label}": q[:, action] for action, label in enumerate(model.action_labels.tolist())}
+    rows, best, labels = np.arange(len(q)), best_actions(q), model.answer_labels
+    support, log_mass = covered.support, covered.log_mass
+    if model.deferral is not None:  # "as now" rests on the cases of all actions
+        support = np.column_stack([support, support.sum(axis=1)])
+        log_mass = np.column_stack([log_mass, np.logaddexp.reduce(log_mass, axis=1)])
+        labels = np.array([str(label) for label in labels.tolist()])  # so that a column has labels of one kind
+    values = {f"q_{label}": q[:, action] for action, label in enumerate(labels.tolist())}
     return {
-        "row": first + rows,
-        "action": model.action_labels[best],
+        "action": labels[best],
+        **{name: np.append(doses, np.nan)[best] for name, doses in _doses(model).items()},  # "as now" has none
         "value": q[rows, best],
         **values,
         "distance": covered.distances,
-        "support": covered.support[rows, best],
-        "log_mass": covered.log_mass[rows, best],
+        "support": support[rows, best],
+        "log_mass": log_mass[rows, best],
+        **({} if model.resamples is None else {"agreement": agreement(model, states)}),
     }
+
+
+def _doses(model: Model) -> Piece:
+    """Return what stands for each action, (n_actions,), by the column whose numbers were put into classes."""
+    import numpy as np
+
+    recipe, labels = model.source.recipe, model.action_labels.tolist()
+    names = [] if recipe is None else [each.name for each in recipe.bins]
+    return {
+        f"{name}_dose": np.array([recipe.doses(label).get(name, np.nan) for label in labels])  # type: ignore[union-attr]
+        for name in names
+    }
+
+
+def _no_answers(model: Model) -> Piece:
+    """Return answers to no states."""
+    import numpy as np
+
+    names = [
+        *_doses(model),
+        "value",
+        *(f"q_{label}" for label in model.action_labels.tolist()),
+        "distance",
+        "support",
+        "log_mass",
+    ]
+    return {"action": model.action_labels[:0], **dict.fromkeys(names, np.empty(0))}
+
+
+def _spread(column: Any, usable: Any) -> Any:
+    """Return a column with an empty entry for each row that is not usable."""
+    import numpy as np
+
+    if column.dtype.kind == "f":
+        result = np.full(len(usable), np.nan)
+        result[usable] = column
+        return np.ma.masked_array(result, ~usable)
+    cells = np.full(len(usable), None, dtype=object)
+    cells[usable] = column
+    return cells
 
 
 def _write_json(piece: Piece) -> None:
@@ -161,19 +285,27 @@ def _write_json(piece: Piece) -> None:
         click.echo(json.dumps(dict(zip(piece, plain))))
 
 
-def _print_explanation(found: Explanation, names: list[str]) -> None:
+def _print_explanation(found: Explanation, names: list[str], recipe: Recipe | None) -> None:
+    show = _list if recipe is None else partial(_cells, recipe)
     state = ", ".join(f"{name} = {value:g}" for name, value in zip(names, found.state))
+    if recipe is not None:
+        state = ", ".join(f"{name} = {_cell(cell)}" for name, cell in recipe.described(found.state).items())
     click.echo(f"State {state}; {found.distance:.3g} from the nearest representative state, in units of the scale.")
+    if found.as_now is not None:
+        click.echo(f"Answer: {found.answer}. Current practice is worth {found.as_now:.6g} here.")
+    if found.agreement is not None:
+        click.echo(f"{100 * found.agreement:.0f} % of resampled logs give the same answer, {found.answer}.")
     if found.source == "outcomes":
         click.echo(
             "The model has kept only the outcomes of cases; --log LOG also shows their rows, episodes and states."
         )
     for rank, action in enumerate(found.actions, start=1):
-        click.echo(f"\n{rank}. {_heading(action)}")
+        said = f"{_caution(found, action)}{_said_dose(action, recipe)}"
+        click.echo(f"\n{rank}. {_heading(action)}{said}")
         if action.cases:
             has_rows = found.source != "outcomes"
             head = ("row (from 0)", "episode", "state") if has_rows else ()
-            rows = [(*(_whence(case) if has_rows else ()), *_outcome(case)) for case in action.cases]
+            rows = [(*(_whence(case, show) if has_rows else ()), *_outcome(case, show)) for case in action.cases]
             print_table((*head, "weight", "reward", "next state", "ends", "worth"), rows, right=True)
             click.echo(_sum_up(action))
 
@@ -184,9 +316,20 @@ def _heading(action: ActionExplanation) -> str:
     if action.is_left_out:
         times = "once" if action.n_taken == 1 else f"{action.n_taken} times"
         return f"{action.action}: left out, as it was taken only {times} in all (see --min-cases of kbrl fit)."
+    if not action.is_allowed:
+        return f"{action.action}: not allowed in this state, by the rules that the model was fitted with."
     if action.value == float("-inf"):
         return f"{action.action}: not available, as nothing is known of it around this state."
     return f"{action.action}: value {action.value:.6g}, {_support(action.support)}"
+
+
+def _caution(found: Explanation, action: ActionExplanation) -> str:
+    """Say what a model that defers makes of an action."""
+    if found.as_now is None:
+        return ""
+    if action.cautious_value is None:
+        return "; not offered: too little support"
+    return f"; {action.cautious_value:.6g} with caution, against {found.as_now:.6g} as now"
 
 
 def _support(support: float) -> str:
@@ -199,14 +342,28 @@ def _support(support: float) -> str:
     return f"rests on about {number} logged case{'' if number == '1' else 's'}"
 
 
-def _whence(case: Case) -> tuple[str, ...]:
-    states = _list(case.state or ())
+def _said_dose(action: ActionExplanation, recipe: Recipe | None) -> str:
+    """Return what stands for an action that is a class of numbers."""
+    doses = {} if recipe is None else recipe.doses(action.action)
+    return f"; for it stands {', '.join(f'{name} {dose:g}' for name, dose in doses.items())}" if doses else ""
+
+
+def _cells(recipe: Recipe, values: tuple[float, ...]) -> str:
+    return ", ".join(_cell(cell) for cell in recipe.described(values).values())
+
+
+def _cell(cell: Any) -> str:
+    return "(missing)" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def _whence(case: Case, show: Callable[[tuple[float, ...]], str]) -> tuple[str, ...]:
+    states = show(case.state or ())
     return (str(case.row), "-" if case.episode is None else str(case.episode), states)
 
 
-def _outcome(case: Case) -> tuple[str, ...]:
+def _outcome(case: Case, show: Callable[[tuple[float, ...]], str]) -> tuple[str, ...]:
     ends = "yes" if case.ends else "no"
-    return (f"{case.weight:.4f}", f"{case.reward:.4g}", _list(case.next_state), ends, f"{case.worth:.6g}")
+    return (f"{case.weight:.4f}", f"{case.reward:.4g}", show(case.next_state), ends, f"{case.worth:.6g}")
 
 
 def _list(values: tuple[float, ...]) -> str:

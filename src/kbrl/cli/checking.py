@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING
 import click
 
 from kbrl.cli.console import print_table
-from kbrl.cli.options import column_options, config_option, given, json_option, log_argument, option_names, source_of
+from kbrl.cli.options import (
+    column_options,
+    config_option,
+    given,
+    json_option,
+    log_argument,
+    option_names,
+    source_of,
+    value_options,
+)
 
 if TYPE_CHECKING:
     from kbrl.logs.check import Report
-    from kbrl.logs.faults import Place
+    from kbrl.tables.faults import Place
 
 
 def _options_of_fit() -> list[str]:
@@ -30,6 +39,7 @@ _with_config = partial(config_option, also=_options_of_fit)  # one file serves c
 @click.command()
 @log_argument
 @column_options
+@value_options
 @_with_config
 @json_option
 def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:

@@ -1,10 +1,12 @@
-"""Commands that make models of logs: fit, update, merge; and what they print at the end."""
+"""Commands that make models: fit, update, merge, defer; and what they print at the end."""
 
 from __future__ import annotations
 
 import json
 import os
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +19,8 @@ from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, 
 from kbrl.cli.options import (
     FILE,
     POSITIVE,
+    SHARE,
+    FiniteRange,
     column_options,
     config_option,
     given,
@@ -24,15 +28,18 @@ from kbrl.cli.options import (
     learner_options,
     learner_parameters,
     log_argument,
+    model_argument,
     named_as_options,
     quiet_option,
     refuse_input_as_output,
     settings_as_options,
+    value_options,
 )
 
 if TYPE_CHECKING:
     from kbrl.choosing.automatic_fit import Automatic
     from kbrl.data.overlap import Overlap
+    from kbrl.data.recipe import Recipe
     from kbrl.logs.log import Log
     from kbrl.model.model import Model
     from kbrl.storage.model_file import SavedModel
@@ -51,6 +58,7 @@ _again_option = click.option("--again", is_flag=True, help="Accept rows that wer
 @log_argument
 @click.option("-o", "--output", required=True, type=FILE, help="File to write the model to.")
 @column_options
+@value_options
 @click.option(
     "--actions", help="All possible actions, for example no,low,high, if the log does not contain all of them."
 )
@@ -66,6 +74,10 @@ _again_option = click.option("--again", is_flag=True, help="Accept rows that wer
 @click.option(
     "--seconds", type=POSITIVE, help="Time for the whole fit; limits --reps, by a measurement on this machine."
 )
+@click.option(
+    "--agreement", is_flag=True, help="Also learn how stable the answers are: one more pass over the log, and order 0."
+)
+@click.option("--hold-out", type=SHARE, help="Share of the episodes to keep for kbrl judge, as in 0.5.")
 @_jobs_option
 @_chunk_option
 @click.option(
@@ -79,6 +91,8 @@ def fit(
     log: tuple[str, ...],
     output: Path,
     actions: str | None,
+    agreement: bool,
+    hold_out: float | None,
     jobs: int | None,
     workers: int | None,
     dask: str | None,
@@ -98,26 +112,44 @@ def fit(
     from kbrl.learners.kbsf import KBSF
     from kbrl.settings import grouped
     from kbrl.storage.model_file import save_model
+    from kbrl.trust.split import split_episodes
 
     start = perf_counter()
     refuse_input_as_output(output, *log)
     _check_output(output)
+    if hold_out is not None and (workers or dask):
+        raise click.UsageError("--hold-out needs one process: it does not go with --workers and --dask.")
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
+    if agreement:
+        parameters.setdefault("order", 0)  # resampled episodes need averages
     learner = KBSF(n_jobs=jobs, **grouped(parameters))
     with settings_as_options():
         learner.checked_settings()
     _check_pairs(parameters)
+    if agreement and (workers or dask):
+        raise click.UsageError("--agreement needs one process: it does not go with --workers and --dask.")
     choose = [name for name in CHOSEN if name not in parameters]
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
         phase("opening the log", 0)
         opened = with_actions(open_source(log, given(options), client), actions)
+        if hold_out is not None:
+            opened, _ = split_episodes(opened, 1.0 - hold_out)
         try:
             found = fit_automatically(learner, opened, choose=choose, phase=phase, **limits)
         except RareActionsError as error:
             raise ValueError(named_as_options(str(error))) from None
-    save_model(found.model, output, columns=opened.columns.to_dict())
+        model = replace(found.model.model_, held_out=hold_out)
+        if agreement:
+            model = _with_agreement(model, opened, phase)
+    save_model(model, output, columns=opened.columns.to_dict())
     print_fit(found, opened, output, perf_counter() - start, asked=parameters, as_json=as_json)
+
+
+def _with_agreement(model: Model, log: Any, phase: Any) -> Model:
+    from kbrl.insight.agreement import with_agreement
+
+    return with_agreement(model, log.chunks(), step=phase("resampling episodes", log.n_rows))
 
 
 @click.command()
@@ -222,6 +254,39 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
     print_model(total, output, first.model.n_samples, perf_counter() - start, as_json=as_json)
 
 
+@click.command()
+@model_argument
+@click.option("-o", "--output", required=True, type=FILE, help="File to write the deferring model to.")
+@click.option("--cases", default=3.0, show_default=True, type=POSITIVE, help="Least support of an action offered.")
+@click.option(
+    "--caution", default=1.0, show_default=True, type=FiniteRange(0), help="Standard errors that it must be better by."
+)
+@click.option(
+    "--log", multiple=True, type=click.Path(), help="What MODEL was fitted to, to learn how stable the new answers are."
+)
+@click.option("--label", default="as now", show_default=True, help="The answer that leaves a decision to people.")
+def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str, ...], label: str) -> None:
+    """Make of MODEL one that answers "as now" where the data do not carry a change of current practice.
+
+    An action is offered only where enough logged cases support it, and only where it is better than current practice,
+    with caution.  The new model predicts, explains, reports and learns further like any other.
+
+    Example: kbrl defer model.kbrl -o safe.kbrl --cases 3 --caution 1
+    """
+    from kbrl.insight.agreement import with_agreement
+    from kbrl.storage.model_file import read_model, save_model
+
+    refuse_input_as_output(output, model, *log)
+    saved = read_model(model)
+    safe = saved.model.deferring(cases, caution, label=label)
+    if log:
+        safe = with_agreement(safe, open_for(saved, log, {}).chunks())
+    deferred = safe.deferred(safe.reps)
+    save_model(safe, output, columns=saved.columns)
+    share = 100 * float(deferred.mean())
+    click.echo(f"{output}: answers {label!r} at {share:.0f} % of its {len(deferred)} representative states.")
+
+
 def _check_pairs(parameters: dict[str, Any]) -> None:
     """Refuse options that would do nothing without another one."""
     is_cover = parameters.get("reps") == "cover"
@@ -308,7 +373,10 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     episodes = f" in {_count(found.n_episodes, 'episode')}" if found.n_episodes else ""
     transitions = _count(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
-    lines["state"] = ", ".join(log.columns.state)
+    part = getattr(log, "part", None)
+    if part is not None:
+        lines["held out"] = f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {path} LOG"
+    lines["state"] = _state_line(log.columns.state, found.model.model_.recipe)
     lines |= _model_lines(found.model.model_, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
     lines |= _order_lines(found, asked)
@@ -339,9 +407,9 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
     if order == 1:
         plan = found.model.model_.plans
         words += f": {_count(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
-    why = (
-        "as asked for" if "order" in asked else "too few rows to rehearse" if choice is None else "chosen by rehearsal"
-    )
+    is_regular = found.model.model_.basis.discount is None
+    unable = "too few rows to rehearse" if is_regular else "steps have durations"
+    why = "as asked for" if "order" in asked else unable if choice is None else "chosen by rehearsal"
     lines = {"order": f"{order} (--order): {words}; {why}"}
     if choice is None:
         return lines
@@ -367,6 +435,11 @@ def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_j
     transitions = _count(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions}, {facts['transitions'] - n_before:,} of them new"}
     _print(path, lines | _model_lines(model, facts) | {"seconds": f"{seconds:.1f}"})
+
+
+def _state_line(names: Sequence[str], recipe: Recipe | None) -> str:
+    """Return the columns of the state, with what they became where they are not plain numbers."""
+    return ", ".join(names) if recipe is None else ", ".join(column.described() for column in recipe.columns)
 
 
 def _why_so_many(found: Automatic, n_reps: int, asked: dict[str, Any]) -> str:
@@ -405,10 +478,11 @@ def _model_lines(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     actions = [f"{action['action']} ({action['count']:,})" for action in facts["actions"]]
     shown = ", ".join(actions[:8]) + (f" and {len(actions) - 8} more" if len(actions) > 8 else "")
     percent = 100 * (1 - facts["discount"])
+    later = "one step later" if model.basis.discount is None else "one period of --discount-per later"
     return {
         "actions": shown,
         **_left_out(model),
-        "discount": f"{facts['discount']:g} (--discount): a reward one step later counts {percent:.3g} % less",
+        "discount": f"{facts['discount']:g} (--discount): a reward {later} counts {percent:.3g} % less",
         "representative states": f"{facts['reps']:,}",
     }
 

@@ -11,6 +11,7 @@ import click
 from kbrl.cli.options import refuse_repeated, source_of
 
 if TYPE_CHECKING:
+    from kbrl.data.recipe import Recipe
     from kbrl.logs.log import Log
     from kbrl.storage.model_file import SavedModel
 
@@ -85,7 +86,7 @@ def _with_labels(log: Any, labels: list[Any]) -> Any:
 @contextmanager
 def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
     """Add to an error about a log how to see all its faults."""
-    from kbrl.logs.faults import LogError
+    from kbrl.tables.faults import LogError
 
     try:
         yield
@@ -100,6 +101,8 @@ def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
 def state_columns(saved: SavedModel) -> list[str]:
     """Return the columns of the state that a model file names, in their order; none if it names none."""
     columns = saved.columns.get("state") if isinstance(saved.columns, dict) else saved.columns
+    if saved.model.source.recipe is not None:
+        return list(columns or saved.model.source.recipe.names)
     return list(columns or saved.model.source.state_names or ())
 
 
@@ -108,6 +111,8 @@ def variables(saved: SavedModel) -> list[str]:
     from kbrl.logs.columns import Columns
 
     names, n_dims = state_columns(saved), saved.model.coordinates.n_dims
+    if saved.model.source.recipe is not None:
+        return list(saved.model.source.recipe.variables)
     return list(Columns(tuple(names), "", "").labels) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
 
 
@@ -130,6 +135,9 @@ def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
 
 def parse_state(text: str, saved: SavedModel) -> list[float]:
     """Read values in the order of the model's variables, or NAME=VALUE pairs in any order."""
+    recipe = saved.model.source.recipe
+    if recipe is not None:
+        return _parse_cells(text, recipe)
     names, parts = variables(saved), [part.strip() for part in text.split(",")]
     if not any("=" in part for part in parts):
         if len(parts) != len(names):
@@ -146,6 +154,25 @@ def parse_state(text: str, saved: SavedModel) -> list[float]:
     if missing:
         raise _bad_state(f"There is no value for {', '.join(missing)}.")
     return [given[name] for name in names]
+
+
+def _parse_cells(text: str, recipe: Recipe) -> list[float]:
+    """Read the cells of one row, in the order of the columns or as NAME=VALUE; a missing one is left empty."""
+    names, parts = list(recipe.names), [part.strip() for part in text.split(",")]
+    if all("=" not in part for part in parts):
+        if len(parts) != len(names):
+            raise _bad_state(f"{len(parts)} values for {len(names)} columns: {', '.join(names)}.")
+        parts = [f"{name}={part}" for name, part in zip(names, parts)]
+    cells: dict[str, list[str | None]] = {}
+    for part in parts:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in names or name in cells:
+            raise _bad_state(f"{part!r} must be NAME=VALUE, once for each of {', '.join(names)}.")
+        cells[name] = [value or None]
+    encoded = recipe.encode({name: cells.get(name, [None]) for name in names})
+    if encoded.say(0):
+        raise _bad_state(f"{encoded.say(0)}.")
+    return [float(value) for value in encoded.rows[0]]
 
 
 def _number(text: str, name: str) -> float:

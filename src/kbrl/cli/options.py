@@ -17,7 +17,7 @@ from functools import partial
 from glob import glob
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -28,13 +28,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _COLUMNS = {
     "state": "Columns of the state, for example age,sofa,lactate.",
-    "action": "Column of the action.",
-    "reward": "Column of the reward.",
+    "action": "Column of the action; several, for example drug,dose, for their combinations.",
+    "reward": "Column of the reward, or an expression.",
     "next-state": "Columns of the next state, in the order of --state.",
     "episode": "Column that identifies the episode.",
     "step": "Column that orders the rows of an episode: numbers or datetimes.",
-    "terminated": "Column that is true where an episode ended.",
-    "truncated": "Column that is true where an episode was cut off, for example by a time limit.",
+    "terminated": "Column, or expression, that is true where an episode ended.",
+    "truncated": "Column, or expression, that is true where an episode was cut off, for example by a time limit.",
+    "action-prob": "Column of how likely the action was when it was taken; kept for evaluation.",
+    "duration": "Column of the time until the next state, where --step does not tell.",
+}
+_DIALECT = {
+    "encoding": "Encoding of a text, as in latin-1; else UTF-8, or what its first bytes say.",
+    "delimiter": "What separates the cells of a CSV file, as in ';' or tab; else the most frequent one in the header.",
+    "decimal": "The decimal sign of a text: . or ,",
+    "thousands": "What separates thousands in a text, as in 1.234,5: one of . , ' _ or space.",
+    "sheet": "Sheet of an Excel file, where it has several.",
+    "split": "Columns of lists to split into one column per entry, for example action becomes action_0, action_1.",
+    "query": "For a database: the query that selects the rows, as in 'select * from visits order by id, day'.",
 }
 
 
@@ -49,7 +60,13 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class Stride(click.ParamType[str]):
+if TYPE_CHECKING:
+    TextParam = click.ParamType[str]
+else:
+    TextParam = click.ParamType  # which has no such parameter before click 8.4
+
+
+class Stride(TextParam):
     """A number, a number with a unit of time, or the word any; a TOML file may contain a number."""
 
     name = "stride"
@@ -64,7 +81,24 @@ class Stride(click.ParamType[str]):
             self.fail(str(error), param, ctx)
 
 
+class ValueRule(click.ParamType[Any]):
+    """What is said about columns: name=value; name=value, or a table in a TOML file."""
+
+    name = "rules"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the rule as it is, once it can be read."""
+        from kbrl.data.value_rules import rules_of
+
+        try:
+            rules_of({str(param.name if param else ""): value})
+        except (TypeError, ValueError) as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
 POSITIVE = FiniteRange(0, min_open=True)
+SHARE = FiniteRange(0, 1, min_open=True, max_open=True)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 log_argument = click.argument("log", nargs=-1, required=True, type=click.Path())
@@ -81,6 +115,13 @@ def column_options(command: F, *, state: str = "--state") -> F:
 
     ``state`` is how the option for the columns of the state is written.
     """
+    command = dialect_options(command)
+    command = click.option("--sort", is_flag=True, help="Sort the rows by episode and step before they are read.")(
+        command
+    )
+    command = click.option(
+        "--one-step", is_flag=True, help="Each row is a decision of its own: nothing follows it (bandit data)."
+    )(command)
     command = click.option(
         "--allow-gaps",
         is_flag=True,
@@ -92,10 +133,41 @@ def column_options(command: F, *, state: str = "--state") -> F:
         help="Usual difference between steps, for example 1 or '1 day'. Rows before another difference are left out. "
         "'any' accepts all.",
     )(command)
+    command = click.option(
+        "--discount-per",
+        type=Stride(),
+        help="Discount by the time that passes, as in '1 day', or in units of the step: --discount is per that time.",
+    )(command)
     for name, text in reversed(_COLUMNS.items()):
         option = state if name == "state" else f"--{name}"
         command = click.option(option, name.replace("-", "_"), help=text.replace("--state", state))(command)
     return command
+
+
+def dialect_options(command: F) -> F:
+    """Let a command say how its log is written: one keyword argument each, None where not given."""
+    for name, text in reversed(_DIALECT.items()):
+        command = click.option(f"--{name}", help=text)(command)
+    return command
+
+
+_RULES = {
+    "missing": "What missing values become: forward for all, or map=forward; lactate=median; age=65; sofa=drop.",
+    "category": "Columns whose numbers are names of levels, for example ward,unit.",
+    "ordinal": "Levels from low to high, for example severity=low,mid,high.",
+    "elapsed": "Times as time since the episode began, for example taken_at=1 hour.",
+    "bins": "Classes of a numeric action, for example dose=4 (quantiles), dose=0+3 (0 apart) or dose=10,50 (edges).",
+    "allowed": "Where an action is allowed, for example high=map < 65; low=true.",
+}
+
+
+def value_options(command: F) -> F:
+    """Let a command say what the values of columns mean: one keyword argument each, None where not given."""
+    for name, text in reversed(_RULES.items()):
+        command = click.option(f"--{name}", type=ValueRule(), help=text)(command)
+    return click.option("--minimize", help="Column or expression of what should be small, instead of --reward.")(
+        command
+    )
 
 
 log_column_options = partial(column_options, state="--state-columns")  # where --state is not a column
@@ -105,7 +177,7 @@ def given(options: dict[str, Any]) -> dict[str, Any] | None:
     """Return those of the options that were given, None if none was: what ``columns=`` of a reader takes."""
     found = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, value in found.items():
-        if isinstance(value, str) and not value.strip():
+        if isinstance(value, str) and not value.strip() and name not in _DIALECT:
             raise click.UsageError(f"--{name.replace('_', '-')} must name a column, but it is empty: {value!r}.")
     return found or None
 
@@ -138,12 +210,13 @@ def source_of(log: Sequence[str]) -> Any:
     return log[0] if len(log) == 1 else list(log)
 
 
-_LISTS = ("state", "next_state", "actions")  # options that are written a,b,c on the command line
+_LISTS = ("state", "next_state", "split", "action", "actions")  # options that are written a,b,c on the command line
 _KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
     click.types.IntParamType: ("a whole number", (int,)),
     click.types.FloatParamType: ("a number", (int, float)),
     click.types.BoolParamType: ("true or false", (bool,)),
     Stride: ("a number, or a string such as '1 day'", (int, float, str)),
+    ValueRule: ("a string, a number, a list or a table", (str, int, float, list, dict)),
 }
 
 
@@ -168,6 +241,7 @@ def _read_config(
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{path} is not valid TOML: {error}.", context) from None
+    units = found.pop("units", None)  # what the report shows; other commands need none
     params = (param for param in context.command.params if isinstance(param, click.Option) and param is not parameter)
     options = {_written(option): option for option in params}
     also = set(others())
@@ -183,7 +257,16 @@ def _read_config(
         if option.name in settings:
             raise click.UsageError(f"{path} sets {_written(option)!r} twice, once with - and once with _.", context)
         settings[str(option.name)] = _checked(value, option, f"{path}: {key}", context)
+    if units is not None and "unit" in options:
+        settings["units"] = _pairs(units, f"{path}: units", context)
     context.default_map = settings
+
+
+def _pairs(table: Any, where: str, context: click.Context) -> list[str]:
+    """Return a table of words as NAME=WORD, as the command line has them."""
+    if not isinstance(table, dict) or not all(isinstance(word, str) for word in table.values()):
+        raise click.UsageError(f"{where} must be a table of words (age = 'years'), but it is {table!r}.", context)
+    return [f"{name}={word}" for name, word in table.items()]
 
 
 def option_names(command: click.Command) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -10,13 +11,32 @@ from kbrl.cli.console import row_progress
 from kbrl.cli.options import (
     FILE,
     column_options,
+    config_option,
     given,
     log_argument,
     model_argument,
+    option_names,
     quiet_option,
     refuse_input_as_output,
     source_of,
 )
+
+
+def _options_of_fit() -> list[str]:
+    from kbrl.cli.fitting import fit
+
+    return option_names(fit)
+
+
+def parse_units(texts: tuple[str, ...]) -> dict[str, str]:
+    """Read NAME=UNIT pairs."""
+    units: dict[str, str] = {}
+    for text in texts:
+        name, equals, unit = (part.strip() for part in text.rpartition("="))
+        if not equals or not name or not unit or name in units:
+            raise click.BadParameter(f"{text!r} must be NAME=UNIT, once per name.", param_hint="--unit")
+        units[name] = unit
+    return units
 
 
 @click.command()
@@ -24,18 +44,30 @@ from kbrl.cli.options import (
 @log_argument
 @click.option("-o", "--output", required=True, type=FILE, help="File to write, an HTML page.")
 @click.option("--title", help="Heading of the page.")
+@click.option("--unit", "units", multiple=True, metavar="NAME=UNIT", help="Of a state variable, or of value; repeat.")
+@click.option("--with-cases", is_flag=True, help="Show rows of the log. Without it, the page holds none.")
 @column_options
+@partial(config_option, also=_options_of_fit)
 @quiet_option
 def report(
-    model: str, log: tuple[str, ...], output: Path, title: str | None, quiet: bool, **columns: str | None
+    model: str,
+    log: tuple[str, ...],
+    output: Path,
+    title: str | None,
+    units: tuple[str, ...],
+    with_cases: bool,
+    quiet: bool,
+    **columns: str | None,
 ) -> None:
     """Write an HTML page about a MODEL and a LOG.
 
-    The page shows the data, logged and recommended actions, where these differ, how well the data cover the states,
-    values and policy over pairs of variables, representative states, and settings, with pictures.  The columns of the
-    LOG are those that the MODEL was fitted to, unless others are named.  The page is one file and loads nothing else.
+    The page says first whether the policy is better than what is done now, if MODEL held episodes out (kbrl fit
+    --hold-out); then what it would change, as rules; answers for one's own case; then data, actions, coverage, maps,
+    representative states and settings, with pictures.  The columns of the LOG are those that the MODEL was fitted to,
+    unless others are named.  Units can stand in a TOML file, in a table [units].  The page loads nothing from
+    elsewhere, and holds no row of the LOG unless asked to.
 
-    Example: kbrl report model.kbrl log.csv -o report.html
+    Example: kbrl report model.kbrl log.csv -o report.html --unit age=years
     """
     from kbrl.report import write_page
     from kbrl.report.drawing import need_matplotlib
@@ -45,6 +77,9 @@ def report(
     refuse_input_as_output(output, model, *log)
     with row_progress(quiet) as phase:
         phase("opening the log", 0)
-        facts = write_page(open_inputs(model, source_of(log), given(columns)), output, title=title, phase=phase)
+        inputs = open_inputs(model, source_of(log), given(columns), units=parse_units(units), with_cases=with_cases)
+        facts = write_page(inputs, output, title=title, phase=phase)
     share = 100 * facts.total.n_agreed / facts.n_transitions
     click.echo(f"{output}: {facts.n_transitions} transitions, {share:.1f} % of them as the model recommends.")
+    if facts.judgement is not None:
+        click.echo(facts.judgement.sentence)

@@ -14,12 +14,12 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kbrl.arrays import Floats
 from kbrl.checks import LARGEST_COORDINATE, as_floats, as_rows, one_of
-from kbrl.data.state_names import Source, rows_by_name
+from kbrl.data.state_names import UNNAMED, Source, rows_by_name
+from kbrl.numba_cache import njit
 
 # A variable that moves by no more than this fraction of its size moves by rounding: it is constant.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -99,12 +99,12 @@ class Coordinates:
         )
 
 
-def coordinates(states: Floats, scaling: Any, *, around: Floats | None = None) -> Coordinates:
+def coordinates(states: Floats, scaling: Any, *, around: Floats | None = None, source: Source = UNNAMED) -> Coordinates:
     """Return the coordinates of states, (n, n_dims), by ``scaling``: "std", "range", None, or given by the user.
 
-    ``around`` are other states to take the centre from.
+    ``around`` are other states to take the centre from; ``source`` says which variables are levels of a category.
     """
-    scale = state_scale(states, scaling)
+    scale = source.with_fixed_scales(state_scale(states, scaling), scaling)
     return around_centre(scale, Moments(states.shape[1]).widen(states if around is None else around))
 
 

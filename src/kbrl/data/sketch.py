@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.data.transitions import Transitions
+from kbrl.numba_cache import njit
 
 LISTED = 1024  # different rows
 LISTED_EPISODES = 256  # different identifiers: enough to tell how many there are within some 6 %
@@ -164,12 +164,14 @@ def transition_hashes(log: Transitions) -> Hashes:
 
 def _hashes(log: Transitions) -> tuple[Hashes, Hashes, Hashes]:
     """Return the hashes of rows, (n,), those without identifiers, (n,), and those of identifiers, if there are any."""
-    labels = _label_hashes(log.action_labels)[log.action_indices]
+    labels = label_hashes(log.action_labels)[log.action_indices]
     contents: Hashes = np.empty(len(log), dtype=np.uint64)
     _hash_rows(log.states, log.rewards, log.next_states, log.terminals, labels, contents)
+    if log.durations is not None:
+        _hash_with(contents, log.durations.view(np.uint64), contents)
     if log.episodes is None or not log.source.has_episode_ids:
         return contents, contents, _no_hashes()
-    ids, lengths = _hashes_of_runs(log.episodes)
+    ids, lengths = hashes_of_runs(log.episodes)
     hashes: Hashes = np.empty(len(log), dtype=np.uint64)
     _hash_with(contents, np.repeat(ids, lengths), hashes)
     return hashes, contents, ids
@@ -185,13 +187,13 @@ def _largest(batches: Iterable[Batch]) -> tuple[Batch, ...]:
     return tuple(sorted(batches, reverse=True)[:LISTED_BATCHES])
 
 
-def _hashes_of_runs(labels: Array) -> tuple[Hashes, Integers]:
+def hashes_of_runs(labels: Array) -> tuple[Hashes, Integers]:
     """Return the hash of each run of equal labels and its length: rows of one episode mostly follow each other."""
     starts = np.append(0, 1 + np.flatnonzero(labels[1:] != labels[:-1]))
-    return _label_hashes(labels[starts]), np.diff(np.append(starts, len(labels)))
+    return label_hashes(labels[starts]), np.diff(np.append(starts, len(labels)))
 
 
-def _label_hashes(labels: Array) -> Hashes:
+def label_hashes(labels: Array) -> Hashes:
     """Return the hash of each label's text, (n,): 7, 7.0 and "7" have the same, because files differ in type."""
     if labels.dtype.kind in "fOS":
         labels = np.array([_text(label) for label in labels.tolist()])

@@ -5,15 +5,17 @@ Columns in another order give the same answers.  Arrays, lists, and frames with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Floats, Integers
-from kbrl.checks import as_floats, check_lengths
+from kbrl.arrays import Array, Floats, Integers
+from kbrl.checks import KbrlWarning, as_floats, check_lengths
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
+from kbrl.data.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Source:
     state_names: tuple[str, ...] | None = None  # one per state variable; None if they have none
     other_names: tuple[str, ...] = ()  # of the log's other columns, which a frame of states may have as well
     has_episode_ids: bool = True  # episodes, if there are any, were identified by the log, not numbered by the reader
+    recipe: Recipe | None = None  # how columns became state variables; None: each column is a variable
 
     @classmethod
     def of_columns(cls, state: Sequence[str], n_dims: int, *, others: Sequence[str], has_episode_ids: bool) -> Source:
@@ -30,27 +33,46 @@ class Source:
         names = tuple(state) if len(state) == n_dims else None
         if len(state) == 1 and n_dims > 1:
             names = tuple(f"{state[0]}_{number}" for number in range(n_dims))
-        rest = tuple(name for name in others if name not in state)
+        taken = set(state)
+        rest = tuple(name for name in others if name not in taken)
         return cls(names, rest if names else (), has_episode_ids)
 
     def __add__(self, other: Source) -> Source:
         """Return the source of both together; the names of the states are the first's, if it has any."""
         names = other.state_names if self.state_names is None else self.state_names
-        rest = (name for name in dict.fromkeys([*self.other_names, *other.other_names]) if name not in (names or ()))
-        return Source(names, tuple(rest), self.has_episode_ids and other.has_episode_ids)
+        taken = set(names or ())
+        rest = (name for name in dict.fromkeys([*self.other_names, *other.other_names]) if name not in taken)
+        self.check_same_recipe(other)
+        recipe = self.recipe or other.recipe
+        return Source(names, tuple(rest), self.has_episode_ids and other.has_episode_ids, recipe)
+
+    def check_same_recipe(self, other: Source) -> None:
+        """Refuse another source whose columns became state variables in another way."""
+        different = self.recipe.differences(other.recipe) if self.recipe and other.recipe else []
+        if different:
+            raise ValueError(
+                f"State variables must be made of columns in the same way, but these differ in {'; '.join(different)}. "
+                f"Open further logs as the first model needs them: kbrl update, or open_log(..., recipe=model.recipe)."
+            )
 
     def places_in(self, other: Source) -> Integers | None:
         """Return the places of these state variables in another source, (n_dims,); None if the order is the same.
 
         Other variables are refused.  If one of the two has no names, position counts.
         """
+        self.check_same_recipe(other)
         mine, theirs = self.state_names, other.state_names
         if mine is None or theirs is None or mine == theirs:
             return None
         found = find_names(theirs, mine)
         if found is None or len(theirs) != len(mine):
             raise ValueError(f"{_differences(mine, theirs, 'Transitions')} Give the same variables by the same names.")
-        return np.array([theirs.index(name) for name in found], dtype=np.intp)
+        places = {name: place for place, name in enumerate(theirs)}
+        return np.array([places[name] for name in found], dtype=np.intp)
+
+    def with_fixed_scales(self, scale: Floats, scaling: Any) -> Floats:
+        """Return the scale in which the levels of categories are as far apart as the recipe says."""
+        return scale if self.recipe is None else self.recipe.with_fixed_scales(scale, scaling)
 
     def knows(self, name: str) -> bool:
         """Return whether a column outside the state is known from the log, or has a usual name."""
@@ -86,12 +108,69 @@ def rows_by_name(states: Any, source: Source, what: str = "states") -> Any:
     """
     if source.state_names is None or (labels := _frame_labels(states)) is None:
         return states
+    if source.recipe is not None and set(source.recipe.names) <= {str(label) for label in labels}:
+        encoded = source.recipe.encode(_by_text(states, labels, source))
+        encoded.refuse()
+        return encoded.rows
     found = _found_labels(labels, source, what)
     if found is None:
         return states
     columns = {str(label): np.atleast_1d(_numbers(states[label], f"{what}[{label!r}]")) for label in found}
     check_lengths({name: len(column) for name, column in columns.items()})
     return np.column_stack(list(columns.values()))
+
+
+def answered(states: Any, source: Source, answer: Callable[[Any], Array]) -> Any:
+    """Return the answers for states; for a frame of pandas or polars, a series with the frame's index.
+
+    A row without a state, as where a value is missing that the recipe has no rule for, has no answer: None.  A
+    KbrlWarning says how many there are, and why.
+    """
+    labels = _frame_labels(states)
+    recipe = source.recipe
+    if recipe is None or labels is None or not set(recipe.names) <= {str(label) for label in labels}:
+        return _as_series(states, answer(states))
+    encoded = recipe.encode(_by_text(states, labels, source))
+    usable = encoded.usable
+    for unknown in encoded.notes:
+        said = unknown.say(int(np.argmax(unknown.rows)))
+        warnings.warn(f"{said}: it is equally far from all of them.", KbrlWarning, stacklevel=3)
+    if usable.all():
+        return _as_series(states, answer(encoded.rows))
+    answers = np.full(len(usable), None, dtype=object)
+    if usable.any():
+        answers[usable] = answer(encoded.rows[usable])
+    row = int(np.argmin(usable))
+    warnings.warn(
+        f"{int((~usable).sum())} of {len(usable)} rows have no answer; the first is row {row}: {encoded.say(row)}.",
+        KbrlWarning,
+        stacklevel=3,
+    )
+    return _as_series(states, answers)
+
+
+def _as_series(states: Any, answers: Array) -> Any:
+    """Return answers as the series of the library that the states are a frame of."""
+    library = type(states).__module__.split(".")[0] if hasattr(states, "columns") else ""
+    if library == "pandas":
+        import pandas
+
+        return pandas.Series(answers, index=states.index, name="action")
+    if library == "polars":
+        import polars
+
+        return polars.Series("action", answers.tolist())
+    return answers
+
+
+def _by_text(frame: Any, labels: Sequence[Any], source: Source) -> dict[str, Any]:
+    """Return the columns of a frame by name; refuse those that neither the recipe nor the log knows."""
+    known = source.recipe.names if source.recipe else ()
+    unknown = [str(label) for label in labels if str(label) not in known and not source.knows(str(label))]
+    if unknown:
+        raise ValueError(f"{_differences(known, [*known, *unknown], 'The states')} Leave these columns out.")
+    wanted = (*known, source.recipe.episode if source.recipe else None)
+    return {str(label): frame[label] for label in labels if str(label) in wanted}
 
 
 def next_rows_by_name(next_states: Any, source: Source) -> Any:
@@ -141,6 +220,8 @@ def row_by_name(state: Any, source: Source) -> Any:
     labels = list(state) if isinstance(state, Mapping) else getattr(state, "index", None)
     if labels is None or callable(labels):
         return state
+    if source.recipe is not None and set(source.recipe.names) <= {str(label) for label in labels}:
+        return rows_by_name({label: [state[label]] for label in labels}, source)[0]
     found = _found_labels(list(labels), source, "states")
     if found is None:
         return state

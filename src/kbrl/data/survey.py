@@ -36,17 +36,19 @@ class Survey:
         *,
         sample_rows: int = SAMPLE_ROWS,
         largest_hash: int = LARGEST_HASH,
+        has_durations: bool = False,
     ) -> None:
-        self.action_labels = action_labels
+        self.action_labels, self.has_durations = action_labels, has_durations
         self.sample_rows = whole(sample_rows, "sample_rows")
         self.largest_hash = largest_hash  # of rows of the sample; where others would not be among the smallest anyway
         self.counts: Integers = np.zeros(len(action_labels), dtype=np.intp)
         self.moments = Moments(n_dims)
         self.source: Source = UNNAMED  # of the first rows
-        self._kept = _Kept.none(2 * n_dims + 3)
+        width = 2 * n_dims + 3 + has_durations
+        self._kept = _Kept.none(width)
         self._waiting: list[_Kept] = []  # rows that may belong to the sample, to be sorted in later
         self._hash_counts = HashCounts()
-        self._frequent = _Kept.none(2 * n_dims + 3)  # among them all rows that are one in 2 COMMON so far
+        self._frequent = _Kept.none(width)  # among them all rows that are one in 2 COMMON so far
 
     @property
     def n_rows(self) -> int:
@@ -61,6 +63,7 @@ class Survey:
     def add(self, chunk: Transitions) -> Survey:
         """Take more transitions into account, and return self."""
         self._check_dims(chunk.n_dims)
+        self._check_durations(chunk.durations is not None)
         self.source = chunk.source if self.n_rows == 0 else self.source
         chunk = chunk.with_actions(self.action_labels)
         self.moments.accumulate(chunk.states)
@@ -75,6 +78,7 @@ class Survey:
     def __add__(self, other: Survey) -> Survey:
         """Return the survey of both sets of transitions."""
         self._check_dims(other.n_dims)
+        self._check_durations(other.has_durations)
         if (mine := self.action_labels.tolist()) != (theirs := other.action_labels.tolist()):
             raise ValueError(f"Surveys add up only if they know the same actions, but these know {mine} and {theirs}.")
         if self.sample_rows != other.sample_rows:
@@ -83,7 +87,7 @@ class Survey:
                 f"{other.sample_rows} rows."
             )
         limits = {"sample_rows": self.sample_rows, "largest_hash": min(self.largest_hash, other.largest_hash)}
-        result = Survey(self.action_labels, self.n_dims, **limits)
+        result = Survey(self.action_labels, self.n_dims, has_durations=self.has_durations, **limits)
         result.source = self.source if self.n_rows else other.source
         result.moments, result.counts = self.moments + other.moments, self.counts + other.counts
         result._kept = _united([self._settled(), other._settled()], self.sample_rows)
@@ -93,7 +97,7 @@ class Survey:
 
     def scale(self, scaling: Any) -> Floats:
         """Return what each state variable is divided by, (n_dims,): "std", "range", None, or given by the user."""
-        return scale_of(self.moments, scaling)
+        return self.source.with_fixed_scales(scale_of(self.moments, scaling), scaling)
 
     @property
     def is_short(self) -> bool:
@@ -116,9 +120,9 @@ class Survey:
         if len(rows) == 0:
             raise ValueError("A sample needs at least one row, but no transition has been looked at.")
         states, next_states, rest = np.split(rows, [self.n_dims, 2 * self.n_dims], axis=1)
-        actions, rewards, terminals = rest.T.copy()
+        actions, rewards, terminals, *durations = rest.T.copy()
         fields = (np.ascontiguousarray(states), actions.astype(np.intp), rewards, np.ascontiguousarray(next_states))
-        return Transitions.trusted(*fields, terminals == 1, None, self.action_labels, self.source)
+        return Transitions.trusted(*fields, terminals == 1, None, self.action_labels, self.source, *durations)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for other processes, without rows that wait."""
@@ -166,6 +170,10 @@ class Survey:
         rows = np.concatenate([kept.rows, others.rows[others_are_common]])
         return rows, np.concatenate([weights, counts[others_are_common]])
 
+    def _check_durations(self, has_durations: bool) -> None:
+        if has_durations != self.has_durations:
+            raise ValueError("All parts of a log must have durations or none of them, but some have them.")
+
     def _check_dims(self, n_dims: int) -> None:
         if n_dims != self.n_dims:
             raise ValueError(f"All parts of a log must have {self.n_dims} state variables, but one has {n_dims}.")
@@ -179,7 +187,8 @@ def survey(
     for chunk in chunks:
         if result is None:
             limits = {"sample_rows": sample_rows, "largest_hash": largest_hash}
-            result = Survey(chunk.action_labels, chunk.n_dims, **limits)
+            timed = chunk.durations is not None
+            result = Survey(chunk.action_labels, chunk.n_dims, has_durations=timed, **limits)
         result.add(chunk)
     if result is None:
         raise ValueError("survey needs at least one chunk of transitions, but there is none.")
@@ -200,7 +209,7 @@ class _Kept:
 
     def __init__(self, hashes: Hashes, rows: Floats, multiplicities: Integers) -> None:
         self.hashes = hashes  # (n,)
-        self.rows = rows  # (n, 2 n_dims + 3)
+        self.rows = rows  # (n, 2 n_dims + 3), or one more for durations
         self.multiplicities = multiplicities  # (n,)
 
     @classmethod
@@ -234,7 +243,8 @@ class _Kept:
 
 def _columns(chunk: Transitions) -> list[Array]:
     rest = (chunk.action_indices, chunk.rewards, chunk.terminals)
-    return [*chunk.states.T, *chunk.next_states.T, *rest]
+    durations = () if chunk.durations is None else (chunk.durations,)
+    return [*chunk.states.T, *chunk.next_states.T, *rest, *durations]
 
 
 def _united(parts: list[_Kept], limit: int) -> _Kept:

@@ -38,7 +38,9 @@ class Transitions:
     ``states`` and ``next_states`` are (n, n_dims) arrays or frames; ``actions``, ``rewards``, ``terminals`` and
     ``episodes`` have one entry per row.  ``action_labels`` lists the possible actions if not all of them occur in the
     data, or if their order matters; by default it is the sorted labels that occur.  ``state_names`` names the state
-    variables; a frame of states has names of its own.
+    variables; a frame of states has names of its own.  ``propensities`` says how likely each action was when it was
+    taken; no learner uses it, but an evaluation may.  ``durations`` says how much time each step took, where that
+    differs, in units of the discount's: after a duration of 2, a reward counts discount squared.
 
     >>> log = Transitions(states=[[0.0], [0.5]], actions=["go", "wait"], rewards=[0, 1], next_states=[[0.5], [1.0]],
     ...                   terminals=[False, True])
@@ -56,6 +58,8 @@ class Transitions:
     episodes: Array | None  # (n,) identifiers, or None
     action_labels: Array  # (n_actions,)
     source: Source  # the names of the variables, and what else is known of the log
+    durations: Floats | None  # (n,), in units of the discount's; None: every step takes one
+    propensities: Floats | None  # (n,), how likely the action was when it was taken, for evaluation; None: not known
 
     def __init__(
         self,
@@ -68,6 +72,8 @@ class Transitions:
         *,
         action_labels: Sequence[Any] | Array | None = None,
         state_names: Sequence[str] | None = None,
+        durations: Any = None,
+        propensities: Any = None,
     ) -> None:
         source = _source(state_names, states, (actions, rewards, terminals, episodes), next_states)
         states = as_rows(states if frame_names(states) is None else rows_by_name(states, source), "states")
@@ -81,11 +87,19 @@ class Transitions:
         if episodes is not None:
             episodes = as_labels(episodes, "episodes")
             lengths["episodes"] = len(episodes)
+        if durations is not None:
+            durations = one_entry_a_row(as_floats(durations, "durations"), "durations")
+            lengths["durations"] = len(durations)
+        if propensities is not None:
+            propensities = one_entry_a_row(as_floats(propensities, "propensities"), "propensities").copy()
+            lengths["propensities"] = len(propensities)
         check_lengths(lengths)
         check_finite(rewards, "rewards")
+        _check_durations(durations)
+        _check_propensities(propensities)
         labels, indices = index_labels(actions, action_labels)
         fields = (states.copy(), indices, rewards.copy(), next_states.copy(), terminals.copy(), episodes, labels)
-        self._set(*fields, source)
+        self._set(*fields, source, None if durations is None else durations.copy(), propensities)
 
     def _set(
         self,
@@ -97,6 +111,8 @@ class Transitions:
         episodes: Array | None,
         action_labels: Array,
         source: Source = UNNAMED,
+        durations: Floats | None = None,
+        propensities: Floats | None = None,
     ) -> None:
         object.__setattr__(self, "source", source)
         fields: dict[str, Array | None] = {
@@ -106,6 +122,7 @@ class Transitions:
             "next_states": next_states,
         }
         fields |= {"terminals": terminals, "episodes": episodes, "action_labels": action_labels}
+        fields |= {"durations": durations, "propensities": propensities}
         for name, value in fields.items():
             if value is not None:
                 value = value.view()
@@ -147,7 +164,7 @@ class Transitions:
         variables = f"{self.n_dims} state variable{'' if self.n_dims == 1 else 's'}"
         return (
             f"Transitions({len(self)} rows, {variables}, {self.n_actions} actions: {labels}; "
-            f"{int(self.terminals.sum())} terminal)"
+            f"{int(self.terminals.sum())} terminal{'' if self.durations is None else ', with durations'})"
         )
 
     def __getitem__(self, rows: slice | Integers | Booleans | list[int] | list[bool]) -> Transitions:
@@ -159,7 +176,8 @@ class Transitions:
         picked = [None if f is None else f[rows] for f in self._row_fields()]
         if len(picked[0]) == 0:  # type: ignore[arg-type]
             raise ValueError(f"Transitions must have at least one row, but {rows!r} selects none of {len(self)}.")
-        return self.trusted(*picked, self.action_labels, self.source)
+        rest = [None if field is None else field[rows] for field in (self.durations, self.propensities)]
+        return self.trusted(*picked, self.action_labels, self.source, *rest)
 
     def __add__(self, other: Transitions) -> Transitions:
         return join([self, other])
@@ -194,7 +212,8 @@ class Transitions:
     def replaced(self, **fields: Any) -> Transitions:
         """Return the same transitions with other arrays for some of the fields; they are not checked."""
         names = ("states", "action_indices", "rewards", "next_states", "terminals", "episodes", "action_labels")
-        return self.trusted(*(fields.get(name, getattr(self, name)) for name in (*names, "source")))
+        rest = ("source", "durations", "propensities")
+        return self.trusted(*(fields.get(name, getattr(self, name)) for name in (*names, *rest)))
 
     def in_order_of(self, source: Source) -> Transitions:
         """Return the same transitions with the state variables in the order of ``source``; refuse other variables."""
@@ -229,6 +248,10 @@ def join(logs: Iterable[Transitions]) -> Transitions:
     labels = unite_labels([log.action_labels for log in logs])
     indices = [positions(labels, log.action_labels)[log.action_indices] for log in logs]
     has_episodes = all(log.episodes is not None for log in logs)
+    has_durations = [log.durations is not None for log in logs]
+    propensities = [log.propensities for log in logs if log.propensities is not None]
+    if len(set(has_durations)) > 1:
+        raise ValueError("Logs to join must all have durations or none of them, but some have them.")
     return Transitions.trusted(
         np.concatenate([log.states for log in logs]),
         np.concatenate(indices),
@@ -238,7 +261,41 @@ def join(logs: Iterable[Transitions]) -> Transitions:
         np.concatenate([log.episodes for log in logs]) if has_episodes else None,
         labels,
         source,
+        np.concatenate([log.durations for log in logs]) if all(has_durations) else None,
+        np.concatenate(propensities) if len(propensities) == len(logs) else None,  # lost where one log has none
     )
+
+
+def _check_durations(durations: Floats | None) -> None:
+    if durations is not None:
+        check_finite(durations, "durations")
+        if (durations <= 0).any():
+            refuse_rows(durations <= 0, durations, "durations", "be above 0", "Leave such steps out, or join them.")
+
+
+def _check_propensities(propensities: Floats | None) -> None:
+    if propensities is not None:
+        bad = ~((propensities > 0) & (propensities <= 1))
+        if bad.any():
+            refuse_rows(bad, propensities, "propensities", "lie above 0 and up to 1", "An action taken was possible.")
+
+
+def refuse_durations(log: Transitions, who: str) -> None:
+    """Refuse a log with durations for a learner that takes all steps as equally long."""
+    if log.durations is not None:
+        raise ValueError(
+            f"{who} takes every step as equally long, but this log has durations. Learn by KBSF or KBRL, which "
+            f"discount by time, or leave the durations out."
+        )
+
+
+def refuse_allowed(log: Transitions, who: str) -> None:
+    """Refuse a log with rules for allowed actions for a learner that knows none."""
+    if log.source.recipe is not None and log.source.recipe.allowed:
+        raise ValueError(
+            f"{who} takes the maximum over all actions, but this log says where actions are allowed. Learn by KBSF, "
+            f"which honours it, or leave 'allowed' out."
+        )
 
 
 def _source(state_names: Any, states: Any, columns: Iterable[Any], next_states: Any) -> Source:

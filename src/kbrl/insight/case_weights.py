@@ -3,6 +3,7 @@
 Without samples, Q(s, a) = sum_i kappa-bar(s, rep i) Q-bar(i, a) and Q-bar(i, a) = sum_t kappa_a(rep i, s_t) worth_t, so
 case t weighs sum_i kappa-bar(s, rep i) kappa_a(rep i, s_t), where worth_t = r_t + discount sum_j kappa-bar(s'_t, rep j)
 V-bar_j.  With samples it weighs kappa_a(s, s_t), and V(s') is the largest of Q.  The weights of an action sum to one.
+Values of order 1 come from lines and plans: there the weights say which cases the lines at the state come from.
 Paper: equations (kbsf_q) and (ikbsf_q), with Algorithm 1.
 """
 
@@ -17,14 +18,16 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.sketch import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
-from kbrl.lines.moments import LineSums
+from kbrl.lines.local_lines import cell_weights
+from kbrl.lines.moments import LineSums, nearest_cells
+from kbrl.lines.plan_loops import blended
 from kbrl.model import compiled
 from kbrl.model.basis import Basis
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import blocks, distances_between, log_ratio
 from kbrl.model.model import Model
 from kbrl.model.nearest_samples import Neighborhoods
-from kbrl.model.q_functions import RepQ
+from kbrl.model.q_functions import RepQ, best_values
 from kbrl.model.sample_weights import SampleWeights
 from kbrl.model.sums import KernelSums
 
@@ -49,10 +52,7 @@ def weigher(model: Model, state: Floats) -> Weigh:
     """
     statistics = model.sums
     if isinstance(statistics, LineSums):
-        raise ValueError(
-            "Cases are weighed in values that are averages of cases, but those of order=1 come from lines and plans. "
-            "Use coverage(model, states) for the number of cases, or fit with order=0."
-        )
+        return _LineWeights(model, statistics, state)
     if model.settings.variant.q_function == "samples":
         return lambda log: _sample_weights(model, state, log)
     if isinstance(statistics, Neighborhoods):
@@ -69,10 +69,12 @@ def worths(model: Model, log: Transitions) -> Floats:
     """Return r + discount V(s') of transitions, (n,), with V as the model's values have it; V is 0 after an end."""
     basis, solution = model.basis, model.solution
     next_states = basis.coordinates.of(log.next_states)
+    if model.settings.order == 1:
+        return log.rewards + model.discount * np.where(log.terminals, 0.0, model.q_function(next_states).max(axis=1))
     if model.settings.variant.q_function == "samples":
-        values = RepQ(basis.rep_weights, solution.q)(next_states).max(axis=1)
-        return log.rewards + model.discount * np.where(log.terminals, 0.0, values)
-    return _worths(basis, log.rewards, next_states, log.terminals, solution.values, model.discount)
+        values = best_values(model.where_allowed(RepQ(basis.rep_weights, solution.q)), next_states)
+        return log.rewards + model.fades(log) * values
+    return _worths(basis, log.rewards, next_states, basis.losses(log), solution.values, model.step_discount)
 
 
 def outcomes(model: Model, state: Floats, action: int) -> Outcomes | None:
@@ -89,10 +91,11 @@ def outcomes(model: Model, state: Floats, action: int) -> Outcomes | None:
         [statistics.next_states[action][kept], statistics.terminals[action][kept], statistics.rewards[action][kept]]
     )
     different, places = np.unique(everything, axis=0, return_inverse=True)
-    next_states, terminals, rewards = different[:, :-2], different[:, -2] > 0, different[:, -1]
-    found = _worths(statistics.basis, rewards, next_states, terminals, model.solution.values, model.discount)
+    next_states, lost, rewards = different[:, :-2], different[:, -2], different[:, -1]
+    found = _worths(statistics.basis, rewards, next_states, lost, model.solution.values, model.step_discount)
     total = np.bincount(places.ravel(), weights=weights[kept], minlength=len(different))
-    return Outcomes(total.astype(np.float64), rewards, statistics.basis.coordinates.back(next_states), terminals, found)
+    following = statistics.basis.coordinates.back(next_states)
+    return Outcomes(total.astype(np.float64), rewards, following, lost >= 1, found)
 
 
 def _shares(model: Model, state: Floats) -> Floats:
@@ -105,7 +108,7 @@ def _shares(model: Model, state: Floats) -> Floats:
 
 
 def _worths(
-    basis: Basis, rewards: Floats, next_states: Floats, terminals: Booleans, values: Floats, discount: float
+    basis: Basis, rewards: Floats, next_states: Floats, terminals: Booleans | Floats, values: Floats, discount: float
 ) -> Floats:
     ahead = [basis.to_reps(next_states[rows], terminals[rows]) @ values for rows in blocks(len(rewards))]
     return rewards + discount * np.concatenate([np.zeros(0), *ahead])
@@ -119,6 +122,22 @@ def _sample_weights(model: Model, state: Floats, log: Transitions) -> Floats:
             weights = SampleWeights(basis.sample_kernel, states[rows]).weights(state[None])
             result[rows] = (weights.toarray() if sparse.issparse(weights) else weights)[0]
     return result
+
+
+class _LineWeights:
+    """Weights of order 1: what a case counts in the lines that are mixed at the state, before their slopes."""
+
+    def __init__(self, model: Model, sums: LineSums, state: Floats) -> None:
+        self._model, self._columns = model, np.ascontiguousarray(model.basis.reps.T)
+        self._by_cell = np.zeros(sums.cases.shape)
+        for action in model.plans.actions:
+            for rep, share in zip(*blended(state, int(action), model.plans.world)):
+                weights = cell_weights(sums, int(action), int(rep), model.settings.sample_neighbors)
+                self._by_cell[action] += share * weights
+
+    def __call__(self, log: Transitions) -> Floats:
+        cells = nearest_cells(self._model.coordinates.of(log.states), self._columns)
+        return self._by_cell[log.action_indices, cells]
 
 
 class _SumWeights:

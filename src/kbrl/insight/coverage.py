@@ -17,20 +17,15 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.spatial import cKDTree
 from scipy.special import logsumexp
 
 from kbrl.arrays import Floats, Integers
 from kbrl.data.transitions import join
-from kbrl.model.basis import Basis
-from kbrl.model.kernels import blocks, nearest_points
-from kbrl.model.model import Model, as_model
-from kbrl.model.sample_weights import SampleWeights
+from kbrl.model.kernels import blocks
+from kbrl.model.model import as_model
+from kbrl.model.support import BLOCK_ENTRIES, support_by_reps, support_by_samples
 
-_BLOCK_ENTRIES = 2**21  # of weights, so that memory does not grow with the number of states
 _SAFE = 1e-200  # above this, what underflowed cannot matter
-_NEAR_REPS = 16  # representative states by which the distance to the nearest case is judged
-_ROUNDING = 1e-12  # of distances, and of scaling a state and back, relative to them
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,108 +64,17 @@ def coverage(model: Any, states: Any) -> Coverage:
     """
     model = as_model(model)
     rows, basis, statistics = model.scaled(states), model.basis, model.sums
-    log_mass, cases = statistics.log_mass(), statistics.effective_cases()
+    log_mass = statistics.log_mass()
     distances, nearest = basis.rep_weights.tree.query(rows)
-    masses, numbers = [], []
-    for block in blocks(len(rows), max(1, _BLOCK_ENTRIES // basis.n_reps)):
-        weights = basis.rep_weights.weights(rows[block])
-        masses.append(_log_mean(weights, log_mass))
-        numbers.append(_number(weights, cases))
+    parts = blocks(len(rows), max(1, BLOCK_ENTRIES // basis.n_reps))
     return Coverage(
         distances=np.asarray(distances, dtype=np.float64),
-        support=_support_by_samples(model, rows)
+        support=support_by_samples(basis, join(model.samples), rows)
         if model.samples
-        else np.concatenate(numbers) * _inside_by_reps(model, rows),
-        log_mass=np.concatenate(masses),
+        else support_by_reps(basis, statistics, rows),
+        log_mass=np.concatenate([_log_mean(basis.rep_weights.weights(rows[part]), log_mass) for part in parts]),
         nearest=nearest.astype(np.intp),
     )
-
-
-def _number(weights: Any, cases: Floats) -> Floats:
-    """Return 1 / sum_i weights[t, i] / cases[a, i], (n, n_actions).
-
-    Representative states that know nothing of an action share their weight among the others, as in Q.
-    """
-    known = cases != 0
-    inverse = np.divide(1.0, cases, out=np.zeros_like(cases), where=known)
-    mass, total = weights @ known.T.astype(np.float64), weights @ inverse.T
-    return np.divide(mass, total, out=np.zeros_like(mass), where=total != 0)
-
-
-def _inside_by_reps(model: Model, rows: Floats) -> Floats:
-    """Return how far scaled states are within the data of each action, (n, n_actions), as the sums tell."""
-    basis, near = model.basis, model.sums.nearest_distances()
-    distances = np.stack([_distances_by_reps(basis, of_action, rows) for of_action in near], axis=1)
-    rounding = _ROUNDING * np.abs(rows).max(axis=1, keepdims=True)
-    slack = _usual(near.min(axis=0), reach(basis)) + rounding
-    return inside(basis, distances, slack)
-
-
-def _support_by_samples(model: Model, rows: Floats) -> Floats:
-    """Return the support at scaled states, (n, n_actions), where answers come from samples: all weights are known."""
-    log, basis = join(model.samples), model.basis
-    states, support = basis.coordinates.of(log.states), np.zeros((len(rows), basis.n_actions))
-    distances = np.full(support.shape, np.inf)
-    for action, of_action in enumerate(log.by_action()):
-        if len(of_action):
-            samples = SampleWeights(basis.sample_kernel, states[of_action])
-            for block in blocks(len(rows), max(1, _BLOCK_ENTRIES // len(samples))):
-                weights = samples.weights(rows[block])
-                support[block, action] = 1.0 / np.asarray((weights * weights).sum(axis=1))
-            tree, norm = cKDTree(samples.states), basis.sample_kernel.norm
-            distances[:, action] = nearest_points(tree, rows, [1], norm)[0][:, 0]
-    return support * inside(basis, distances)
-
-
-def _distances_by_reps(basis: Basis, near: Floats, rows: Floats) -> Floats:
-    """Return how far the nearest case of an action can be at most from scaled states, (n,); inf where there is none.
-
-    No farther than from any representative state, and on from there: ``near``, (n_reps,), are its distances to them.
-    """
-    known = np.flatnonzero(np.isfinite(near))
-    if not len(known):
-        return np.full(len(rows), np.inf)
-    tree = basis.rep_weights.tree if len(known) == len(near) else cKDTree(basis.reps[known])
-    ranks = [*range(1, min(_NEAR_REPS, len(known)) + 1)]
-    distances, places = nearest_points(tree, rows, ranks, basis.sample_kernel.norm)
-    return np.asarray((distances + near[known[places]]).min(axis=1))
-
-
-def _usual(near: Floats, length: float) -> float:
-    """Return how far a case usually is from a representative state that has one within a length."""
-    within = near[near <= length]
-    return float(np.median(within)) if len(within) else 0.0
-
-
-def inside(basis: Basis, distances: Floats, slack: Any = 0.0) -> Floats:
-    """Return how far states are within the data of each action, (n, n_actions), by the distances to their cases.
-
-    A state is within the data if a case of any action is within the `reach`, or a ``slack`` beyond where distances are
-    bounds.  The action was taken there if its nearest case is hardly farther: by no more than half the gap between
-    representative states, so that it was not only taken at the next one, or by no more than a width.
-    """
-    to_any = distances.min(axis=1, keepdims=True, initial=np.inf)
-    farther = np.subtract(distances, to_any, out=np.full_like(distances, np.inf), where=np.isfinite(distances))
-    own = max(float(basis.sample_kernel.width), 0.5 * _gap(basis)) * (1 - _ROUNDING)
-    return np.minimum(fade(to_any, reach(basis) + slack), fade(farther, own))
-
-
-def reach(basis: Basis) -> float:
-    """Return how far from all cases a state may be and still be within the data, in scaled units."""
-    return max(float(basis.sample_kernel.width), _gap(basis))
-
-
-def _gap(basis: Basis) -> float:
-    """Return the gap between neighbouring representative states: the upper quartile, which no outlier stretches."""
-    if basis.n_reps == 1:
-        return 0.0
-    gaps = nearest_points(basis.rep_weights.tree, basis.reps, [2], basis.sample_kernel.norm)[0]
-    return float(np.quantile(gaps, 0.75))
-
-
-def fade(distances: Floats, length: Any) -> Floats:
-    """Return 1 up to a length, and less beyond: 0 from twice of it on."""
-    return np.clip(2.0 - distances / length, 0.0, 1.0)
 
 
 def _log_mean(weights: Any, log_mass: Floats) -> Floats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ import numpy as np
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, whole
 from kbrl.data.transitions import Transitions, as_log, join
+from kbrl.insight.agreement import agreement
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
+from kbrl.lines.plans import PlanQ
 from kbrl.logs.log import Log
 from kbrl.model.model import Model, as_model
 from kbrl.model.q_functions import best_actions
@@ -55,6 +57,9 @@ class ActionExplanation:
     n_cases: int  # that weigh anything, shown or not
     rest_weight: float  # of all cases that are not shown, together
     rest_worth: float  # their mean worth; 0 where they weigh nothing
+    is_allowed: bool = True  # by the rules of the model's recipe
+    plan: tuple[Any, ...] = ()  # of order 1: the decisions of the best plan that begins with the action
+    cautious_value: float | None = None  # of a model that defers: what is compared with "as now"; None: not offered
 
     @property
     def shown_weight(self) -> float:
@@ -80,6 +85,9 @@ class Explanation:
     distance: float  # to the nearest representative state, in units of the model's scale
     source: str  # of the cases: the "log" that was given, the "samples" of the model, or the "outcomes" it kept
     actions: tuple[ActionExplanation, ...]
+    answer: Any = None  # what the model recommends
+    as_now: float | None = None  # of a model that defers: the value of current practice
+    agreement: float | None = None  # the share of resampled logs with the same answer; None: not known
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dict that JSON can hold; values that are not available are None."""
@@ -107,7 +115,10 @@ def explain(
     step: called with the number of transitions after each chunk of the log.
 
     The value is the sum of weight * worth over the cases shown and the rest.  A warning says if it is not, as with
-    another log than the model's.
+    another log than the model's.  Models of order 1 answer from lines and plans: their cases are those that the lines
+    at the state come from, and ``plan`` is the best plan that begins with the action.
+    A model that defers is explained by the values
+    that it would have if it did not; with each action comes the cautious value that is compared with current practice.
 
     In state 0, "left" pays 1 and stays there; in state 1, "right" does.  The value of "left" in state 0, 10, comes
     from row 0 alone.
@@ -129,6 +140,7 @@ def explain(
     """
     whole(n_cases, "n_cases")
     model = as_model(model)
+    given, model = model, replace(model, deferral=None, resamples=None)
     state = model.as_row(state)
     row = model.scaled([state])[0]
     source = "log"
@@ -143,7 +155,7 @@ def explain(
             tally.add_outcomes(_kept_outcomes(model, row, action))
     result = _explanation(model, state, source, tallies)
     _say_if_unexplained(model, result)
-    return result
+    return _with_answer(given, result)
 
 
 def _kept_outcomes(model: Model, state: Floats, action: int) -> Outcomes:
@@ -236,7 +248,9 @@ def _numbers(values: Array) -> tuple[float, ...]:
 def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -> Explanation:
     q, covered = model.q_values([state])[0], coverage(model, [state])
     labels = model.action_labels.tolist()
-    found = []
+    rows = np.asarray([state], dtype=np.float64)
+    allowed = np.ones(len(q)) if model.recipe is None else model.recipe.allowed_in(rows, model.action_labels)[0]
+    found, plans = [], _best_plans(model, state)
     best = int(best_actions(q[None])[0])
     for action in sorted(range(len(q)), key=lambda action: (action != best, -q[action])):
         tally = tallies[action]
@@ -253,17 +267,42 @@ def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -
                 n_cases=tally.n_cases,
                 rest_weight=tally.rest_weight,
                 rest_worth=rest_worth,
+                is_allowed=bool(allowed[action]),
+                plan=plans[action],
             )
         )
     given = _numbers(np.asarray(state, dtype=np.float64))
     return Explanation(given, float(covered.distances[0]), source, tuple(found))
 
 
+def _best_plans(model: Model, state: Any) -> list[tuple[Any, ...]]:
+    """Return the decisions of the best plan that begins with each action; nothing for models of order 0."""
+    if not isinstance(model.q_function, PlanQ):
+        return [()] * len(model.action_labels)
+    _, best = model.q_function.best(model.scaled([state]))
+    labels = model.action_labels.tolist()
+    return [tuple(labels[a] for a in model.plans.decisions(plan)) if plan >= 0 else () for plan in best[0].tolist()]
+
+
+def _with_answer(model: Model, found: Explanation) -> Explanation:
+    """Add what the model recommends; one that defers compares cautious values with that of current practice."""
+    answer, q = model.predict([found.state]).tolist()[0], model.q_values([found.state])[0]
+    if model.resamples is not None:
+        found = replace(found, agreement=float(agreement(model, [found.state])[0]))
+    if model.deferral is None:
+        return replace(found, answer=answer)
+    cautious = {label: float(value) for label, value in zip(model.action_labels.tolist(), q) if np.isfinite(value)}
+    actions = tuple(replace(each, cautious_value=cautious.get(each.action)) for each in found.actions)
+    return replace(found, actions=actions, answer=answer, as_now=float(q[-1]))
+
+
 def _say_if_unexplained(model: Model, result: Explanation) -> None:
     """Warn where the cases do not make up a value."""
-    largest = float(np.abs(model.mdp.rewards).max()) / (1.0 - model.discount)
+    largest = float(np.abs(model.mdp.rewards).max()) / (1.0 - model.mdp.discount)
     for found in result.actions:
         off = abs(found.total_weight - 1.0) > _NEGLIGIBLE
+        if model.settings.order == 1 and not off:
+            continue  # lines and plans are no averages of cases
         if np.isfinite(found.value) and (off or abs(found.explained - found.value) > _NEGLIGIBLE * largest):
             warnings.warn(
                 f"The cases do not make up the value of {found.action!r}: they weigh {found.total_weight:.6g} instead "

@@ -17,7 +17,7 @@ import numpy as np
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_generator, in_unit_interval, one_of, whole
 from kbrl.data.scaling import Coordinates, coordinates
-from kbrl.data.transitions import Transitions, as_log
+from kbrl.data.transitions import Transitions, as_log, refuse_allowed, refuse_durations
 from kbrl.learners.forest import Forest, grow
 from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.model.model import often_taken
@@ -97,7 +97,9 @@ class FittedQ(Learner):
         """Learn from transitions, all of which are held in memory."""
         self._check_parameters()
         log = as_log(log)
-        units = coordinates(log.states, self.scaling)
+        refuse_allowed(log, "FittedQ")
+        refuse_durations(log, "FittedQ")
+        units = coordinates(log.states, self.scaling, source=log.source)
         continues = np.flatnonzero(~log.terminals) if self.terminals == "absorb" else np.arange(len(log))
         inputs, parts = self._parts(log, units, continues)
         next_values = np.zeros(len(continues))

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Array, Floats
 from kbrl.checks import how_to_install
 from kbrl.data.scaling import state_scale
+from kbrl.numba_cache import njit
 
 # Where cuts are to be kept, a standard deviation of the targets counts as much as this many of each input.
 _TARGETS_FIRST = 1e3

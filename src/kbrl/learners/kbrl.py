@@ -15,11 +15,12 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import coordinates
-from kbrl.data.transitions import Transitions, as_log
+from kbrl.data.transitions import Transitions, as_log, refuse_allowed
 from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.mdp.dynamic_programming import Solution, solve
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.mdp.solvers import SOLVERS
+from kbrl.model.basis import lost_over_time
 from kbrl.model.kernels import Kernel, Profile, blocks, check_norm, check_profile
 from kbrl.model.model import often_taken, say_if_not_converged
 from kbrl.model.q_functions import SampleQ
@@ -87,8 +88,10 @@ class KBRL(Learner):
         """Learn from transitions: build the MDP of their next states and solve it."""
         self._check_parameters()
         log = as_log(log)
+        refuse_allowed(log, "KBRL")
+        fades = None if log.durations is None else 1.0 - lost_over_time(log, float(self.discount))
         kernel = Kernel(self.sample_width, self.profile, self.sample_neighbors, self.norm)
-        units = coordinates(log.states, self.scaling)
+        units = coordinates(log.states, self.scaling, source=log.source)
         states, next_states = units.of(log.states), units.of(log.next_states)
         ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
         all_rows = log.by_action()
@@ -96,10 +99,11 @@ class KBRL(Learner):
         often = often_taken(counts, cases_needed(self.min_cases))
         by_action = [rows if kept else rows[:0] for rows, kept in zip(all_rows, often)]
         samples = SampleQ.of(kernel, states, log.rewards, by_action)
-        mdp = _sample_mdp(samples, next_states, ends, by_action, float(self.discount))
+        mdp = _sample_mdp(samples, next_states, ends, by_action, float(self.discount), fades)
         solution = solve(mdp, self.solver, tolerance=self.tolerance)
         say_if_not_converged(solution)
-        worths = log.rewards + self.discount * np.where(ends, 0.0, solution.values)
+        ahead = (self.discount if fades is None else fades) * solution.values
+        worths = log.rewards + np.where(ends, 0.0, ahead)
         self.mdp_, self.solution_ = mdp, solution
         self._samples = SampleQ(samples.samples, [worths[rows] for rows in by_action])
         self.coordinates_ = units
@@ -126,11 +130,17 @@ class KBRL(Learner):
 
 
 def _sample_mdp(
-    samples: SampleQ, next_states: Floats, ends: Booleans, by_action: list[Integers], discount: float
+    samples: SampleQ,
+    next_states: Floats,
+    ends: Booleans,
+    by_action: list[Integers],
+    discount: float,
+    fades: Floats | None,
 ) -> FiniteMDP:
     """Return KBRL's MDP: P^a(s'_j | s) = kappa_a(s, s_j), which is zero for the transitions of other actions.
 
-    The columns of transitions that end an episode are left out: nothing follows them.
+    The columns of transitions that end an episode are left out: nothing follows them.  With durations, column j is
+    multiplied by ``fades`` j, discount^duration.
     """
     n = len(next_states)
     rewards = np.zeros((len(by_action), n))
@@ -143,7 +153,11 @@ def _sample_mdp(
         matrix, rewards[action] = fill(at, samples.worths[action], next_states, rows, ~ends[rows])
         rows_of_actions.append(matrix)
     available = np.array([[at is not None] * n for at in samples.samples])
-    return FiniteMDP.trusted(sparse.vstack(rows_of_actions, format="csr"), rewards, discount, available)
+    stacked = sparse.vstack(rows_of_actions, format="csr")
+    if fades is None:
+        return FiniteMDP.trusted(stacked, rewards, discount, available)
+    stacked.data *= fades[stacked.indices]
+    return FiniteMDP.discounted(stacked, rewards, discount, available)
 
 
 def _dense_rows(

@@ -7,22 +7,25 @@ Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; sec
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Array, Floats, Integers
+from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, in_unit_interval
 from kbrl.data.overlap import is_learnt_batch
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner, clone, say_if_rare
+from kbrl.logs.log import load_log
 from kbrl.mdp.bounds import Bound
+from kbrl.mdp.deferral import AS_NOW
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.check_settings import check_settings
@@ -71,12 +74,20 @@ class KBSF(Settings, Learner):
         check_settings(settings)
         return settings
 
-    def fit(self, log: Any) -> KBSF:
+    def fit(self, log: Any, *, columns: Any = None) -> KBSF:
         """Learn from transitions, or from an iterable of chunks of them, one at a time in memory; return the learner.
 
-        For logs on a Dask cluster, use `kbrl.fit_on_dask`.
+        A frame, a mapping of columns or the path of a file is loaded by `kbrl.load_log`; ``columns`` are as there.  For
+        logs on a Dask cluster, use `kbrl.fit_on_dask`.
+
+        >>> from kbrl import KBSF
+        >>> ward = {"sex": ["F", "M", "F", "M"], "drug": ["a", "b", "b", "a"], "score": [1.0, 1.0, 0.0, 0.0],
+        ...         "home": [True, True, True, True]}
+        >>> roles = {"state": "sex", "action": "drug", "reward": "score", "terminated": "home"}
+        >>> KBSF(n_reps=2, random_state=0).fit(ward, columns=roles).predict({"sex": ["M", "F"]}).tolist()
+        ['b', 'a']
         """
-        settings, chunks = for_fit(self.checked_settings()), _chunks(log)
+        settings, chunks = for_fit(self.checked_settings()), _chunks(_loaded(log, columns))
         first = as_log(next(chunks))
         empty = first_model(settings, first)
         model = empty.extend(chain([first], chunks), n_jobs=number_of_jobs(settings.n_jobs)).with_batch_since(empty)
@@ -210,11 +221,11 @@ class KBSF(Settings, Learner):
 
     def q_from_reps(self, states: Any) -> Floats:
         """Return Q from the representative states, (n_states, n_actions), whatever the settings say."""
-        return self._fitted.rep_q_function(self.model_.scaled(states))
+        return self._fitted.where_allowed(self._fitted.rep_q_function)(self.model_.scaled(states))
 
     def q_from_samples(self, states: Any) -> Floats:
         """Return Q from the samples, (n_states, n_actions); the learner must have kept them, see `Variant`."""
-        return self._fitted.sample_q_function(self.model_.scaled(states))
+        return self._fitted.where_allowed(self._fitted.sample_q_function)(self.model_.scaled(states))
 
     def q_values(self, states: Any) -> Floats:
         """Return the value of each action in each state, (n_states, n_dims) to (n_states, n_actions).
@@ -224,7 +235,7 @@ class KBSF(Settings, Learner):
         return self._fitted.q_values(states)
 
     def predict(self, states: Any) -> Array:
-        """Return the label of the best action for each state, (n_states,)."""
+        """Return the label of the best action for each state, (n_states,); that of "as now" where it defers."""
         return self._fitted.predict(states)
 
     def act(self, state: Any) -> Any:
@@ -234,6 +245,14 @@ class KBSF(Settings, Learner):
     def policy(self) -> GreedyPolicy:
         """Return the current greedy policy, which later learning does not change."""
         return self._fitted.policy
+
+    def deferring(self, cases: float = 3, caution: float = 1.0, *, label: str = AS_NOW) -> KBSF:
+        """Return a learner whose model answers "as now" where the data do not carry a change: see `Model.deferring`."""
+        return self.with_model(self._fitted.deferring(cases, caution, label=label))
+
+    def deferred(self, states: Any) -> Booleans:
+        """Return in which states, (n_states, n_dims), the answer is "as now", (n_states,)."""
+        return self._fitted.deferred(states)
 
     def bound(self, log: Transitions) -> Bound:
         """Return how far this model's ``q_values`` can be from KBRL's: see `kbrl.model.model_bounds.bound_answers`."""
@@ -276,6 +295,20 @@ def _say_if_again(before: Model, after: Model) -> None:
             KbrlWarning,
             stacklevel=3,
         )
+
+
+def _loaded(log: Any, columns: Any) -> Any:
+    """Return the transitions of a frame, a mapping or a file; anything else as it is."""
+    is_path = isinstance(log, (str, os.PathLike))
+    is_frame = hasattr(log, "__arrow_c_stream__") or isinstance(log, Mapping)
+    is_frame = is_frame or (hasattr(log, "columns") and hasattr(log, "to_numpy") and not hasattr(log, "__dask_graph__"))
+    if is_path or is_frame:
+        return load_log(log, columns=columns)
+    if columns is not None:
+        raise TypeError(
+            f"columns name those of a frame or a file, but the log is {type(log).__name__}. Leave them out."
+        )
+    return log
 
 
 def _chunks(log: Any) -> Iterator[Any]:

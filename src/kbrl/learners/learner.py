@@ -18,7 +18,7 @@ import numpy as np
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import UNNAMED, Source
+from kbrl.data.state_names import UNNAMED, Source, answered
 from kbrl.model.q_functions import GreedyPolicy, best_actions, check_some_action
 from kbrl.settings import FEW_CASES, cases_needed
 
@@ -84,7 +84,9 @@ class Learner:
 
     @property
     def feature_names_in_(self) -> Array:
-        """The names of the state variables, (n_dims,), as in scikit-learn; an AttributeError if the data had none."""
+        """The names of the columns of the state, as in scikit-learn; an AttributeError if the data had none."""
+        if self.source_.recipe is not None:
+            return np.array(self.source_.recipe.names, dtype=object)
         if self.source_.state_names is None:
             raise AttributeError(f"This {type(self).__name__} has no names of state variables: its data had none.")
         return np.array(self.source_.state_names, dtype=object)
@@ -105,8 +107,14 @@ class Learner:
         """Return the value of each state, (n_states,): that of its best action."""
         return self.q_values(states).max(axis=1)
 
-    def predict(self, states: Any) -> Array:
-        """Return the label of the best action for each state, (n_states,)."""
+    def predict(self, states: Any) -> Any:
+        """Return the label of the best action for each state, (n_states,).
+
+        For a frame of pandas or polars, a series with the frame's index; a row without a state has the answer None.
+        """
+        return answered(states, self.source_, self._best)
+
+    def _best(self, states: Any) -> Array:
         q = self.q_values(states)
         check_some_action(q)
         return self.action_labels_[best_actions(q)]

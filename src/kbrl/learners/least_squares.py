@@ -19,7 +19,7 @@ from scipy.sparse.linalg import lgmres, lsmr
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import Source
-from kbrl.data.transitions import Transitions, as_log
+from kbrl.data.transitions import Transitions, as_log, refuse_durations
 from kbrl.model.basis import Samples
 from kbrl.model.kernels import blocks
 from kbrl.threads import for_each_action
@@ -89,7 +89,8 @@ class FeatureData:
     def _parts(self) -> Iterator[Transitions]:
         n_dims = self.coordinates.n_dims
         for chunk in self.chunks:
-            if as_log(chunk).n_dims != n_dims:
+            refuse_durations(as_log(chunk), "LSPI")
+            if chunk.n_dims != n_dims:
                 raise ValueError(f"Transitions must have {n_dims} state variables, but they have {chunk.n_dims}.")
             yield from chunk.in_order_of(self.source).with_actions(self.action_labels).chunks(_PART_ROWS)
 

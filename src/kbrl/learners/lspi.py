@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from kbrl.arrays import Booleans, Floats
 from kbrl.checks import as_generator, as_rows, check_finite, in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import Coordinates, coordinates
-from kbrl.data.transitions import Transitions, as_log
+from kbrl.data.transitions import Transitions, as_log, refuse_allowed
 from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
 from kbrl.model.basis import given_reps
@@ -151,8 +151,9 @@ class LSPI(Learner):
     def _data(self, chunks: Iterable[Transitions]) -> FeatureData:
         """Fix scaling, actions and features by the first transitions."""
         first = as_log(next(iter(chunks)))
+        refuse_allowed(first, "LSPI")
         own = callable(self.features)  # the user's features see states as they are
-        units = Coordinates.plain(first.n_dims) if own else coordinates(first.states, self.scaling)
+        units = Coordinates.plain(first.n_dims) if own else coordinates(first.states, self.scaling, source=first.source)
         features = self._feature_function(first, units)
         few = features(units.of(first.states[:100]))
         return FeatureData(

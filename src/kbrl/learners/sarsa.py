@@ -12,7 +12,6 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import as_floats, as_generator, as_rows, in_unit_interval, positive, whole
@@ -20,6 +19,7 @@ from kbrl.data.scaling import Coordinates
 from kbrl.learners.exploration import as_actions, as_exploration
 from kbrl.learners.learner import Learner
 from kbrl.learners.tile_coding import fill_q, fill_tiles
+from kbrl.numba_cache import njit
 
 
 class SARSA(Learner):

@@ -8,9 +8,9 @@ j (1 + 2 i) / n_tilings tile widths along variable i.  Paper: section 5.2.3, SAR
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Floats, Integers
+from kbrl.numba_cache import njit
 
 
 @njit(cache=True, nogil=True)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.lines.moments import LineSums, packed_size, unpacked
+from kbrl.numba_cache import njit
 
 GRAPH = 32  # neighbours of each representative state among which the nearest of a state nearby are looked for
 _POOLED = 128  # representative states around one whose cells may be pooled
@@ -77,6 +77,25 @@ def _neighbours(reps: Floats, n_near: int) -> tuple[Floats, Integers]:
     """Return the distances to the nearest representative states of each and which they are, itself first."""
     distances, order = cKDTree(reps).query(reps, k=[*range(1, n_near + 1)])
     return np.ascontiguousarray(distances), np.ascontiguousarray(order, dtype=np.intp)
+
+
+def cell_weights(sums: LineSums, action: int, rep: int, n_cases: int | None = None) -> Floats:
+    """Return what one case of an action counts in the line around a representative state, by its cell, (n_reps,).
+
+    Over all cases they sum to 1, or to 0 where nothing is known.
+    """
+    reps = sums.basis.reps
+    n_reps, n_dims = reps.shape
+    near = min(n_reps, _POOLED)
+    distances, order = cKDTree(reps).query(reps[rep], k=[*range(1, near + 1)])
+    counts = sums.cases[action][order]
+    wanted = float(n_cases or _CASES_PER_NUMBER * (1 + n_dims))
+    n_used = min(int((np.cumsum(counts) < wanted).sum()) + 1, near)
+    reach = distances[n_used] if n_used < near else 1.001 * distances[n_used - 1]
+    found = np.zeros(n_reps)
+    found[order[:n_used]] = 1.0 - (distances[:n_used] / reach) ** 2 if reach > 0 else 1.0
+    mass = float(found @ sums.cases[action])
+    return found / mass if mass > 0 else np.zeros(n_reps)
 
 
 def _surroundings(sums: LineSums, order: Integers, distances: Floats, wanted: float) -> tuple[Floats, Floats]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions
+from kbrl.numba_cache import njit
 from kbrl.threads import for_each_action
 
 _BLOCK_ROWS = 2**16

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.numba_cache import njit
 
 OFFERED, REFUSED, UNKNOWN = 2, 1, 0  # plans that stay with the data; that do not; of which a step is not known
 BLENDED = 6  # representative states whose lines are mixed at a state
@@ -61,6 +61,28 @@ def room_for(n_plans: int, n_dims: int, is_spread: bool) -> Ends:
     )
 
 
+# Loops instead of assignments to slices: they take a fraction of the time to compile.
+
+
+@njit(cache=True, nogil=True)
+def _fill(values: Floats, value: float) -> None:
+    for k in range(len(values)):
+        values[k] = value
+
+
+@njit(cache=True, nogil=True)
+def _copy(source: Floats, target: Floats) -> None:
+    for k in range(len(target)):
+        target[k] = source[k]
+
+
+@njit(cache=True, nogil=True)
+def _copy_square(source: Floats, target: Floats) -> None:
+    for r in range(len(target)):
+        for c in range(len(target)):
+            target[r, c] = source[r, c]
+
+
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _square(state: Floats, rep: Floats) -> float:
     total = 0.0
@@ -103,7 +125,8 @@ def blend(state: Floats, cell: int, n_blended: int, world: World, places: Intege
     """
     n_near = world.graph.shape[1]
     n_sorted = min(n_blended + 1, n_near)
-    weights[:n_sorted] = np.inf
+    for j in range(n_sorted):
+        weights[j] = np.inf
     for near in range(n_near):
         i = world.graph[cell, near]
         square = _square(state, world.reps[i])
@@ -121,7 +144,7 @@ def blend(state: Floats, cell: int, n_blended: int, world: World, places: Intege
         weights[j] = share * share
         total += weights[j]
     if total <= 0.0:  # all are equally far
-        weights[:n_used] = 1.0
+        _fill(weights, 1.0)
         total = float(n_used)
     for j in range(n_used):
         weights[j] /= total
@@ -139,7 +162,7 @@ def predict(
     n_dims = len(state)
     n_used = blend(state, cell, BLENDED, world, places, weights)
     mass = 0.0
-    found[:] = 0.0
+    _fill(found, 0.0)
     for j in range(n_used):
         i = places[j]
         if not world.known[action, i]:
@@ -162,18 +185,27 @@ def predict(
         found[target] /= mass
     for j in range(n_used):
         weights[j] /= mass
-    weights[n_used:] = 0.0
+    for j in range(n_used, len(weights)):
+        weights[j] = 0.0
     return True
+
+
+def blended(state: Floats, action: int, world: World) -> tuple[Integers, Floats]:
+    """Return the representative states whose lines are mixed for an action at a scaled state, and their weights."""
+    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
+    predict(state, action, nearest_of_all(state, world), world, places, weights, np.empty(len(state) + 2))
+    used = weights > 0
+    return places[used], weights[used]
 
 
 @njit(cache=True, nogil=True)
 def _spread_on(action: int, world: World, places: Integers, weights: Floats, spread: Floats, room: Floats) -> None:
     """Let the covariance of a state pass through a step, in place: J spread J' + noise, with J = 1 + slopes."""
     n_dims = len(spread)
-    slopes = room[0]
-    noise = room[1]
-    slopes[:] = 0.0
-    noise[:] = 0.0
+    slopes, noise, moved = room[0], room[1], room[2]
+    for r in range(n_dims):
+        _fill(slopes[r], 0.0)
+        _fill(noise[r], 0.0)
     for j in range(len(weights)):
         if weights[j] == 0.0:
             continue
@@ -184,7 +216,6 @@ def _spread_on(action: int, world: World, places: Integers, weights: Floats, spr
                 noise[r, c] += weights[j] * own[r, c]
     for r in range(n_dims):
         slopes[r, r] += 1.0
-    moved = room[2]
     for r in range(n_dims):
         for c in range(n_dims):
             total = 0.0
@@ -234,22 +265,23 @@ def roll_out(
     states, cells = np.empty((n_decisions + 1, n_dims)), np.empty(n_decisions + 1, dtype=np.intp)
     rewards, alive = np.zeros(n_decisions + 1), np.ones(n_decisions + 1)
     known = np.ones(n_decisions + 1, dtype=np.bool_)
-    spreads = np.zeros((n_decisions + 1, n_dims, n_dims)) if is_spread else np.zeros((n_decisions + 1, 0, 0))
+    spreads = np.zeros((n_decisions + 1, n_dims, n_dims))
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
     found, room = np.empty(n_dims + 2), np.empty((3, n_dims, n_dims))
-    states[0], cells[0] = state, cell
+    _copy(state, states[0])
+    cells[0] = cell
     digits = np.zeros(n_decisions, dtype=np.intp)
     changed = 0  # the first decision that differs from the plan before
     for plan in range(n_plans):
         for level in range(changed, n_decisions):
             action = actions[digits[level]]
             here = states[level + 1]
-            here[:] = states[level]
+            _copy(states[level], here)
             cell, total, left = cells[level], rewards[level], alive[level]
             factor = discount ** (level * n_held)
             known[level + 1] = known[level]
             if is_spread:
-                spreads[level + 1] = spreads[level]
+                _copy_square(spreads[level], spreads[level + 1])
             for _ in range(n_held):
                 if not predict(here, action, cell, world, places, weights, found):
                     known[level + 1] = False
@@ -265,9 +297,10 @@ def roll_out(
                 cell = _nearest_from(here, cell, world)
             cells[level + 1], rewards[level + 1], alive[level + 1] = cell, total, left
         ends.rewards[plan], ends.alive[plan] = rewards[n_decisions], alive[n_decisions]
-        ends.states[plan], ends.cells[plan] = states[n_decisions], cells[n_decisions]
+        _copy(states[n_decisions], ends.states[plan])
+        ends.cells[plan] = cells[n_decisions]
         if is_spread:
-            ends.spread[plan] = spreads[n_decisions]
+            _copy_square(spreads[n_decisions], ends.spread[plan])
         ends.ranks[plan] = UNKNOWN
         if known[n_decisions]:
             ends.ranks[plan] = OFFERED if _is_near(ends, plan, world) else REFUSED
@@ -331,7 +364,7 @@ def mean_value(ends: Ends, plan: int, values: Floats, n_near: int, world: World)
     n_points = 2 * n_dims if len(ends.spread) > 0 else 1
     points = np.empty((n_points, n_dims))
     if n_points == 1:
-        points[0] = ends.states[plan]
+        _copy(ends.states[plan], points[0])
     else:
         _sigma_points(ends.states[plan], ends.spread[plan], points)
     total = 0.0
@@ -376,7 +409,7 @@ def plan_rows(
         for plan in range(n_plans):
             rewards[plan, row], ranks[plan, row] = ends.rewards[plan], ends.ranks[plan]
             if n_points == 1:
-                points[0] = ends.states[plan]
+                _copy(ends.states[plan], points[0])
             else:
                 _sigma_points(ends.states[plan], ends.spread[plan], points)
             for p in range(n_points):
@@ -417,8 +450,11 @@ def look_ahead(
         cell = nearest_of_all(states[t], world)
         roll_out(states[t], cell, actions, n_decisions, n_held, discount, world, ends)
         _refuse_unusual(cell, actions, world, ends)
-        highest = ends.ranks.max()
-        q[t], best[t] = -np.inf, -1
+        highest = UNKNOWN
+        for plan in range(n_plans):
+            highest = max(highest, ends.ranks[plan])
+        for a in range(q.shape[1]):
+            q[t, a], best[t, a] = -np.inf, -1
         for plan in range(n_plans):
             if ends.ranks[plan] < highest:
                 continue
@@ -465,8 +501,10 @@ def advance(
 
 @njit(cache=True, nogil=True)
 def _blended_noise(action: int, world: World, places: Integers, weights: Floats) -> Floats:
-    noise = np.zeros(world.noise.shape[2:])
+    n_dims = world.noise.shape[2]
+    noise = np.zeros((n_dims, n_dims))
     for j in range(len(weights)):
-        if weights[j] > 0.0:
-            noise += weights[j] * world.noise[action, places[j]]
+        for r in range(n_dims):
+            for c in range(n_dims):
+                noise[r, c] += weights[j] * world.noise[action, places[j], r, c]
     return noise

@@ -1,12 +1,7 @@
-"""From a CSV file, or any other log, to transitions.
+"""From a table, read in batches, to transitions.
 
-In reading order, from file to transitions:
+In reading order, from columns to transitions (``tables`` has what comes before):
 
-- ``faults``: what can be wrong with a log, and where; every other module refuses by these names.
-- ``cell_values``: the cells of one column become numbers, steps, flags or labels.
-- ``arrow_files``, ``frames``, ``datasets``: tables of such columns, read in batches from Parquet, Arrow and CSV; from
-  NumPy arrays, pandas and polars; from Minari, D4RL and Gymnasium.
-- ``formats``: a path, a folder, a glob or an object becomes one table, whatever its format.
 - ``columns``: which column of the table is the state, the action, the reward.
 - ``rows``: batches become rows, with what is wrong in their cells; labels get their types.
 - ``sequence``: which row follows which.

@@ -20,11 +20,13 @@ from kbrl.logs.check_measures import (
     VariableMeasure,
 )
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import CATALOGUE, Fault, LogError, located, make_fault
-from kbrl.logs.formats import Table, open_table
-from kbrl.logs.log import CHUNK_ROWS, Mapped, refuse_left_out
+from kbrl.logs.log import CHUNK_ROWS, Mapped, in_order, prepare, refuse_left_out
 from kbrl.logs.rows import read_rows
 from kbrl.logs.sequence import LeftOut
+from kbrl.logs.value_facts import look_at_values
+from kbrl.tables.dialect import dialect_in
+from kbrl.tables.faults import CATALOGUE, Fault, LogError, located, make_fault
+from kbrl.tables.formats import Table, open_table
 
 
 @dataclass(frozen=True)
@@ -68,31 +70,40 @@ def check_log(
     >>> report = check_log({"obs": [0.0, 0.5, None], "action": ["go", "go", "wait"], "reward": [0, 0, 1],
     ...                     "done": [0, 0, 1]})
     >>> report.stops_learning, report.n_rows, report.actions
-    (True, 3, {'go': 2, 'wait': 1})
+    (False, 3, {'go': 2, 'wait': 1})
     >>> report.faults[0].name, report.faults[0].message
-    ('missing_state', "'obs': 1 cell, the first is row 3 (counting from 1): nothing.")
+    ('filled_values', "Missing values of 'obs', in 1 of 3 rows, become the median, 0, with a variable that marks them.")
     """
     whole(chunk_rows, "chunk_rows")
     try:
-        table = open_table(source)
+        table = open_table(source, dialect_in(columns))
         named = resolve(table.names, columns)
+        table = in_order(table, named)
     except LogError as error:
         return Report((error.fault,), 0, 0, 0, {}, None, ())
-    return _Check(table, named, actions).run(chunk_rows)
+    try:
+        recipe, faults = look_at_values(table, named).decided(named, table)
+    except LogError as error:  # the pass below finds it, too, if it is about the rows
+        recipe, faults = None, [error.fault]
+    return _Check(prepare(table, named, recipe, is_known=True), named, actions, faults).run(chunk_rows)
 
 
 class _Check:
     """The measures of one pass."""
 
-    def __init__(self, table: Table, columns: Columns, actions: Sequence[Any] | None) -> None:
-        self._table, self._columns = table, columns
+    def __init__(
+        self, table: Table, columns: Columns, actions: Sequence[Any] | None, faults: Sequence[Fault] = ()
+    ) -> None:
+        self._table, self._columns, self._faults = table, columns, faults
+        recipe = getattr(table, "recipe", None)
+        names = columns.state if recipe is None else recipe.variables
         self._actions = ActionMeasure(columns, actions, is_text=table.is_text)
         self._succession = SuccessionMeasure(columns)
-        self._others = (CellMeasure(), VariableMeasure(columns), RewardMeasure(columns))
+        self._others = (CellMeasure(), VariableMeasure(names), RewardMeasure(columns))
         self._n_rows = 0
 
     def run(self, chunk_rows: int) -> Report:
-        faults = list(self._read(chunk_rows))
+        faults = [*self._faults, *self._read(chunk_rows)]
         for measure in (*self._others, self._succession, self._actions):
             faults += measure.faults()
         faults += self._too_many_left_out(faults)
@@ -119,7 +130,7 @@ class _Check:
 
     def _of_the_whole(self, faults: list[Fault]) -> Iterator[Fault]:
         columns = self._columns
-        if columns.terminated is None and columns.done is None:
+        if columns.terminated is None and columns.done is None and not columns.one_step:
             yield make_fault("no_flags", "No column says where episodes end.", unit="logs")
         if columns.done is not None and columns.terminated is None and columns.truncated is None:
             message = f"{columns.done!r} does not distinguish time limits from ends."

@@ -15,11 +15,12 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.action_labels import find_label, said_of_amounts
+from kbrl.data.column_names import listing
 from kbrl.logs.columns import Columns
-from kbrl.logs.faults import PLACE, SHOWN_ROWS, Fault, LogError, counted, make_fault
-from kbrl.logs.formats import Border
 from kbrl.logs.rows import ActionSet, Rows, is_usable, label_array
 from kbrl.logs.sequence import EpisodeMemory, LeftOut, LeftOutCounter, Pairs, Rises, Sequencer
+from kbrl.tables.faults import PLACE, SHOWN_ROWS, Fault, LogError, counted, make_fault
+from kbrl.tables.formats import Border
 
 FEWEST_TRIES = 10  # an action taken less often than that, or in fewer than a thousandth of the rows, is rare
 LARGEST_SCALE_RATIO = 1000.0
@@ -70,8 +71,8 @@ class CellMeasure:
 class VariableMeasure:
     """The range and the spread of each state variable."""
 
-    def __init__(self, columns: Columns) -> None:
-        self._names = columns.state
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
         self._low: Array | None = None
 
     def add(self, rows: Rows) -> None:
@@ -96,7 +97,7 @@ class VariableMeasure:
         names = self._variable_names(len(is_constant))
         if is_constant.any():
             found = [name for name, bad in zip(names, is_constant) if bad]
-            message = f"{', '.join(found)} never change."
+            message = f"{listing(found)} never change."
             yield make_fault("constant_variable", message, count=len(found), unit="variables", columns=found)
         spread = np.where(is_constant | (self._count == 0), np.nan, self._spread())
         if np.isfinite(spread).any() and np.nanmax(spread) > LARGEST_SCALE_RATIO * np.nanmin(spread):
@@ -247,7 +248,10 @@ class SuccessionMeasure:
             self._tallies["split_episode"].add_rows(rows.first + returned)
 
     def _compare(self, pairs: Pairs) -> None:
+        self._tallies["missing_action"].add(pairs.without_action, pairs.first)
         stopped = pairs.same & (pairs.fields["terminated"] | pairs.fields["truncated"])[:-1]
+        if "state_only" in pairs.fields:  # a last state belongs to the step before it
+            stopped = stopped & ~pairs.fields["state_only"][1:] & ~pairs.fields["state_only"][:-1]
         self._tallies["rows_after_end"].add(stopped, pairs.first + 1)
         if "next_states" in pairs.fields:
             differs = _differ(pairs.fields["next_states"][:-1], pairs.fields["states"][1:])
@@ -293,7 +297,7 @@ class SuccessionMeasure:
         """Yield rows after which steps are missing, or seem to be missing if no stride is stated."""
         own = bool(self._columns.next_state)
         if self._columns.stride is None:
-            if self._rises.usual is not None and self._rises.n_larger:
+            if self._rises.usual is not None and self._rises.n_larger and self._columns.discount_per is None:
                 said, advice = self._rises.say()
                 joined = "" if own else " The row after each of them is taken as the next."
                 yield make_fault(
@@ -321,6 +325,7 @@ _MESSAGES = {
     "next_state_mismatch": "Rows whose next state is not the state of the row after: {count}; the first is {place}.",
     "unfinished_episodes": "Episodes that stop without terminated or truncated: {count}; the first at {place}.",
     "tiny_episodes": "Episodes of a single row that does not end them: {count}; the first is {place}.",
+    "missing_action": "Rows without an action before the last of their episode: {count}; the first is {place}.",
 }
 
 

@@ -8,18 +8,33 @@ Gymnasium, Minari, D4RL, d3rlpy, RLlib and LeRobot.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kbrl.checks import KbrlWarning, flag
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
-from kbrl.logs.faults import LogError
-from kbrl.logs.sequence import stride_text
+from kbrl.data.expressions import ExpressionError, Name, parse, unknown_columns
+from kbrl.data.recipe import JOINED
+from kbrl.data.value_rules import NAMES as RULES
+from kbrl.data.value_rules import Rules, rules_of
+from kbrl.logs.sequence import period_text, stride_text
+from kbrl.tables.dialect import STATED, dialect_in
+from kbrl.tables.faults import LogError
 
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")
-SETTINGS = ("stride", "allow_gaps")  # how rows are joined; the other entries name columns
+SETTINGS = (
+    "stride",
+    "allow_gaps",
+    "discount_per",
+    "one_step",
+    "sort",
+    *STATED,
+)  # about rows; others name columns
+SEVERAL = ("state", "next_state", "action")  # roles that several columns may have together
+BY_EXPRESSION = {"reward": "number", "terminated": "truth", "truncated": "truth"}  # roles, and their types
 
 
 @dataclass(frozen=True)
@@ -35,8 +50,22 @@ class Columns:
     done: str | None = None
     episode: str | None = None
     step: str | None = None
+    duration: str | None = None  # how much time passes until the next state
+    action_prob: str | None = None  # how likely the action was, for evaluation
     stride: str | None = None  # of the step: a number, a number with a unit of time, or any
     allow_gaps: bool = False  # many rows may be left out: see sequence.LeftOut
+    sort: bool = False  # the rows are to be sorted by episode and step
+    one_step: bool = False  # each row is an episode of one step: nothing follows it
+    discount_per: str | None = None  # a number of steps, or a time: discount by the time that passes
+    encoding: str | None = None  # this and the others below: see tables.dialect
+    delimiter: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    sheet: str | None = None
+    query: str | None = None
+    split: str | None = None
+    action_parts: tuple[str, ...] = ()  # the columns whose combinations are the actions, if there are several
+    rules: Rules = field(default_factory=Rules)  # for the values of the columns
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -50,7 +79,8 @@ class Columns:
 
     def used(self) -> tuple[str, ...]:
         """Return the names of all columns that are read."""
-        return (*self.state, *self.next_state, self.action, self.reward, *self.ordering())
+        rest = [name for name in (self.duration, self.action_prob) if name is not None]
+        return (*self.state, *self.next_state, self.action, self.reward, *self.ordering(), *rest)
 
     def ordering(self) -> tuple[str, ...]:
         """Return the names of the columns that tell which row follows which."""
@@ -60,9 +90,13 @@ class Columns:
     def to_dict(self) -> dict[str, Any]:
         """Return the mapping as a dict for JSON, which can be given as ``columns`` again.
 
-        ``allow_gaps`` is left out: it was said about one log, not about those that come later.
+        ``allow_gaps`` is left out: it was said about one log, not about those that come later.  The rules are left
+        out, too: the model keeps the recipe that was learnt by them.
         """
-        listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k != "allow_gaps"}
+        left_out = ("allow_gaps", "action_parts", "rules")
+        listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k not in left_out}
+        listed["action"] = list(self.action_parts) or self.action
+        listed |= {"one_step": "true" if self.one_step else None, "sort": "true" if self.sort else None}
         return {role: names for role, names in listed.items() if names}
 
 
@@ -73,30 +107,82 @@ def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = No
     ('obs_x', 'obs_y')
     """
     named = vars(given) if isinstance(given, Columns) else dict(given or {})
+    rules = given.rules if isinstance(given, Columns) else rules_of(named)
     settings = _checked_settings({name: named[name] for name in SETTINGS if name in named})
     given = given.to_dict() if isinstance(given, Columns) else named
-    given = {role: value for role, value in given.items() if role not in SETTINGS}
+    given = {role: value for role, value in given.items() if role not in (*SETTINGS, *RULES)}
+    given = _to_be_lowered(given, names)
     _check_given(given)
     _check_distinct(names)
     named_by_user = {role: _chosen(role, value, names) for role, value in given.items()}
     found: dict[str, Any] = {}
     for role in ROLES:
         chosen = named_by_user[role] if role in given else _recognised(role, names, named_by_user)
-        found[role] = chosen if role in ("state", "next_state") else next(iter(chosen), None)
+        found[role] = chosen if role in SEVERAL else next(iter(chosen), None)
+    parts, found["action"] = found["action"], JOINED.join(found["action"])
     for role in REQUIRED:
         if not found[role]:
             why = _why_not(role, names, found)
             message = f"A log must have a column for the {role}, but {why}."
             raise LogError("missing_column", message, advice=_say_which(role))
     found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
-    _check_one_role(found)
+    _check_one_role(found | {"action": parts})
+    parts = parts if len(parts) > 1 else ()
+    _check_rules(rules, found["state"], parts or (found["action"],), found["reward"])
     if found["step"] is None and settings.get("stride") is not None:
         raise LogError(
             "missing_column",
             f"A stride of {settings['stride']} was stated, but no column of {listing(names)} is the step.",
             advice=_say_which("step"),
         )
-    return Columns(**found, **settings)
+    if settings.get("one_step"):
+        _check_one_step(found)
+    columns = Columns(**found, **settings, action_parts=parts, rules=rules)
+    _check_timing(columns, names)
+    return columns
+
+
+def _check_timing(columns: Columns, names: Sequence[str]) -> None:
+    """Refuse a discount over time where no column tells how much time passed."""
+    if columns.discount_per is None or columns.duration is not None:
+        return
+    if columns.next_state:
+        raise LogError(
+            "missing_column",
+            f"The discount is per {columns.discount_per}, but rows have next states of their own, and no column of "
+            f"{listing(names)} is named as the time until then.",
+            advice=_say_which("duration"),
+        )
+    if columns.step is None:
+        raise LogError(
+            "missing_column",
+            f"The discount is per {columns.discount_per}, but no column of {listing(names)} is the step.",
+            advice=_say_which("step"),
+        )
+
+
+def _check_one_step(found: Mapping[str, Any]) -> None:
+    """Refuse columns that say what follows a row, where nothing does."""
+    for role in ("next_state", "terminated", "truncated", "done", "step"):
+        name = found[role][0] if role == "next_state" and found[role] else found[role]
+        if name:
+            raise LogError(
+                "ambiguous_column",
+                f"With one_step, every row ends its episode, but {name!r} is the {role}.",
+                columns=[name],
+                advice="Leave out --one-step; or rename the column, which is recognised by its name.",
+            )
+
+
+def _to_be_lowered(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the columns with the reward that ``minimize`` means: less of a column, or of an expression, is better."""
+    if "minimize" not in given:
+        return given
+    if "reward" in given:
+        raise ValueError("columns must have 'reward' or 'minimize', but it has both: minimize = X is reward = -X.")
+    text = given["minimize"]
+    column = f"`{text}`" if text in names else f"({text})"
+    return {role: value for role, value in given.items() if role != "minimize"} | {"reward": f"-{column}"}
 
 
 def _say_which(role: str, request: str = "Say which column it is") -> str:
@@ -108,9 +194,48 @@ def _say_which(role: str, request: str = "Say which column it is") -> str:
 def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     if settings.get("stride") is not None:
         settings["stride"] = stride_text(settings["stride"])
+    if settings.get("discount_per") is not None:
+        settings["discount_per"] = period_text(settings["discount_per"])
+    for name in ("one_step", "sort"):
+        if name in settings:
+            settings[name] = flag(settings[name] == "true" or settings[name], name)
     if "allow_gaps" in settings:
         settings["allow_gaps"] = flag(settings["allow_gaps"], "allow_gaps")
-    return settings
+    return settings | dialect_in(settings).to_dict()
+
+
+def _check_rules(rules: Rules, state: Sequence[str], actions: Sequence[str], reward: str) -> None:
+    """Refuse rules for columns that they cannot be about."""
+    for rule, names in rules.named().items():
+        known = [*state, reward] if rule == "missing" else list(state)
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise LogError(
+                "missing_column",
+                f"The rule {rule!r} must name columns of the state, {listing(list(state))}, but it names "
+                f"{listing(unknown)}.",
+                columns=unknown,
+                advice=f"Name a column of the state, as in --{rule} {state[0]}=..., or add it to --state.",
+            )
+    unknown = [name for name in rules.bins if name not in actions]
+    if unknown:
+        raise LogError(
+            "missing_column",
+            f"The rule 'bins' must name the column of the action, {listing(list(actions))}, but it names "
+            f"{listing(unknown)}.",
+            columns=unknown,
+            advice=f"Name it: --bins {actions[0]}=4.",
+        )
+    for label, text in rules.allowed.items():
+        other = [name for name in parse(text, "truth").columns if name not in state]
+        if other:
+            raise LogError(
+                "bad_expression",
+                f"Where {label!r} is allowed, {text!r}, must depend on the state alone, {listing(list(state))}, but it "
+                f"reads {listing(other)}.",
+                columns=other,
+                advice="Add these columns to the state: an answer knows nothing else.",
+            )
 
 
 def _why_not(role: str, names: Sequence[str], found: Mapping[str, Any]) -> str:
@@ -165,7 +290,7 @@ def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Seq
     roles = {role: columns for role, columns in stored.items() if role not in SETTINGS}
     listed = {role: [columns] if isinstance(columns, str) else list(columns) for role, columns in roles.items()}
     optional = [role for role in listed if role not in REQUIRED and role not in given]
-    missing = [role for role in optional if not set(names).issuperset(listed[role])]
+    missing = [role for role in optional if not set(names).issuperset(_columns_read(role, listed[role], names))]
     if missing:
         lacking = [name for role in missing for name in listed[role]]
         message = f"The log lacks {listing(lacking)}, which the model's first log had."
@@ -174,23 +299,33 @@ def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Seq
     return {role: columns for role, columns in stored.items() if role not in missing} | dict(given)
 
 
+def _columns_read(role: str, listed: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """Return the columns behind a role: those named, or those that its expression reads."""
+    if role not in BY_EXPRESSION or set(listed) <= set(names):
+        return listed
+    try:
+        return list(parse(listed[0]).columns)
+    except ExpressionError:  # no column of this name, and no expression
+        return listed
+
+
 def _check_given(given: Mapping[str, Any]) -> None:
     unknown = [role for role in given if role not in ROLES]
     if unknown:
         raise ValueError(
-            f"columns must map some of {', '.join(ROLES)} to names, or set {' or '.join(SETTINGS)}, but it also has "
-            f"{listing(unknown)}."
+            f"columns must map some of {', '.join(ROLES)} to names, or set {', '.join(SETTINGS)}, minimize, "
+            f"{', '.join(RULES)}, but it also has {listing(unknown)}."
         )
     for role, value in given.items():
         names = [value] if isinstance(value, str) else value
         if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
             raise TypeError(f"columns[{role!r}] must be the name of a column or several, but it is {value!r}.")
-        if len(names) > 1 and role not in PREFIXES:
+        if len(names) > 1 and role not in SEVERAL:
             raise ValueError(f"columns[{role!r}] must be one column, but it is {value!r}.")
 
 
 def _check_distinct(names: Sequence[str]) -> None:
-    repeated = sorted({name for name in names if list(names).count(name) > 1}) if len(set(names)) < len(names) else []
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise LogError(
             "repeated_column",
@@ -202,9 +337,12 @@ def _check_distinct(names: Sequence[str]) -> None:
 def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that the user named; 'age,sofa' means two columns unless one has that name."""
     if isinstance(value, str):
-        several = role in PREFIXES and value not in names
+        several = role in SEVERAL and value not in names
         value = [part.strip() for part in value.split(",")] if several else [value]
-    missing = [name for name in value if name not in names]
+    there = set(names)
+    missing = [name for name in value if name not in there]
+    if missing and role in BY_EXPRESSION and _is_expression(value[0], role, names):
+        return tuple(value)
     if missing:
         raise LogError(
             "missing_column",
@@ -215,12 +353,32 @@ def _chosen(role: str, value: str | Sequence[str], names: Sequence[str]) -> tupl
     return tuple(value)
 
 
+def _is_expression(text: str, role: str, names: Sequence[str]) -> bool:
+    """Return whether a text that names no column is an expression; refuse one that cannot be read or evaluated."""
+    try:
+        expression = parse(text, BY_EXPRESSION[role])  # type: ignore[arg-type]
+    except ExpressionError as error:
+        raise LogError(
+            "bad_expression", f"The {role} must be a column or an expression. {error} The columns are {listing(names)}."
+        ) from None
+    if isinstance(expression.tree, Name):
+        return False
+    unknown = unknown_columns(expression, names)
+    if unknown:
+        raise LogError(
+            "bad_expression",
+            f"The {role}, {text!r}, reads {listing(unknown)}, but the columns are {listing(names)}.",
+            columns=unknown,
+        )
+    return True
+
+
 def _recognised(role: str, names: Sequence[str], chosen: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the columns of a role by their usual names; those that the user chose for any role are taken."""
     taken = {name for own in chosen.values() for name in own}
     if role == "next_state" and "state" in chosen:  # the user's own names: age -> next_age
         own = tuple(f"next_{name}" for name in chosen["state"])
-        if all(name in names for name in own):
+        if set(names).issuperset(own):
             return own
     free = [name for name in names if name not in taken]
     families: list[tuple[str, ...]] = [(name,) for name in free if name.lower() in ALIASES[role]]

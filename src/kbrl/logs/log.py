@@ -18,12 +18,13 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, whole
 from kbrl.data.action_labels import find_label
+from kbrl.data.column_names import listing
+from kbrl.data.episodes import EpisodePart
+from kbrl.data.recipe import Recipe, StateColumn
 from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
-from kbrl.logs.cell_values import Batch, Column, Kind, Labels, Numbers
 from kbrl.logs.columns import Columns, resolve, resolve_state
-from kbrl.logs.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
-from kbrl.logs.formats import Table, batch_length, open_table, regrouped
+from kbrl.logs.prepared import PreparedTable
 from kbrl.logs.rows import (
     ActionSet,
     Problem,
@@ -35,9 +36,10 @@ from kbrl.logs.rows import (
     kinds_of,
     label_array,
     order_of,
+    period_size,
     read_rows,
+    refuse_amounts,
     stacked,
-    warn_of_amounts,
 )
 from kbrl.logs.sequence import (
     MOST_GAPS,
@@ -52,8 +54,15 @@ from kbrl.logs.sequence import (
     Sequencer,
     find_edge,
 )
+from kbrl.logs.sorted_table import SortedTable
+from kbrl.logs.value_facts import look_at_values
+from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
+from kbrl.tables.dialect import dialect_in
+from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
+from kbrl.tables.formats import Table, batch_length, open_table, regrouped
 
 CHUNK_ROWS = 65536
+MANY_COMBINATIONS = 12  # of several action columns, for which a warning says how few rows each has
 Mapped = Mapping[str, Any] | Columns | None  # names of columns by role, stride and allow_gaps
 
 
@@ -69,10 +78,15 @@ class Log:
     episode_type: type | None
     left_out: LeftOut  # rows that become no transition
     state_names: tuple[str, ...] | None = None  # of the state variables, if they differ from those of the columns
+    recipe: Recipe | None = None  # how columns become state variables; None: each is one
+    part: EpisodePart | None = None  # the episodes that are read; None: all
 
     def source(self, n_dims: int) -> Source:
         """Return what is known about the transitions beside their numbers, given the number of state variables."""
         names, has_ids = self.state_names or self.columns.state, self.columns.episode is not None
+        if self.recipe is not None:
+            rest = tuple(name for name in self.table.names if name not in self.recipe.variables)
+            return Source(self.recipe.variables, rest, has_ids, self.recipe)
         return Source.of_columns(names, n_dims, others=self.table.names, has_episode_ids=has_ids)
 
     def chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[Transitions]:
@@ -82,6 +96,13 @@ class Log:
     def numbered_chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[tuple[Integers, Transitions]]:
         """Yield each chunk with the numbers of its rows in the log, (n,), counted from 0."""
         whole(chunk_rows, "chunk_rows")
+        for numbers, chunk in self._all_chunks(chunk_rows):
+            if self.part is None:
+                yield numbers, chunk
+            elif (kept := self.part.rows(chunk)).any():
+                yield numbers[kept], chunk[kept]
+
+    def _all_chunks(self, chunk_rows: int) -> Iterator[tuple[Integers, Transitions]]:
         stitcher = _Stitcher(self)
         n_given = 0
         for rows in read_rows(self.table, self.columns, chunk_rows, self.episode_type):
@@ -96,12 +117,20 @@ class Log:
             raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state or ends an episode.")
 
 
-def open_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | None = None) -> Log:
+def open_log(
+    source: Any,
+    *,
+    columns: Mapped = None,
+    actions: Sequence[Any] | None = None,
+    recipe: Recipe | None = None,
+    is_known: bool = False,
+) -> Log:
     """Open a log and scan it once, so that every chunk knows all actions; arguments as for ``read_log``.
 
-    Returns a ``Log``, whose ``chunks()`` can be read again and again.  The scan of a Parquet or Arrow file reads only
-    the action and the columns that tell which rows are left out; a CSV file is read twice.  A KbrlWarning says how many
-    rows are left out and why.
+    Returns a ``Log``, whose ``chunks()`` can be read again and again.  A first pass over the state finds out what its
+    columns are: see ``Recipe``.  A ``recipe`` of an earlier log takes its place; ``is_known`` without a recipe says
+    that all are numbers.  The scan reads only the action and the columns that tell which rows are left out.  A
+    KbrlWarning says how many rows are left out and why.
 
     >>> log = open_log({"episode": [0, 0, 0, 1, 1], "obs": [0.0, 0.5, 1.0, 0.2, 0.9], "action": list("abbab"),
     ...                 "reward": [0, 0, 1, 0, 1], "terminated": [0, 0, 1, 0, 1]})
@@ -110,10 +139,57 @@ def open_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
     >>> sum(len(chunk) for chunk in log.chunks(chunk_rows=3))
     5
     """
-    table = open_table(source)
-    found = scan(table, resolve(table.names, columns))
+    table = open_table(source, dialect_in(columns))
+    named = resolve(table.names, columns)
+    prepared = prepare(table, named, recipe, is_known=is_known)
+    found = scan(prepared, named)
     found.tell()
-    return found.log(table, actions)
+    if getattr(table, "is_unordered", False) and not found.columns.next_state:
+        message = "The query has no ORDER BY, but next states are taken from the next row. Order by episode and step."
+        warnings.warn(message, KbrlWarning, stacklevel=2)
+    if actions is None and not is_known:
+        refuse_amounts(found.taken.settled(), named.action)
+    log = found.log(prepared, actions)
+    check_actions(named, log.action_labels, found.taken.settled())
+    return log
+
+
+def check_actions(columns: Columns, labels: Array, taken: Mapping[Any, int]) -> None:
+    """Refuse rules for actions that there are not, and warn of many combinations; ``taken`` has the count of each."""
+    known = {str(label) for label in labels.tolist()}
+    unknown = [label for label in columns.rules.allowed if label not in known]
+    if unknown:
+        raise LogError(
+            "unknown_action",
+            f"The rule 'allowed' must name actions, {listing(sorted(known))}, but it names {listing(unknown)}.",
+            columns=[columns.action],
+            advice="Write the labels as they are in the log, or list all possible actions: --actions.",
+        )
+    if len(columns.action_parts) > 1 and len(taken) > MANY_COMBINATIONS:
+        usual = sorted(taken.values())[len(taken) // 2]
+        warnings.warn(
+            f"{len(taken)} combinations of {listing(columns.action_parts)} are {len(taken)} actions; half of them have "
+            f"at most {counted(usual, 'row')}. Combine fewer columns, or put numbers into fewer classes: --bins.",
+            KbrlWarning,
+            stacklevel=3,
+        )
+
+
+def in_order(table: Table, columns: Columns) -> Table:
+    """Return the table with its rows sorted, if that was asked for."""
+    return SortedTable(table, columns) if columns.sort and not isinstance(table, SortedTable) else table
+
+
+def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
+    """Return the table as a recipe says: one that is given, or learnt from the values; as it is if it needs none.
+
+    With ``is_known``, no recipe is learnt where none is given.
+    """
+    table = in_order(table, columns)
+    if recipe is None and not is_known:
+        recipe = look_at_values(table, columns).recipe(columns, table)
+    is_made = any(name not in table.names for name in columns.used()) or columns.action_parts
+    return PreparedTable(table, columns, recipe) if recipe is not None or is_made else table
 
 
 def read_log(
@@ -129,7 +205,8 @@ def read_log(
     Without a next state of its own, a row takes the state of the next row of its episode.  ``columns["stride"]`` says
     by how much the step rises from one row to the next: 1, "1 day" for datetimes, or "any".  A row after which it rises
     by anything else is left out.  ``columns["allow_gaps"]`` allows this for more than 5 % of the rows, and allows more
-    than half of the rows to be left out in all.
+    than half of the rows to be left out in all.  ``columns["discount_per"]``, such as "1 day", lets learners discount
+    by the time between rows; ``columns["duration"]`` names a column of it where the step does not tell.
 
     >>> from kbrl import KBSF
     >>> ward = {"age": [61, 61, 61, 47, 47], "drug": ["none", "low", "none", "low", "none"],
@@ -155,30 +232,86 @@ def load_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
     return join(list(read_log(source, columns=columns, actions=actions)))
 
 
-def read_states(
-    table: Table, *, state: str | Sequence[str] | None = None, chunk_rows: int = CHUNK_ROWS
-) -> Iterator[Floats]:
-    """Return an iterator over the states of a table, (n, n_dims) per chunk; it needs no actions or rewards.
+@dataclass(frozen=True, eq=False)
+class StateRows:
+    """Some rows of a table of states."""
 
-    ``state`` names their columns if their names do not tell.  Missing columns are refused at once, bad cells when
-    their chunk is read.
+    states: Floats  # (n, n_dims), NaN where something is wrong
+    reasons: Array  # (n,) of texts: why a row has no state; empty if it has one
+    kept: dict[str, Array]  # other columns that were asked for, (n,) each
+
+    @property
+    def usable(self) -> Booleans:
+        """The rows that have a state, (n,)."""
+        return np.asarray(self.reasons == "")
+
+
+def read_states(
+    table: Table,
+    *,
+    state: str | Sequence[str] | None = None,
+    recipe: Recipe | None = None,
+    keep: Sequence[str] = (),
+    chunk_rows: int = CHUNK_ROWS,
+) -> Iterator[StateRows]:
+    """Return an iterator over the states of a table, chunk by chunk; it needs no actions or rewards.
+
+    ``state`` names their columns if their names do not tell; ``recipe`` says how they become state variables; ``keep``
+    names other columns to return.  Missing columns are refused at once.  A row with a bad cell has no state, and a
+    reason.
     """
     names = resolve_state(table.names, state)
+    for name in keep:
+        if name not in table.names:
+            message = f"The column {name!r} is to be kept, but the columns are {listing(table.names)}."
+            raise LogError("missing_column", message, columns=[name], advice="Name columns of the table: --keep a,b.")
+    episode = recipe.episode if recipe is not None and recipe.episode in table.names else None
+    prepared = prepare(table, Columns(names, "", "", episode=episode), recipe, is_known=True)
 
-    def chunks() -> Iterator[Floats]:
+    def chunks() -> Iterator[StateRows]:
         kinds: dict[str, Kind] = dict.fromkeys(names, "numbers")
-        first = 0
-        for batch in regrouped(table, kinds, chunk_rows):
-            states = stacked(batch, names)
-            spared = np.zeros(len(states), dtype=bool)
-            found = (bad_numbers(cast(Numbers, batch[name]), name, "state", spared) for name in names)
-            refuse_problems([problem for some in found for problem in some], first, table)
-            yield states
-            first += len(states)
-        if first == 0:
+        kinds |= {name: "labels" for name in keep if name not in names}
+        n_rows = 0
+        for batch in regrouped(prepared, kinds, chunk_rows):
+            yield StateRows(stacked(batch, names), _reasons(batch, names, recipe), _kept(batch, keep))
+            n_rows += batch_length(batch)
+        if n_rows == 0:
             raise LogError("empty_log", "The table has columns, but no rows.")
 
     return chunks()
+
+
+def _reasons(batch: Batch, names: Sequence[str], recipe: Recipe | None) -> Array:
+    """Return why rows have no state, (n,); empty texts for the others."""
+    reasons = np.full(batch_length(batch), "", dtype=object)
+    spared = np.zeros(len(reasons), dtype=bool)
+    for place, name in enumerate(names):
+        cells = cast(Numbers, batch[name])
+        for problem in bad_numbers(cells, name, "state", spared):
+            rows = problem.bad & (reasons == "")
+            if problem.name == "missing_state":
+                known = recipe.columns[place] if recipe is not None else StateColumn(name)
+                reasons[rows] = known.why_missing()
+            elif problem.name == "not_a_number":
+                texts = [
+                    f"{name} is {cells.quote(row)}, which is not a number" for row in np.flatnonzero(rows).tolist()
+                ]
+                reasons[rows] = np.array(texts, dtype=object)
+            else:
+                reasons[rows] = f"{name} is infinite or too large"
+    return reasons
+
+
+def _kept(batch: Batch, keep: Sequence[str]) -> dict[str, Array]:
+    kept = {}
+    for name in keep:
+        column = batch[name]
+        if isinstance(column, Labels):
+            column_values = np.array([*column.values, None], dtype=object)[column.codes]
+        else:
+            column_values = column.values
+        kept[name] = column_values
+    return kept
 
 
 def refuse_problems(problems: Sequence[Problem], first: int, table: Table) -> None:
@@ -225,17 +358,26 @@ class Scan:
             self.edges + other.edges,
         )
 
-    def labels(self, actions: Sequence[Any] | None) -> Array:
-        """Return the actions: those taken, or ``actions``, the possible ones."""
-        taken = self.taken.settled()
-        if actions is None:
-            warn_of_amounts(taken, self.columns.action)
-        return label_array(taken, actions, self.columns.action)
+    def labels(self, actions: Sequence[Any] | None, recipe: Recipe | None = None) -> Array:
+        """Return the actions: those taken, or ``actions``, the possible ones; classes of doses from low to high."""
+        taken = list(self.taken.settled())
+        ordered = recipe.by_dose(taken) if recipe is not None and recipe.bins else taken
+        return label_array(ordered, actions, self.columns.action)
 
     def log(self, table: Table, actions: Sequence[Any] | None) -> Log:
         """Return the log of a table, opened."""
-        labels, episode_type = self.labels(actions), self.episodes.found if self.is_text else None
-        return Log(table, self.columns, self.n_rows, labels, self.taken.kind(), episode_type, self.left_out)
+        recipe = table.recipe if isinstance(table, PreparedTable) else None
+        labels, episode_type = self.labels(actions, recipe), self.episodes.found if self.is_text else None
+        return Log(
+            table,
+            self.columns,
+            self.n_rows,
+            labels,
+            self.taken.kind(),
+            episode_type,
+            self.left_out,
+            recipe=recipe,
+        )
 
     def tell(self) -> None:
         """Warn about rows that are left out, and about steps that may be missing; refuse too many of the former."""
@@ -244,6 +386,8 @@ class Scan:
         refuse_left_out(self.left_out, self.n_rows, self.columns)
         if 0 < self.left_out.total < self.n_rows:  # where no row is left, the reader refuses the log
             warnings.warn(self.left_out.say(self.n_rows), KbrlWarning, stacklevel=3)
+        if self.columns.discount_per is not None:
+            return  # rows are not expected at equal intervals
         if self.columns.stride is None and self.rises.usual is not None and self.rises.n_larger:
             said, advice = self.rises.say()
             warnings.warn(f"{said}, and the row after it is taken as the next. {advice}", KbrlWarning, stacklevel=3)
@@ -362,6 +506,10 @@ class _Stitcher:
             "rewards": rows.rewards,
             "numbers": np.arange(rows.first, rows.first + len(rows)),
         }
+        if rows.propensities is not None:
+            fields["propensities"] = rows.propensities
+        if rows.durations is not None:
+            fields["durations"] = np.where(rows.terminated, 1.0, rows.durations)  # after an end nothing follows
         if rows.next_states is not None:
             fields |= {"terminated": rows.terminated} | ({} if rows.episodes is None else {"episodes": rows.episodes})
             closed = rows.without_next & rows.terminated
@@ -371,19 +519,40 @@ class _Stitcher:
         self._refuse_returns(rows)
         pairs = self._sequencer.add(rows, **fields)
         self._refuse_steps(pairs)
+        self._refuse_only_states(pairs)
         head = {name: field[:-1] for name, field in pairs.fields.items()}
         is_end = head["terminated"]
+        if self._log.columns.discount_per is not None and "durations" not in head:
+            period = cast(float, period_size(self._log.columns, pairs.are_times))
+            head["durations"] = np.where(is_end, 1.0, cast(Floats, pairs.rises) / period)
         next_states = _with_own_states(pairs.fields["states"][1:], is_end, head["states"])
-        yield from self._made(head, next_states, pairs.follows | is_end)
+        kept = pairs.follows | is_end
+        yield from self._made(head, next_states, kept & ~head["state_only"] if "state_only" in head else kept)
 
     def finish(self) -> Iterator[tuple[Integers, Transitions]]:
         waiting = self._sequencer.last
         if waiting and waiting["terminated"][0]:
+            if self._log.columns.discount_per is not None:
+                waiting = waiting | {"durations": np.ones(1)}
             yield from self._made(waiting, waiting["states"], np.ones(1, dtype=bool))
 
     def _indices(self, actions: Labels) -> Integers:
         labels = (as_type(value, self._log.action_type) for value in actions.values)
-        return np.array([find_label(label, self._places) for label in labels], dtype=np.intp)[actions.codes]
+        places = [find_label(label, self._places) for label in labels]
+        return np.array([*places, -1], dtype=np.intp)[actions.codes]  # the last entry serves rows without an action
+
+    def _refuse_only_states(self, pairs: Pairs) -> None:
+        """Refuse a row without an action that is not the last of its episode."""
+        bad = pairs.without_action
+        if bad.any():
+            raise LogError(
+                "missing_action",
+                f"Only the last row of an episode may have no action, but {self._log.columns.action!r} has at least "
+                f"{counted(int(bad.sum()), 'faulty cell')} (missing_action) before; the first is {PLACE}: nothing.",
+                rows=(pairs.first + np.flatnonzero(bad)).tolist(),
+                columns=[self._log.columns.action],
+                table=self._log.table,
+            )
 
     def _refuse_steps(self, pairs: Pairs) -> None:
         """Refuse a step that does not rise within an episode."""
@@ -425,6 +594,8 @@ class _Stitcher:
     def _made(
         self, fields: dict[str, Array], next_states: Floats, kept: Booleans
     ) -> Iterator[tuple[Integers, Transitions]]:
+        if getattr(self._log.table, "dropped", None):  # rows with missing values, by the rule of the column
+            kept = kept & ~np.isnan(fields["states"]).any(axis=1) & ~np.isnan(next_states).any(axis=1)
         if kept.any():
             source = self._log.source(next_states.shape[1])
             named: list[Any] = [
@@ -434,10 +605,12 @@ class _Stitcher:
                 next_states,
                 fields["terminated"],
             ]
-            named += [fields.get("episodes"), fields["numbers"]]
+            named += [fields.get(name) for name in ("episodes", "durations", "propensities", "numbers")]
             if not kept.all():
                 named = [None if field is None else field[kept] for field in named]
-            yield named[-1], Transitions.trusted(*named[:-1], self._log.action_labels, source)
+            *columns, durations, propensities, numbers = named
+            rest = (self._log.action_labels, source, durations, propensities)
+            yield numbers, Transitions.trusted(*columns, *rest)
 
 
 def _with_own_states(next_states: Floats, ends: Booleans, states: Floats) -> Floats:

@@ -10,7 +10,6 @@ truth values or words.  A text such as 007, which a number would change, stays a
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +18,6 @@ from typing import Any, cast
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
-from kbrl.checks import KbrlWarning
 from kbrl.data.action_labels import (
     LARGEST_WHOLE_FLOAT,
     array_of_labels,
@@ -28,11 +26,12 @@ from kbrl.data.action_labels import (
     is_whole,
     said_of_amounts,
 )
-from kbrl.logs.cell_values import Batch, Kind, Labels, Numbers
 from kbrl.logs.columns import Columns
-from kbrl.logs.faults import CATALOGUE, LogError
-from kbrl.logs.formats import Border, Table, batch_length, borders_in, regrouped
 from kbrl.logs.sequence import Numbering, Order, stride_size
+from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
+from kbrl.tables.dialect import COMMA, has_comma
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import Border, Table, batch_length, borders_in, regrouped
 
 LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
 MOST_ACTIONS = 1000  # more labels than that are continuous actions
@@ -63,6 +62,8 @@ class Rows(Order):
     next_states: Floats | None  # (n, d)
     problems: tuple[Problem, ...]
     borders: tuple[Border, ...] = ()  # of files, before one of these rows
+    durations: Floats | None = None  # (n,), until the next state, in periods of the discount
+    propensities: Floats | None = None  # (n,), of the actions taken
 
     def __len__(self) -> int:
         return len(self.states)
@@ -79,14 +80,13 @@ class Rows(Order):
 
 def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = None) -> Iterator[Rows]:
     """Yield the rows of a table, exactly ``n_rows`` at a time and the rest at the end."""
-    if not columns.next_state and not any(
-        (columns.episode, columns.step, columns.terminated, columns.truncated, columns.done)
-    ):
+    ordering = (columns.episode, columns.step, columns.terminated, columns.truncated, columns.done, columns.one_step)
+    if not columns.next_state and not any(ordering):
         raise LogError("no_order", "The log has no next states, and no column tells where its episodes end.")
     numbering = Numbering()
     first = 0
     for batch in regrouped(table, kinds_of(columns), n_rows):
-        rows = _rows_of(batch, columns, first, numbering, episode_type)
+        rows = _rows_of(batch, columns, first, numbering, episode_type, getattr(table, "dropped", frozenset()))
         yield replace(rows, borders=borders_in(table, first, len(rows)))
         first += len(rows)
     if first == 0:
@@ -109,14 +109,37 @@ def order_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, e
     """Return what orders the rows of a batch; ``numbering`` numbers episodes that have no identifier."""
     terminated, truncated, both = ends(batch, columns, batch_length(batch))
     steps, episodes = _column(batch, columns.step), _episodes(batch, columns, episode_type)
-    if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step)):
+    state_only, ended = _only_states(batch, columns, terminated, truncated)
+    if state_only is not None:
+        terminated, truncated = terminated & ~state_only, truncated | state_only
+    if episodes is None and any((columns.terminated, columns.truncated, columns.done, columns.step, columns.one_step)):
         episodes = numbering.number(terminated | truncated, steps)
     are_times = columns.step is not None and cast(Numbers, batch[columns.step]).is_time
     stride = stride_size(columns.stride, columns.step, is_time=are_times)
-    return Order(first, terminated, truncated, both, episodes, steps, are_times, stride)
+    if columns.duration is None:
+        period_size(columns, are_times)  # refuses one of another kind than the steps
+    return Order(first, terminated, truncated, both, episodes, steps, are_times, stride, state_only, ended)
 
 
-def _rows_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any) -> Rows:
+def _only_states(
+    batch: Batch, columns: Columns, terminated: Booleans, truncated: Booleans
+) -> tuple[Booleans | None, Booleans | None]:
+    """Return the rows without an action, which only say where the row before them led, and which of them are ends.
+
+    None where rows have next states of their own: then every row needs an action.  Where no column tells episodes
+    apart, a flag must say that the episode ends there: else an action is missing.
+    """
+    if columns.next_state or columns.one_step:
+        return None, None
+    state_only = np.asarray(cast(Labels, batch[columns.action]).codes < 0)
+    if columns.episode is None:
+        state_only &= terminated | truncated
+    return state_only, state_only & terminated
+
+
+def _rows_of(
+    batch: Batch, columns: Columns, first: int, numbering: Numbering, episode_type: Any, dropped: frozenset[str]
+) -> Rows:
     states = stacked(batch, columns.state)
     next_states = stacked(batch, columns.next_state) if columns.next_state else None
     if next_states is not None and next_states.shape != states.shape:
@@ -135,8 +158,24 @@ def _rows_of(batch: Batch, columns: Columns, first: int, numbering: Numbering, e
         rewards=rewards,
         next_states=next_states,
         problems=(),
+        durations=_durations(batch, columns),
+        propensities=_column(batch, columns.action_prob),
     )
-    return replace(rows, problems=tuple(_problems(rows, batch, columns)))
+    return replace(rows, problems=tuple(_problems(rows, batch, columns, dropped)))
+
+
+def period_size(columns: Columns, are_times: bool) -> float | None:
+    """Return the period of the discount, in units of the step or in seconds; None if it is per row."""
+    return stride_size(columns.discount_per, columns.step, is_time=are_times, what="discount's period")
+
+
+def _durations(batch: Batch, columns: Columns) -> Floats | None:
+    """Return the durations that a column holds, in periods of the discount; None if there is no such column."""
+    durations = _column(batch, columns.duration)
+    if durations is None:
+        return None
+    period = stride_size(columns.discount_per or "1", columns.duration, is_time=False, what="discount's period")
+    return durations / cast(float, period)
 
 
 def stacked(batch: Batch, names: Sequence[str]) -> Floats:
@@ -169,6 +208,9 @@ def _episodes(batch: Batch, columns: Columns, episode_type: Any) -> Array | None
 
 def ends(batch: Batch, columns: Columns, n_rows: int) -> tuple[Booleans, Booleans, Booleans]:
     """Return which rows are ends, which are cut, and which have both flags and count as ends, each (n,)."""
+    if columns.one_step:
+        none = np.zeros(n_rows, dtype=bool)
+        return ~none, none, none
     flags = [_flag(batch, name, n_rows) for name in (columns.terminated, columns.truncated, columns.done)]
     terminated, truncated, done = flags
     if columns.terminated is None:
@@ -183,15 +225,27 @@ def _flag(batch: Batch, name: str | None, n_rows: int) -> Booleans:
     return np.zeros(n_rows, dtype=bool) if name is None else cast(Numbers, batch[name]).values == 1
 
 
-def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
+def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str]) -> Iterator[Problem]:
     exempt = rows.without_next
     roles = [(name, "state") for name in columns.state] + [(name, "next_state") for name in columns.next_state]
     roles.append((columns.reward, "reward"))
     for name, role in roles:
         spared = exempt if role == "next_state" else np.zeros(len(rows), dtype=bool)
+        spared = np.ones(len(rows), dtype=bool) if name in dropped else spared
+        if role == "reward" and rows.state_only is not None:
+            spared = rows.state_only
         yield from bad_numbers(cast(Numbers, batch[name]), name, role, spared)
     if columns.step is not None:
         yield from bad_numbers(cast(Numbers, batch[columns.step]), columns.step, "step", np.zeros(len(rows), bool))
+    if rows.durations is not None:
+        cells = cast(Numbers, batch[cast(str, columns.duration)])
+        bad = ~(is_usable(rows.durations) & (rows.durations > 0)) & ~rows.terminated
+        yield from _found("bad_duration", cast(str, columns.duration), bad, lambda row: _amount(cells, row))
+    if rows.propensities is not None:
+        likely = cast(Numbers, batch[cast(str, columns.action_prob)])
+        bad = ~((rows.propensities > 0) & (rows.propensities <= 1))
+        bad = bad if rows.state_only is None else bad & ~rows.state_only
+        yield from _found("bad_propensity", cast(str, columns.action_prob), bad, lambda row: _chance(likely, row))
     for flag in (columns.terminated, columns.truncated, columns.done):
         if flag is not None:
             cells = cast(Numbers, batch[flag])
@@ -199,7 +253,14 @@ def _problems(rows: Rows, batch: Batch, columns: Columns) -> Iterator[Problem]:
     for label, fault in ((columns.action, "missing_action"), (columns.episode, "missing_episode")):
         if label is not None:
             missing = np.asarray(cast(Labels, batch[label]).codes < 0)
+            if label == columns.action and rows.state_only is not None:
+                missing = missing & ~rows.state_only
             yield from _found(fault, label, missing, lambda row: "nothing")
+
+
+def _chance(cells: Numbers, row: int) -> str:
+    value = float(cells.values.reshape(len(cells))[row])
+    return cells.quote(row) if np.isnan(value) else f"{value:g} (it must lie above 0 and up to 1)"
 
 
 def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
@@ -210,13 +271,22 @@ def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Itera
     too_large = np.abs(values) > LARGEST_NUMBER
     infinite = np.asarray(too_large.any(axis=1))
     kinds = " (steps are numbers, or ISO dates such as 2024-02-27 or 2024-02-27 09:30)" if role == "step" else ""
-    yield from _found("not_a_number", name, odd, lambda row: f"{cells.quote(row)}{kinds}")
+    yield from _found("not_a_number", name, odd, lambda row: f"{cells.quote(row)}{_hint(cells.quote(row))}{kinds}")
     yield from _found(f"missing_{role}", name, missing, lambda row: "nothing")
     if role != "step":
         rule = f"numbers must be finite and at most {LARGEST_NUMBER:g} in size"
         yield from _found(
             f"infinite_{role}", name, infinite, lambda row: f"{values[row][too_large[row]][0]:g} ({rule})"
         )
+
+
+def _hint(quoted: str) -> str:
+    return f". {COMMA}" if has_comma(quoted) else ""
+
+
+def _amount(cells: Numbers, row: int) -> str:
+    value = float(cells.values.reshape(len(cells), -1)[row, 0])
+    return cells.quote(row) if np.isnan(value) else f"{value:g} (durations must be above 0)"
 
 
 def is_usable(numbers: Floats) -> Booleans:
@@ -329,11 +399,17 @@ class ActionSet:
         return dict(sorted(counts.items()))
 
 
-def warn_of_amounts(taken: Mapping[Any, int], column: str) -> None:
-    """Warn if the labels of a column look like amounts; ``taken`` has the count of each."""
+def refuse_amounts(taken: Mapping[Any, int], column: str) -> None:
+    """Refuse labels of a column that look like amounts; ``taken`` has the count of each."""
     said = said_of_amounts(taken)
     if said is not None:
-        warnings.warn(f"{column!r} has {said}. {CATALOGUE['many_actions'][1]}", KbrlWarning, stacklevel=5)
+        raise LogError(
+            "many_actions",
+            f"{column!r} has {said}.",
+            columns=[column],
+            advice=f"Put amounts such as doses into a few classes: --bins {column}=4, in Python columns={{'bins': "
+            f"{{{column!r}: 4}}}}. If each is an action, list them all in Python: actions=[...].",
+        )
 
 
 def label_array(taken: Iterable[Any], actions: Iterable[Any] | None, column: str) -> Array:

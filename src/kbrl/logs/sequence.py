@@ -16,7 +16,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import positive
-from kbrl.logs.faults import SHOWN_ROWS, LogError
+from kbrl.tables.faults import SHOWN_ROWS, LogError
 
 ANY = "any"  # a stride: the step only orders the rows; its differences mean nothing
 MOST_GAPS = 0.05  # the share of rows that gaps may leave out unless more is allowed
@@ -44,7 +44,21 @@ def stride_text(value: Any) -> str:
     return str(text)
 
 
-def stride_size(text: str | None, column: str | None, *, is_time: bool) -> float | None:
+def period_text(value: Any) -> str:
+    """Return what a discount is per as it is stored: a number, or a number with a unit of time."""
+    try:
+        text = stride_text(value)
+    except ValueError:
+        text = ANY
+    if text == ANY:
+        raise ValueError(
+            f"discount_per must be a number above 0, or a number with a unit from ms to weeks such as '1 day', but it "
+            f"is {value!r}."
+        )
+    return text
+
+
+def stride_size(text: str | None, column: str | None, *, is_time: bool, what: str = "stride") -> float | None:
     """Return the stride between the steps of a column, in seconds if they are times; None for any difference."""
     if text is None or text == ANY:
         return None
@@ -52,7 +66,7 @@ def stride_size(text: str | None, column: str | None, *, is_time: bool) -> float
     if (seconds is not None) != is_time:
         held = "datetimes, which need a unit" if is_time else "numbers, which have no unit"
         raise LogError(
-            "wrong_stride", f"The stride is {text!r}, but the steps in {column!r} are {held}.", columns=[str(column)]
+            "wrong_stride", f"The {what} is {text!r}, but the steps in {column!r} are {held}.", columns=[str(column)]
         )
     return float(text) if seconds is None else seconds
 
@@ -77,6 +91,8 @@ class Order:
     steps: Floats | None  # (n,)
     are_times: bool  # the steps, in seconds
     stride: float | None  # between the steps of rows that follow each other; None for any difference
+    state_only: Booleans | None  # (n,), rows without an action, which may only be the last of their episodes
+    ended: Booleans | None  # (n,), those of them that say that the episode ended there
 
 
 class Numbering:
@@ -107,6 +123,12 @@ class Pairs:
     follows: Booleans  # (n - 1,), the row after it is the next step of the same episode
     are_times: bool  # the steps, in seconds
 
+    @property
+    def without_action(self) -> Booleans:
+        """The rows without an action whose episode continues in the row after, (n - 1,)."""
+        none = self.fields.get("state_only")
+        return np.zeros(len(self.same), dtype=bool) if none is None else np.asarray(none[:-1] & self.same)
+
 
 class Sequencer:
     """Says which row follows which, chunk by chunk: the last row of a chunk is compared with the first of the next."""
@@ -117,7 +139,8 @@ class Sequencer:
 
     def add(self, order: Order, **others: Array) -> Pairs:
         """Compare the rows of the next chunk, and the last row before them; ``others`` are more arrays of the rows."""
-        fields = {name: getattr(order, name) for name in ("terminated", "truncated", "episodes", "steps")} | others
+        names = ("terminated", "truncated", "episodes", "steps", "state_only", "ended")
+        fields = {name: getattr(order, name) for name in names} | others
         fields = {name: field for name, field in fields.items() if field is not None}
         n_before = len(self.last) > 0
         if n_before:
@@ -126,6 +149,8 @@ class Sequencer:
         self.last = {name: field[-1:].copy() for name, field in fields.items()}  # a view would keep the chunk alive
         episodes, rises = fields["episodes"], np.diff(fields["steps"]) if "steps" in fields else None
         follows = same = np.asarray(episodes[1:] == episodes[:-1])
+        if "ended" in fields and fields["ended"].any():  # the step before a last state is the one that ended there
+            fields["terminated"] = fields["terminated"] | np.append(fields["ended"][1:] & same, False)
         if rises is not None and order.stride is not None:  # without a stride, the next row of an episode follows
             follows = same & (np.abs(rises - order.stride) <= _SLACK * order.stride)
         return Pairs(order.first - n_before, fields, same, rises, follows, order.are_times)

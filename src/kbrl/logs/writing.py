@@ -20,6 +20,7 @@ from kbrl.atomic_write import written_beside
 from kbrl.data.transitions import Transitions
 
 Piece = Mapping[str, Array]  # some rows: names of columns to arrays of one length, (n,)
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also those of full width
 SUFFIXES = (".csv", ".parquet", ".arrow", ".npz")
 
 
@@ -33,24 +34,30 @@ def check_suffix(path: str | os.PathLike[str], what: str) -> str:
 
 
 @contextmanager
-def table_writer(path: str | os.PathLike[str], what: str = "A table") -> Iterator[Callable[[Piece], None]]:
-    """Give a function that writes some rows; the file appears at the end, and only if nothing failed."""
+def table_writer(
+    path: str | os.PathLike[str], what: str = "A table", *, digits: int | None = None
+) -> Iterator[Callable[[Piece], None]]:
+    """Give a function that writes some rows; the file appears at the end, and only if nothing failed.
+
+    ``digits`` rounds numbers in CSV.  A masked number, and None, is an empty cell.
+    """
     suffix = check_suffix(path, what)
     with written_beside(path) as beside:
         if suffix == ".csv":
             with open(beside, "w", newline="", encoding="utf-8") as file:
-                yield csv_writer(file)
+                yield csv_writer(file, digits=digits)
         elif suffix == ".npz":
             pieces: list[Piece] = []
             yield pieces.append
-            np.savez(beside, **{name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]})  # type: ignore[arg-type]
+            arrays = {name: np.concatenate([_plain(p[name]) for p in pieces]) for name in pieces[0]}
+            np.savez(beside, **arrays)  # type: ignore[arg-type]
         else:
             with ExitStack() as stack:
                 yield _arrow_writer(beside, suffix, stack)
 
 
-def csv_writer(file: IO[str]) -> Callable[[Piece], None]:
-    """Return a function that writes rows as CSV, with a header before the first; numbers keep all digits."""
+def csv_writer(file: IO[str], *, digits: int | None = None) -> Callable[[Piece], None]:
+    """Return a function that writes rows as CSV, with a header before the first; numbers keep all digits, or these."""
     writer = csv.writer(file, lineterminator="\n")
     has_header = False
 
@@ -59,9 +66,50 @@ def csv_writer(file: IO[str]) -> Callable[[Piece], None]:
         if not has_header:
             writer.writerow(piece)
             has_header = True
-        writer.writerows(zip(*(column.tolist() for column in piece.values())))  # floats by repr
+        writer.writerows(zip(*(_cells(column, digits) for column in piece.values())))  # floats by repr
 
     return write
+
+
+def _cells(column: Array, digits: int | None) -> list[Any]:
+    """Return a column as CSV has it; what is masked is None, which is written as an empty cell."""
+    cells: list[Any] = column.tolist()
+    if column.dtype.kind == "f" and digits is not None and digits < 17:
+        return [cell if cell is None else float(f"{cell:.{digits}g}") for cell in cells]
+    return cells
+
+
+def _plain(column: Any) -> Array:
+    """Return a column without objects, which an .npz file cannot hold: empty cells are NaN, or empty texts."""
+    if column.dtype.kind == "O":
+        cells = column.tolist()
+        is_number = all(cell is None or isinstance(cell, (int, float)) for cell in cells)
+        empty: Any = np.nan if is_number else ""
+        return np.array([empty if cell is None else cell for cell in cells])
+    return np.asarray(np.ma.filled(column, np.nan) if column.dtype.kind == "f" else column)
+
+
+def looks_like_a_formula(text: Any) -> bool:
+    """Return whether a spreadsheet program would run a cell with this text."""
+    return isinstance(text, str) and text.lstrip().startswith(_FORMULA_STARTS)
+
+
+def without_formulas(piece: Piece) -> dict[str, Array]:
+    """Return rows that are safe to open in a spreadsheet program: before a text that it would run stands a quote.
+
+    >>> rows = without_formulas({"action": np.array(["=1+1", "wait"]), "value": np.array([-1.0, 2.0])})
+    >>> rows["action"].tolist(), rows["value"].tolist()
+    (["'=1+1", 'wait'], [-1.0, 2.0])
+    """
+
+    def quoted(text: Any) -> Any:
+        return f"'{text}" if looks_like_a_formula(text) else text
+
+    safe = {}
+    for name, column in piece.items():
+        is_text = column.dtype.kind in "UO"
+        safe[quoted(name)] = np.array([quoted(cell) for cell in column.tolist()]) if is_text else column
+    return safe
 
 
 def _arrow_writer(path: Path, suffix: str, stack: ExitStack) -> Callable[[Piece], None]:
@@ -71,13 +119,21 @@ def _arrow_writer(path: Path, suffix: str, stack: ExitStack) -> Callable[[Piece]
     opened: list[Any] = []
 
     def write(piece: Piece) -> None:
-        table = pa.table({name: pa.array(column) for name, column in piece.items()})
+        table = pa.table({name: _arrow(column) for name, column in piece.items()})
         if not opened:  # the first rows tell the types of the columns
             make = parquet.ParquetWriter if suffix == ".parquet" else pa.ipc.new_file
             opened.append(stack.enter_context(make(str(path), table.schema)))
         opened[0].write_table(table)
 
     return write
+
+
+def _arrow(column: Array) -> Any:
+    import pyarrow as pa
+
+    if isinstance(column, np.ma.MaskedArray):
+        return pa.array(column.data, mask=np.ma.getmaskarray(column))
+    return pa.array(column)
 
 
 def write_log(log: Transitions, path: str | os.PathLike[str], *, names: Sequence[str] | None = None) -> None:
@@ -112,6 +168,7 @@ def as_columns(log: Transitions, names: Sequence[str] | None = None) -> dict[str
         **{f"next_observation_{name}": log.next_states[:, k] for k, name in enumerate(names)},
         "terminated": log.terminals,
         "truncated": is_last & ~log.terminals,
+        **({} if log.durations is None else {"step_duration": log.durations}),
     }
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
@@ -21,11 +20,13 @@ from kbrl.checks import as_floats, check_finite, one_of, positive, refuse_rows, 
 from kbrl.mdp.finite_mdp import FiniteMDP, as_mdp
 from kbrl.mdp.residuals import EPSILON, proved_residual, row_sums
 from kbrl.mdp.solvers import SOLVERS, Evaluate
+from kbrl.numba_cache import njit
 from kbrl.threads import one_blas_thread
 
 TIE = 8 * EPSILON  # an action is better only if it gains more than this, relative to the largest value
 FLOOR = 64 * EPSILON  # changes up to this, relative to the largest value, may be rounding alone
 STUCK = 10  # improvements without progress after which such changes are taken for rounding
+OF_LARGEST = 0.01  # an error of more than this fraction of the largest value is never good enough
 FEW_STATES = 500  # whose linear systems one thread solves
 
 
@@ -112,12 +113,13 @@ def solve(
         MDP with few states, else modified policy iteration.
     values: where to start, (n_states,); None: 0.
     tolerance: the largest error of a value, as a fraction of max |r| / (1 - discount), which no value exceeds.
-        Multiplying all rewards therefore changes nothing.
+        Multiplying all rewards therefore changes nothing.  An error may also not exceed 1 % of the largest value found,
+        or the tolerance itself if that is more.
     max_iterations: the largest number of improvements of the policy.
 
     If the tolerance is not reached, ``converged`` is False and ``residual`` says how far off the values can be.  This
     happens after ``max_iterations``, or sooner if rounding puts the tolerance out of reach: expect that for a
-    tolerance below about 1e-15 / (1 - discount).
+    tolerance below about 1e-15 / (1 - discount), and for any tolerance if the discount is above about 1 - 1e-13.
 
     Two states, one action: the first leads to the second, which stays and pays 1 per step, 1 / (1 - 0.5) = 2 in all.
 
@@ -133,7 +135,7 @@ def solve(
     scale = _largest_value(mdp)
     start = np.zeros(mdp.n_states) if values is None else _checked_values(mdp, values)
     start = np.clip(start, -scale, scale)  # which brings it closer: no value is beyond the scale
-    yardstick = _yardstick(mdp, tolerance * scale)
+    yardstick = _yardstick(mdp, tolerance)
     method = method_for(mdp) if method == "auto" else method
     # Threads gain nothing on small systems, and on a busy machine they wait for each other (20 times slower, measured).
     with one_blas_thread() if mdp.n_states <= FEW_STATES else nullcontext():
@@ -153,10 +155,10 @@ def sweep(mdp: FiniteMDP, values: Floats, times: int, *, tolerance: float = 1e-8
     the values are within the tolerance, as in `solve`.  Paper: section 2.1, v(t) = T v(t - 1), and the end of 5.1.
     """
     times, tolerance = whole(times, "times"), positive(tolerance, "tolerance")
-    goal, values = tolerance * _largest_value(as_mdp(mdp)), _checked_values(mdp, values)
+    values = _checked_values(as_mdp(mdp), values)
     for _ in range(times - 1):
         values = _best(_backup(mdp, values))
-    return _finished(mdp, values, None, times, _yardstick(mdp, goal))
+    return _finished(mdp, values, None, times, _yardstick(mdp, tolerance))
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,14 @@ class _Yardstick:
     least_sum: float  # of a row of probabilities
     largest_sum: float
     goal: float  # the error that is good enough
+    of_largest: float  # nor may it be more than this fraction of the largest value
+
+    def good_enough(self, values: Floats) -> float:
+        """Return the error that is good enough, given the values.
+
+        Near a discount of 1 the goal, a fraction of max |r| / (1 - discount), can exceed every value there is.
+        """
+        return min(self.goal, self.of_largest * float(np.abs(values).max(initial=0.0)))
 
     @property
     def left(self) -> float:
@@ -201,10 +211,11 @@ class _Yardstick:
         return offset, hi - offset * (1.0 - (largest if offset > 0 else least))
 
 
-def _yardstick(mdp: FiniteMDP, goal: float) -> _Yardstick:
+def _yardstick(mdp: FiniteMDP, tolerance: float) -> _Yardstick:
     sums = row_sums(mdp)[mdp.available]
     ends = not mdp.available.any(axis=0).all()  # the value of a state without actions never changes
-    return _Yardstick(mdp.discount, 0.0 if ends else sums.min(), sums.max(initial=0.0), goal)
+    goal, of_largest = tolerance * _largest_value(mdp), max(tolerance, OF_LARGEST)
+    return _Yardstick(mdp.discount, 0.0 if ends else sums.min(), sums.max(initial=0.0), goal, of_largest)
 
 
 def _iterate(mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: _Yardstick, most: int) -> Solution:
@@ -237,7 +248,7 @@ def _finished(
     q = np.ascontiguousarray(_backup(mdp, values))
     values = _best(q)
     residual = proved_residual(mdp, values, _backup(mdp, values), yardstick.largest_sum)
-    is_good = residual / (1.0 - mdp.discount) <= yardstick.goal
+    is_good = residual / (1.0 - mdp.discount) <= yardstick.good_enough(values)
     return Solution(values, q, greedy(q, policy), iteration, residual, is_good)
 
 

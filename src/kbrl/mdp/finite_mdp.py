@@ -20,6 +20,7 @@ from kbrl.checks import as_floats, in_unit_interval
 
 # How far a row of probabilities may sum beyond one, or an entry be below zero, by rounding.
 ROUNDING = 1e-9
+_LEAST_DISCOUNT = 1e-100  # dividing by less would overflow
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -70,6 +71,18 @@ class FiniteMDP:
         self = cls.__new__(cls)
         self._set(stacked, rewards, discount, available)
         return self
+
+    @classmethod
+    def discounted(cls, stacked: Any, rewards: Floats, discount: float, available: Booleans) -> FiniteMDP:
+        """Wrap rows that hold the discount already, because each transition has its own, without a check.
+
+        The largest row sum becomes the discount, and all rows are divided by it.  So they sum to at most one, and
+        solvers and their proofs hold as they are.  ``discount`` stands in where nothing follows anything.
+        """
+        sums = np.asarray(stacked.sum(axis=1)).ravel()
+        largest = float(sums.max(initial=0.0))
+        common = largest if largest > _LEAST_DISCOUNT else discount
+        return cls.trusted(stacked if common == 0 else stacked / common, rewards, common, available)
 
     @property
     def n_actions(self) -> int:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 
 from kbrl.arrays import Floats
 from kbrl.mdp.finite_mdp import FiniteMDP
+from kbrl.numba_cache import njit
 
 EPSILON = float(np.finfo(np.float64).eps)
 LARGEST = float(np.finfo(np.float64).max)

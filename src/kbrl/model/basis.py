@@ -19,12 +19,14 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_generator, as_rows
 from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, state_scale
 from kbrl.data.state_names import Source, rows_by_name
-from kbrl.data.transitions import Transitions
+from kbrl.data.transitions import Transitions, refuse_allowed, refuse_durations
 from kbrl.lines.circles import NO_CIRCLES, Circles, find_circles
 from kbrl.lines.plans import NEAR
 from kbrl.model.kernels import Kernel, KernelAt, check_norm
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.settings import Settings
+
+_LEAST_LOSS = 1e-12  # of the value ahead, in one step: less would be rounded away
 
 
 class Samples(NamedTuple):
@@ -33,7 +35,7 @@ class Samples(NamedTuple):
     states: Floats  # (n, n_dims)
     rewards: Floats  # (n,)
     next_states: Floats  # (n, n_dims)
-    terminals: Booleans  # (n,)
+    terminals: Any  # (n,) flags: whether nothing follows; or with durations the share of what follows that is lost
 
     def part(self, rows: slice) -> Samples:
         """Return a range of the rows, without a copy."""
@@ -61,6 +63,7 @@ class Basis:
     rep_kernel: Kernel
     n_actions: int
     hard: bool = False
+    discount: float | None = None  # per unit of time, where steps have durations; None: each step takes one
     circles: Circles = NO_CIRCLES  # of order 1: pairs of variables that lie on a circle
 
     @property
@@ -85,22 +88,40 @@ class Basis:
         kernel = replace(self.rep_kernel, neighbors=1, width=1.0) if self.hard else self.rep_kernel
         return kernel.at(self.reps)
 
-    def to_reps(self, next_states: Floats, terminals: Booleans) -> Any:
-        """Return D for these transitions, (n, n_reps); the rows of terminal ones are zero: they lead nowhere."""
+    def to_reps(self, next_states: Floats, terminals: Booleans | Floats) -> Any:
+        """Return D for these transitions, (n, n_reps), each row times what is not lost: those of ends are zero."""
         weights = self.rep_weights.weights(next_states)
         if not terminals.any():
             return weights
         if sparse.issparse(weights):
-            return sparse.csr_array(sparse.diags_array((~terminals).astype(float)) @ weights)
-        weights[terminals] = 0.0
+            return sparse.csr_array(sparse.diags_array(1.0 - terminals) @ weights)
+        fade(weights, terminals)
         return weights
+
+    def losses(self, log: Transitions) -> Booleans | Floats:
+        """Return the share of the value of each next state that is lost, (n,): all of it at an end.
+
+        With durations it is 1 - discount^duration otherwise; without, the discount is left to the MDP.
+        """
+        self.check_durations(log)
+        return log.terminals if self.discount is None else lost_over_time(log, self.discount)
+
+    def check_durations(self, log: Transitions) -> None:
+        """Refuse a log with durations for sums without them, and the other way round."""
+        if (log.durations is None) != (self.discount is None):
+            held, wanted = ("none", "durations") if log.durations is None else ("durations", "none")
+            raise ValueError(
+                f"The transitions of a model must all have durations or none of them, but it was fitted to {wanted} "
+                f"and these have {held}. State what the discount is per, as in the first log: --discount-per '1 day', "
+                f"in Python columns={{'discount_per': '1 day'}} or Transitions(..., durations=...)."
+            )
 
     def by_action(self, log: Transitions) -> list[Samples]:
         """Scale the states and part the transitions by action."""
         states, next_states = self.coordinates.of(log.states), self.coordinates.of(log.next_states)
         if self.hard:
             states = self.reps[self.rep_weights.nearest(states)]
-        everything = Samples(states, log.rewards, next_states, log.terminals)
+        everything = Samples(states, log.rewards, next_states, self.losses(log))
         return [everything.take(rows) for rows in log.by_action()]
 
     def check_same(self, other: Basis) -> None:
@@ -112,6 +133,7 @@ class Basis:
             "representative kernel": self.rep_kernel.same_as(other.rep_kernel),
             "number of actions": self.n_actions == other.n_actions,
             "kind of aggregation": self.hard == other.hard,
+            "discount over time": self.discount == other.discount,
             "circles": self.circles.same_as(other.circles),
         }
         different = [name for name, equal in same.items() if not equal]
@@ -120,6 +142,28 @@ class Basis:
                 f"Statistics add up only if they refer to the same basis, but these differ in: {', '.join(different)}. "
                 f"Fit both models with the same representative states, scaling and widths."
             )
+
+
+def fade(weights: Floats, terminals: Booleans | Floats) -> None:
+    """Multiply the rows of D, (n, n_reps), in place by what is not lost of the value ahead."""
+    if terminals.dtype == bool:
+        weights[terminals] = 0.0
+    else:
+        weights *= (1.0 - terminals)[:, None]
+
+
+def lost_over_time(log: Transitions, discount: float) -> Floats:
+    """Return 1 - discount^duration for transitions with durations, (n,); 1 at an end."""
+    durations = np.asarray(log.durations)
+    with np.errstate(divide="ignore"):
+        lost = np.where(log.terminals, 1.0, -np.expm1(np.log(discount) * durations))
+    if (lost < _LEAST_LOSS).any():
+        shortest = float(durations[~log.terminals].min())
+        raise ValueError(
+            f"Durations must be long enough for the discount to matter, but after the shortest, {shortest:g}, a reward "
+            f"counts {discount:g}^{shortest:g} = 1 but for rounding. State a shorter period or a smaller discount."
+        )
+    return np.asarray(lost, dtype=np.float64)
 
 
 def basis_for(settings: Settings, log: Transitions, moments: Moments | None = None) -> Basis:
@@ -139,11 +183,14 @@ def basis_for(settings: Settings, log: Transitions, moments: Moments | None = No
         rep_kernel=Kernel(settings.rep_width, variant.profile, settings.rep_neighbors, variant.norm),
         n_actions=log.n_actions,
         hard=variant.aggregation == "hard",
+        discount=None if log.durations is None else float(settings.discount),
     )
 
 
 def _basis_of_lines(settings: Settings, log: Transitions, units: Coordinates, reps: Floats) -> Basis:
     """Return the basis of order 1, where widths follow the spacing of the representative states."""
+    refuse_durations(log, "A model of order 1")
+    refuse_allowed(log, "A model of order 1")
     gap = float(np.median(cKDTree(reps).query(reps, k=[2])[0])) if len(reps) > 1 else 1.0
     return Basis(
         reps=reps,
@@ -161,6 +208,7 @@ def coordinates_of(settings: Settings, log: Transitions, moments: Moments | None
     So models with the same representative states and scale add up, whatever their data.
     """
     scale = state_scale(log.states, settings.scaling) if moments is None else scale_of(moments, settings.scaling)
+    scale = log.source.with_fixed_scales(scale, settings.scaling)
     if not isinstance(settings.reps, str):
         given = given_reps(settings.reps, log.source, log.n_dims)
         return around_centre(scale, Moments(log.n_dims).widen(given))

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.checks import in_unit_interval, one_of, positive, whole
+from kbrl.checks import as_generator, in_unit_interval, one_of, positive, whole
 from kbrl.model.kernels import Kernel, check_norm, check_profile, check_width
-from kbrl.settings import CHOICE, COUNT, FRACTION, POSITIVE, Settings, about_settings
+from kbrl.settings import CHOICE, COUNT, FRACTION, POSITIVE, SCALINGS, WAYS, Settings, about_settings
 
 _BY_KIND: dict[str, Callable[[Any, str], Any]] = {COUNT: whole, POSITIVE: positive, FRACTION: in_unit_interval}
 
@@ -28,6 +28,11 @@ def check_settings(settings: Settings) -> None:
     check_profile(settings.variant.profile)
     check_norm(settings.variant.norm)
     check_width(settings.rep_width, "rep_width")
+    for name, choices in (("reps", WAYS), ("scaling", SCALINGS)):
+        if isinstance(getattr(settings, name), str):
+            one_of(getattr(settings, name), choices, name)
+    if isinstance(settings.random_state, (bool, int, float, str)):
+        as_generator(settings.random_state)
     growth_distance(settings)
 
 

@@ -6,7 +6,8 @@ the tests hold the two against each other.
 
 ``shape`` is a pair of tuples of which only the lengths count: (0,) * n_dims, and (0,) * the profile's place in
 `kbrl.profiles`.  Lengths of tuples belong to the type, so each shape gets its own code, with the sum over the state
-variables unrolled and the loop over points in vector instructions.  Distances here are Euclidean.
+variables unrolled and the loop over points in vector instructions.  An empty first tuple stands for any number of
+variables above MOST_UNROLLED.  Distances here are Euclidean.
 
 fastmath=True would let the compiler undo the rounding trick of the exponential, so only a subset is allowed, and
 the exponential has less of it; numba's inline="always" would forget the difference.
@@ -18,11 +19,11 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 
 from kbrl import profiles
 from kbrl.arrays import Floats, Integers
+from kbrl.numba_cache import njit
 from kbrl.profiles import PROFILES
 
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
@@ -30,6 +31,7 @@ LANES = 16  # a minimum is kept in this many lanes: the compiler does not vector
 CLOSE = 1e-12  # squared distances that differ by less, in relation to them, may be equal but for rounding
 TIE = 1e-12  # values that differ by less, relative to the largest in size of a state, are equal but for rounding
 FARTHEST = 1e150  # in widths; its square is still finite
+MOST_UNROLLED = 32  # variables: compile time rises with their number (43 s for 1000, measured)
 
 
 Shape = tuple[tuple[int, ...], tuple[int, ...]]
@@ -46,8 +48,8 @@ _FINGERPRINT = f"{crc32(Path(profiles.__file__).read_bytes()):08x}"
 
 
 def shape_of(n_dims: int, profile: str = "exponential") -> Shape:
-    """Return the shape for which a loop is to be compiled."""
-    return (0,) * n_dims, (0,) * _NAMES.index(profile)
+    """Return the shape for which a loop is to be compiled; beyond some dozens of variables, one for all numbers."""
+    return (0,) * (n_dims if n_dims <= MOST_UNROLLED else 0), (0,) * _NAMES.index(profile)
 
 
 def _kernel_loop(function: Any, **options: Any) -> Any:
@@ -119,7 +121,22 @@ def _relative(z: float, z_ref: float, shape: Shape) -> float:
 
 
 @njit(fastmath=FAST)
+def _fill_many(state: Any, points: Any, inverse_widths: Any, z: Any) -> None:
+    """The same as below for any number of variables, none of them unrolled: vectors are along the points."""
+    z[:] = 0.0
+    for k in range(points.shape[0]):
+        for i in range(points.shape[1]):
+            difference = state[k] - points[k, i]
+            z[i] += difference * difference
+    for i in range(points.shape[1]):
+        z[i] = min(sqrt(z[i]) * inverse_widths[i], FARTHEST)
+
+
+@njit(fastmath=FAST)
 def _fill_distances(state: Any, points: Any, inverse_widths: Any, z: Any, shape: Shape) -> None:
+    if len(shape[0]) == 0:
+        _fill_many(state, points, inverse_widths, z)
+        return
     for i in range(points.shape[1]):
         total = 0.0
         for k in range(len(shape[0])):
@@ -246,7 +263,7 @@ def smallest_of_rows(values: Floats, smallest: Floats, places: Integers) -> None
 def _squares(state: Floats, points: Floats, shape: Shape) -> Floats:
     """Return the squared distances to the points, the same bits wherever they are computed: no fast arithmetic."""
     squares = np.zeros(points.shape[1])
-    for k in range(len(shape[0])):
+    for k in range(points.shape[0]):
         for i in range(len(squares)):
             squares[i] += (state[k] - points[k, i]) ** 2
     return squares

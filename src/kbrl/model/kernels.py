@@ -231,8 +231,8 @@ def _finite(distances: Floats, norm: float) -> Floats:
 def log_ratio(z: Floats, z_ref: Floats, profile: Profile) -> Floats:
     """Return log phi(z) - log phi(z_ref) without cancellation; where phi(z_ref) is 0, only z_ref itself counts."""
     if isinstance(profile, str):
-        z, z_ref = np.broadcast_arrays(z, z_ref)
-        out = np.empty(z.shape)
+        out = np.empty(np.broadcast_shapes(np.shape(z), np.shape(z_ref)))
+        z, z_ref = np.broadcast_to(z, out.shape), np.broadcast_to(z_ref, out.shape)
         compiled.fill_log_ratios(z.ravel(), z_ref.ravel(), out.reshape(-1), compiled.shape_of(0, profile))
         return out
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,20 +19,32 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, as_rows
 from kbrl.data.overlap import Overlap, overlap
+from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates, Moments
 from kbrl.data.sketch import LARGEST_HASH, Sketch
-from kbrl.data.state_names import UNNAMED, Source, row_by_name
+from kbrl.data.state_names import UNNAMED, Source, answered, row_by_name
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.lines.local_lines import LocalLines, local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import NEAR, PlanQ, Plans, plan_length, world_of
+from kbrl.mdp.deferral import AS_NOW, Deferral, doubts, with_now
 from kbrl.mdp.dynamic_programming import Solution, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.basis import Basis, basis_for
 from kbrl.model.check_settings import growth_distance
-from kbrl.model.q_functions import GreedyPolicy, RepQ, SampleQ, best_actions, check_some_action
+from kbrl.model.q_functions import (
+    AllowedQ,
+    DeferringQ,
+    GreedyPolicy,
+    RepQ,
+    SampleQ,
+    best_actions,
+    best_values,
+    check_some_action,
+)
 from kbrl.model.representatives import cover
-from kbrl.model.sums import Statistics, new_statistics
+from kbrl.model.sums import KernelSums, Statistics, new_statistics
+from kbrl.model.support import support_by_reps
 from kbrl.settings import Settings, flattened
 from kbrl.threads import number_of_jobs
 
@@ -75,10 +87,13 @@ class Model:
     source: Source = UNNAMED  # the names of the state variables
     sketch: Sketch | None = field(default_factory=Sketch)  # of what was learnt; None: not known
     has_changed: bool | None = False  # representative states came or went after data had come; None: not known
+    held_out: float | None = None  # the share of the episodes of its log that were kept for judging it
     sizes: tuple[tuple[int, int], ...] = ()  # (number of transitions, of representative states) after each chunk
     samples: tuple[Transitions, ...] = ()  # only where q_function is "samples"
     start: Floats | None = None  # values that solving starts from, (n_reps,)
     solved: Solution | None = None  # the solution, where it is known already
+    deferral: Deferral | None = None  # when it answers "as now"; None: never
+    resamples: Floats | None = None  # (n_resamples, n_reps, n_answers): Q of resampled logs, see insight.agreement
 
     @property
     def coordinates(self) -> Coordinates:
@@ -104,6 +119,15 @@ class Model:
     def discount(self) -> float:
         """The value of a reward of 1 one step later."""
         return float(self.settings.discount)
+
+    @property
+    def step_discount(self) -> float:
+        """What remains to be discounted of each step: nothing where the sums hold the discount already."""
+        return self.discount if self.basis.discount is None else 1.0
+
+    def fades(self, log: Transitions) -> Floats:
+        """Return what the value of each next state counts, (n,): 0 at an end, else discount^duration."""
+        return np.asarray(self.step_discount * (1.0 - self.basis.losses(log)), dtype=np.float64)
 
     @property
     def min_cases(self) -> int:
@@ -153,7 +177,10 @@ class Model:
         if isinstance(self.sums, LineSums):
             return self.plans.mdp()
         mdp = self.sums.to_mdp(self.discount)
-        return FiniteMDP.trusted(mdp.stacked, mdp.rewards, mdp.discount, mdp.available & self.often_taken[:, None])
+        available = mdp.available & self.often_taken[:, None]
+        if self.recipe is not None:
+            available = allowed_pairs(available, self.recipe, self.reps, self.action_labels)
+        return FiniteMDP.trusted(mdp.stacked, mdp.rewards, mdp.discount, available)
 
     @cached_property
     def solution(self) -> Solution:
@@ -177,7 +204,8 @@ class Model:
     def q_values(self, states: Any) -> Floats:
         """Return the value of each action in each state, (n_states, n_dims) to (n_states, n_actions).
 
-        An action that was never tried, or is left out, has the value -inf.
+        An action that was never tried, or is left out, has the value -inf.  A model that defers has one more column,
+        the last: the value of "as now"; actions with too little support have the value -inf.
         """
         return self.q_function(self.scaled(states))
 
@@ -185,11 +213,22 @@ class Model:
         """Return the value of each state, (n_states,): that of its best action."""
         return self.q_values(states).max(axis=1)
 
-    def predict(self, states: Any) -> Array:
-        """Return the label of the best action for each state, (n_states,)."""
+    def predict(self, states: Any) -> Any:
+        """Return the label of the best action for each state, (n_states,); that of "as now" where the model defers.
+
+        For a frame of pandas or polars, a series with the frame's index; a row without a state has the answer None.
+        """
+        return answered(states, self.source, self._best)
+
+    def _best(self, states: Any) -> Array:
         q = self.q_values(states)
         check_some_action(q)
-        return self.action_labels[best_actions(q)]
+        return self.answer_labels[best_actions(q)]
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How columns became state variables; None if each column is one."""
+        return self.source.recipe
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,), as fast as possible."""
@@ -198,14 +237,24 @@ class Model:
     @cached_property
     def policy(self) -> GreedyPolicy:
         """The greedy policy."""
-        return GreedyPolicy(self.q_function, self.coordinates, self.action_labels, self.source)
+        return GreedyPolicy(self.q_function, self.coordinates, self.answer_labels, self.source)
 
     @cached_property
     def q_function(self) -> Callable[[Floats], Floats]:
         """Q as a function of scaled states: by looking ahead, from representative states, or from samples."""
+        if self.deferral is not None:
+            return self.deferring_q_function
         if self.settings.order == 1 and self.settings.plan.acting == "ahead":
-            return PlanQ(self.plans, self.solution.values)
-        return self.rep_q_function if self.settings.variant.q_function == "reps" else self.sample_q_function
+            return self.where_allowed(PlanQ(self.plans, self.solution.values))
+        return self.where_allowed(
+            self.rep_q_function if self.settings.variant.q_function == "reps" else self.sample_q_function
+        )
+
+    def where_allowed(self, q: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+        """Return a Q function that is -inf where the recipe does not allow an action."""
+        if self.recipe is None or not self.recipe.allowed:
+            return q
+        return AllowedQ(q, self.recipe, self.coordinates, self.action_labels)
 
     @cached_property
     def rep_q_function(self) -> RepQ:
@@ -217,6 +266,13 @@ class Model:
         """Q-bar, (n_reps, n_actions): the value of each action, or of the best plan that begins with it."""
         return self.solution.q if self.settings.order == 0 else self.plans.rep_q(self.solution.q)
 
+    @property
+    def rep_policy(self) -> Integers:
+        """The best action at each representative state, (n_reps,); -1 where none is available."""
+        if self.settings.order == 0:
+            return self.solution.policy
+        return np.where(np.isfinite(self.rep_q).any(axis=1), best_actions(self.rep_q), -1)
+
     @cached_property
     def sample_q_function(self) -> SampleQ:
         """Q from the samples, which the model must have kept."""
@@ -226,10 +282,95 @@ class Model:
                 "Fit with KBSF(variant=Variant(q_function='samples')), or use q_from_reps."
             )
         log, units = join(self.samples), self.coordinates
-        values = self.rep_q_function(units.of(log.next_states)).max(axis=1)
-        worths = log.rewards + self.discount * np.where(log.terminals, 0.0, values)
+        values = best_values(self.where_allowed(self.rep_q_function), units.of(log.next_states))
+        worths = log.rewards + self.fades(log) * values
         rows = [found if kept else found[:0] for found, kept in zip(log.by_action(), self.often_taken)]
         return SampleQ.of(self.basis.sample_kernel, units.of(log.states), worths, rows)
+
+    # Decisions that are left to people.
+
+    def deferring(self, cases: float = 3, caution: float = 1.0, *, label: str = AS_NOW) -> Model:
+        """Return a model that answers "as now" where the data do not carry a change of current practice.
+
+        cases: an action is offered only where at least so many logged cases support it (`kbrl.coverage`).
+        caution: how many standard errors it must be better than current practice.
+        label: the answer that leaves the decision to people; no action may be called so.
+
+        "As now" is learnt as an action of its own, whose value is that of the logged mixture of actions: so the values
+        are those of following the answers, and of doing as now where they say so.
+
+        "Treat" was tried once in state 0, and went well.  Once is too little to recommend it.
+
+        >>> from kbrl import KBSF, Transitions
+        >>> states = [[0.0], [0.0], [0.0], [0.0], [1.0]]
+        >>> log = Transitions(states, ["wait", "wait", "wait", "treat", "wait"], [0.0, 0.0, 0.0, 1.0, 0.0], states)
+        >>> model = KBSF(reps=[[0.0], [1.0]], discount=0.5, min_cases=1, random_state=0).fit(log).model_
+        >>> model.predict([[0.0]]).tolist(), model.deferring(cases=3).predict([[0.0]]).tolist()
+        (['treat'], ['as now'])
+        """
+        deferral = Deferral(cases, caution, label)
+        if label in map(str, self.action_labels.tolist()):
+            raise ValueError(f"An action is called {label!r}, too. Give leaving decisions to people another label.")
+        self._check_can_defer(caution)
+        return replace(self, deferral=deferral, resamples=None)
+
+    @property
+    def answer_labels(self) -> Array:
+        """The labels of all answers, in the order of the columns of q_values: the actions, and perhaps "as now"."""
+        if self.deferral is None:
+            return self.action_labels
+        labels = [*self.action_labels.tolist(), self.deferral.label]
+        return np.array(labels, dtype=None if self.action_labels.dtype.kind == "U" else object)
+
+    def deferred(self, states: Any) -> Booleans:
+        """Return in which states, (n_states, n_dims), the answer is "as now", (n_states,)."""
+        best = best_actions(self.q_values(states))
+        return np.asarray(best == len(self.action_labels))
+
+    @cached_property
+    def deferring_solution(self) -> Solution:
+        """The solution of the reduced MDP with one more action, the last: as now."""
+        if self.deferral is None or not isinstance(self.sums, KernelSums):
+            raise ValueError("This model does not defer. model.deferring() returns one that does.")
+        self._check_can_defer(self.deferral.caution)
+        mdp, behaviour = self.sums.to_mdp(self.discount), self.sums.behaviour()
+        support = support_by_reps(self.basis, self.sums, self.basis.reps).T
+        spread = self.sums.reward_spread()
+        doubt = doubts(mdp, behaviour, spread, self.sums.effective_cases(), self.deferral.caution)
+        offered = self.often_taken[:, None] & (support >= self.deferral.cases) & np.isfinite(doubt)
+        solver = self.settings.solver
+        found = solve(with_now(mdp, behaviour, doubt, offered), solver.method, tolerance=solver.tolerance)
+        say_if_not_converged(found)
+        return found
+
+    @cached_property
+    def deferring_q_function(self) -> DeferringQ:
+        """Q of a model that defers, from the representative states."""
+        solution, rule = self.deferring_solution, self.deferral
+        assert rule is not None
+        return DeferringQ(
+            self.basis.rep_weights, solution.q, partial(support_by_reps, self.basis, self.sums), rule.cases
+        )
+
+    def _check_can_defer(self, caution: float) -> None:
+        if self.settings.variant.q_function == "samples" or not isinstance(self.sums, KernelSums) or self._is_truncated:
+            raise ValueError(
+                "Only a model with sums over all cases knows how often each action is taken now. Fit with order=0, "
+                "without sample_neighbors and with Variant(q_function='reps') to defer."
+            )
+        if np.isnan(self.sums.effective_cases()).any():
+            raise ValueError(
+                "This model comes from an older file, which does not say how many cases there were. Fit it again."
+            )
+        if caution and not np.isfinite(self.sums.reward_spread()).all():
+            raise ValueError(
+                "This model does not know how rewards spread: it comes from an older file, or rewards are too large "
+                "for their squares. Fit it again, or defer with caution=0."
+            )
+
+    @property
+    def _is_truncated(self) -> bool:
+        return self.basis.sample_kernel.neighbors is not None
 
     def scaled(self, states: Any) -> Floats:
         """Return states, (n, n_dims), by name where they have names, in the model's coordinates."""
@@ -250,8 +391,13 @@ class Model:
         self.coordinates.check(log.states)
         self.coordinates.check(log.next_states)
         log = log.with_actions(self.action_labels)
+        self.basis.check_durations(log)
         if self.settings.variant.terminals == "absorb":
             return log
+        if log.durations is not None and log.terminals.any():
+            raise ValueError(
+                "terminals='continue' needs steps of one length: the duration of a last step is not known."
+            )
         return log.replaced(terminals=np.zeros(len(log), dtype=bool))
 
     def extend(self, log: Transitions | Iterable[Transitions], *, n_jobs: int = 1) -> Model:
@@ -300,7 +446,7 @@ class Model:
             start = np.concatenate([start, start[self.basis.rep_weights.nearest(reps[self.basis.n_reps :])]])
         has_changed = True if self.n_samples else self.has_changed
         sums = self.sums.on(basis)
-        return replace(self, basis=basis, sums=sums, start=start, has_changed=has_changed, solved=None)
+        return replace(self, basis=basis, sums=sums, start=start, has_changed=has_changed, solved=None, resamples=None)
 
     def rarely_reached(self, largest_inflow: float) -> Booleans:
         """Return which representative states no state-action pair reaches with a higher probability, (n_reps,)."""
@@ -316,7 +462,9 @@ class Model:
         basis = replace(self.basis, reps=self.basis.reps[kept], rep_kernel=kernel)
         sums, start = self.sums.without(basis, kept), self.solution.values[kept]
         sizes = (*self.sizes, (self.n_samples, basis.n_reps))
-        return replace(self, basis=basis, sums=sums, start=start, sizes=sizes, has_changed=True, solved=None)
+        return replace(
+            self, basis=basis, sums=sums, start=start, sizes=sizes, has_changed=True, solved=None, resamples=None
+        )
 
     def with_settings(self, **changes: Any) -> Model:
         """Return the model of the same sums that is solved, or answers, by other settings of the fit."""
@@ -333,12 +481,18 @@ class Model:
         """Return the same model for other data, of which these are the sums."""
         sizes = (*sizes, (int(sums.counts.sum()), self.basis.n_reps))
         start = self._latest_values()
-        return replace(self, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None)
+        return replace(
+            self, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None, resamples=None
+        )
+
+    def with_resamples(self, resamples: Floats) -> Model:
+        """Return the same model with the action values of resampled logs, (n_resamples, n_reps, n_answers)."""
+        return replace(self, resamples=resamples)
 
     def without_data(self) -> Model:
         """Return a model without data, with the same basis and settings: the two can be added."""
         sums = new_statistics(self.basis, self.settings.variant.neighborhoods, self.settings.order)
-        return Model(self.basis, sums, self.settings, self.action_labels, self.source)
+        return Model(self.basis, sums, self.settings, self.action_labels, self.source, deferral=self.deferral)
 
     def overlap(self, further: Sketch | None) -> Overlap | None:
         """Compare what was learnt with a sketch of further transitions; None where one of the two is not known."""
@@ -354,13 +508,15 @@ class Model:
         sums = self.sums + other.sums  # type: ignore[operator]
         result = self.with_sums(sums, sketch, samples=(*self.samples, *other.samples))
         has_changed = _either(self.has_changed, other.has_changed)
-        return replace(result, source=self.source + other.source, has_changed=has_changed)
+        held_out = self.held_out if self.held_out == other.held_out else None
+        return replace(result, source=self.source + other.source, has_changed=has_changed, held_out=held_out)
 
     def _check_addable(self, other: Model) -> None:
         names = ("order", "discount", "terminals", "neighborhoods", "q_function")
         mine, others = flattened(self.settings), flattened(other.settings)
         different = [name for name in names if mine[name] != others[name]]
         different += ["min_cases"] if self.min_cases != other.min_cases else []
+        different += ["deferral"] if self.deferral != other.deferral else []
         if different:
             listing = ", ".join(different)
             raise ValueError(f"Models add up only if they were fitted alike, but these differ in: {listing}.")
@@ -438,6 +594,15 @@ def as_model(source: Any) -> Model:
             f"transitions first: KBSF(...).fit(log)."
         )
     return model
+
+
+def allowed_pairs(available: Booleans, recipe: Recipe, reps: Floats, labels: Array) -> Booleans:
+    """Return which actions are available at which representative states, (n_actions, n_reps), where allowed.
+
+    Where none of the available actions is allowed, all of them stay: a maximum must be over something.
+    """
+    allowed = available & recipe.allowed_in(reps, labels).T
+    return np.where(allowed.any(axis=0), allowed, available)
 
 
 def often_taken(counts: Any, min_cases: int) -> Booleans:

@@ -11,7 +11,7 @@ import numpy as np
 
 from kbrl.arrays import Floats
 from kbrl.data.scaling import state_scale
-from kbrl.data.transitions import Transitions
+from kbrl.data.transitions import Transitions, refuse_allowed
 from kbrl.mdp.bounds import Bound
 from kbrl.mdp.dynamic_programming import backup
 from kbrl.model.kbsf_bounds import bound_kbsf, bound_online, kbsf_matrices
@@ -82,6 +82,10 @@ def _refuse_what_has_no_bound(model: Model) -> None:
         reason = "its neighbours were counted in each chunk (neighborhoods='per_chunk'), KBRL's in all data"
     elif model.has_changed:
         reason = "its representative states came or went while it learnt, so that its sums are of several bases"
+    elif model.deferral is not None:
+        reason = "it defers to current practice, which KBRL does not"
+    elif basis.discount is not None:
+        reason = "its steps have durations, and the bounds are for one discount"
     elif model.left_out:
         reason = f"it leaves out the actions {list(model.left_out)} (min_cases={model.min_cases}; 1 keeps all)"
     if reason:
@@ -93,10 +97,11 @@ def _refuse_what_has_no_bound(model: Model) -> None:
 
 def _check_scale(model: Model, log: Transitions) -> None:
     """Refuse a model whose scale KBRL would not have by the same setting, as after a fit in chunks."""
+    refuse_allowed(log, "KBRL, from which a bound is the distance,")
     scaling, own = model.settings.scaling, model.coordinates.scale
     if not isinstance(scaling, str):
         return
-    scale = state_scale(log.states, scaling)
+    scale = log.source.with_fixed_scales(state_scale(log.states, scaling), scaling)
     if not np.allclose(scale, own, rtol=SAME_MODEL, atol=0):
         raise ValueError(
             f"A bound is on the distance from KBRL, but with scaling={scaling!r} KBRL divides the states of this log "

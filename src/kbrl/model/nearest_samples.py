@@ -50,7 +50,7 @@ class Neighborhoods:
         self.distances: Floats = np.full(shape, np.inf)
         self.rewards: Floats = np.zeros(shape)
         self.next_states: Floats = np.zeros((*shape, basis.reps.shape[1]))
-        self.terminals: Booleans = np.ones(shape, dtype=bool)
+        self.terminals: Booleans | Floats = np.ones(shape, dtype=bool if basis.discount is None else np.float64)
         self.multiplicities: Floats = np.zeros(shape)
         self._rounding = rounding_of(basis.reps)
         self._n_jobs = 1  # threads that were last asked for; no result depends on them
@@ -118,7 +118,10 @@ class Neighborhoods:
         for_each_action(work, self.basis.n_actions, self._n_jobs)
         rows = [found[action] for action in range(self.basis.n_actions)]
         stacked = sparse.csr_array(sparse.vstack(rows)) if sparse.issparse(rows[0]) else np.concatenate(rows)
-        return FiniteMDP.trusted(stacked, rewards, discount, np.isfinite(self.distances[:, :, 0]))
+        available = np.isfinite(self.distances[:, :, 0])
+        if self.basis.discount is not None:  # the rows hold it already
+            return FiniteMDP.discounted(stacked, rewards, discount, available)
+        return FiniteMDP.trusted(stacked, rewards, discount, available)
 
     def log_mass(self) -> Floats:
         """Return the log of the sum of k(rep i, s_t), (n_actions, n_reps), over the samples that are kept."""

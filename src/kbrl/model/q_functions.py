@@ -16,6 +16,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import LARGEST_COORDINATE
+from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
 from kbrl.data.state_names import UNNAMED, Source, row_by_name
 from kbrl.model import compiled
@@ -130,6 +131,57 @@ class SampleQ:
         return q
 
 
+@dataclass(frozen=True, eq=False)
+class DeferringQ:
+    """Q of a model that defers, (n_states, n_actions + 1): the last column is "as now".
+
+    Where a representative state does not offer an action, it counts there as much as "as now": no gain, and no loss.
+    An action with less support than ``cases`` in the state itself is not available; of equals, "as now" is chosen.
+    """
+
+    weights: KernelAt
+    rep_q: Floats  # (n_reps, n_actions + 1), -inf where not offered
+    support: Callable[[Floats], Floats]  # of scaled states, (n_states, n_actions)
+    cases: float
+
+    @cached_property
+    def _mixed(self) -> RepQ:
+        return RepQ(self.weights, np.where(np.isfinite(self.rep_q), self.rep_q, self.rep_q[:, -1:]))
+
+    def __call__(self, states: Floats) -> Floats:
+        """Return Q, (n_states, n_actions + 1), of scaled states."""
+        q = self._mixed(states)
+        actions, now = q[:, :-1], q[:, -1:]
+        close = 4 * compiled.TIE * np.abs(q, where=np.isfinite(q), out=np.zeros(q.shape)).max(axis=1, keepdims=True)
+        actions[:] = np.where(actions > now + close, actions, np.minimum(actions, now - close))
+        actions[~(self.support(states) >= self.cases)] = -np.inf
+        return q
+
+
+@dataclass(frozen=True, eq=False)
+class AllowedQ:
+    """Q that is -inf where a rule does not allow the action in the state itself."""
+
+    q: Callable[[Floats], Floats]
+    recipe: Recipe
+    coordinates: Coordinates
+    action_labels: Array
+
+    def __call__(self, states: Floats) -> Floats:
+        """Return Q, (n_states, n_actions), of scaled states."""
+        allowed = self.recipe.allowed_in(self.coordinates.back(states), self.action_labels)
+        return np.where(allowed, self.q(states), -np.inf)
+
+
+def best_values(q: Callable[[Floats], Floats], states: Floats) -> Floats:
+    """Return the largest Q of each scaled state, (n_states,); of all actions where none is allowed."""
+    values = q(states).max(axis=1)
+    none = np.isneginf(values)
+    if isinstance(q, AllowedQ) and none.any():
+        values[none] = q.q(states[none]).max(axis=1)
+    return np.asarray(values)
+
+
 def best_actions(q: Floats) -> Integers:
     """Return the place of the best action of each row, (n_states,): the first of those that are equal but for rounding.
 
@@ -143,7 +195,10 @@ def best_actions(q: Floats) -> Integers:
 def check_some_action(q: Floats) -> None:
     """Refuse to answer where nothing is known of any action."""
     if not np.isfinite(q).any(axis=1).all():
-        raise ValueError("Nothing is known of any action in some of the states: all data were forgotten. Fit again.")
+        raise ValueError(
+            "In some of the states no action can be recommended: none is allowed there, or all data were forgotten. "
+            "Widen the rules for allowed actions, or fit again."
+        )
 
 
 class GreedyPolicy:
@@ -161,7 +216,12 @@ class GreedyPolicy:
     @cached_property
     def _decide(self) -> Callable[[Floats], int]:
         decide = self.q.decider() if isinstance(self.q, RepQ) else None
-        return decide or (lambda state: int(best_actions(self.q(state[None]))[0]))
+        return decide or self._best
+
+    def _best(self, state: Floats) -> int:
+        q = self.q(state[None])
+        check_some_action(q)
+        return int(best_actions(q)[0])
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what other processes are to compile for themselves."""

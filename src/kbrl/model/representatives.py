@@ -12,12 +12,12 @@ Paper: sections 4.3 and 6.2 ("KBSF's configuration"); the on-line growth rule is
 import warnings
 
 import numpy as np
-from numba import njit
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, one_of, positive, whole
 from kbrl.model.kernels import blocks, distances_between, nearest_points
+from kbrl.numba_cache import njit
 from kbrl.settings import WAYS
 from kbrl.threads import one_blas_thread
 

@@ -22,7 +22,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.lines.moments import LineSums
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model import compiled
-from kbrl.model.basis import Basis, Samples
+from kbrl.model.basis import Basis, Samples, fade
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
 from kbrl.model.nearest_samples import NEIGHBORS_STAY, Neighborhoods, effective_number, squares_of
@@ -33,7 +33,7 @@ from kbrl.threads import for_each_action
 
 PRECISION = 1e-6  # of what is left when transitions are taken away, relative to it
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of a sum of n terms, over its size and the square root of n
-_PER_PAIR = ("nearest", "weight", "squared_weight", "reward_sum", "noise", "reward_noise")
+_PER_PAIR = ("nearest", "weight", "squared_weight", "reward_sum", "reward_squares", "noise", "reward_noise")
 
 
 def new_statistics(basis: Basis, neighborhoods: str = "exact", order: int = 0) -> Statistics:
@@ -56,8 +56,10 @@ class KernelSums:
     weight (a, i): k(rep i, s_t);  reward_sum (a, i): k(rep i, s_t) r_t;
     transition_sum a, (i, j): k(rep i, s_t) kappa-bar(s'_t, rep j);
     all divided by k at ``nearest`` (a, i), the distance in widths of the nearest sample.
-    squared_weight (a, i): k(rep i, s_t)^2, divided by the square of that; NaN where it is not known, as in models from
-    files of format 1.
+    reward_squares (a, i): k(rep i, s_t) r_t^2, divided likewise;
+    squared_weight (a, i): k(rep i, s_t)^2, divided by the square of that.
+    These two are NaN where they are not known, as in models from older files.
+    With durations, transition_sum also holds discount^duration of each transition: see Basis.losses.
     noise and reward_noise (a, i): the rounding error that taking transitions away has left in weight and reward_sum.
     """
 
@@ -69,6 +71,7 @@ class KernelSums:
         self.weight: Floats = np.zeros(shape)
         self.squared_weight: Floats = np.zeros(shape)
         self.reward_sum: Floats = np.zeros(shape)
+        self.reward_squares: Floats = np.zeros(shape)
         self.noise: Floats = np.zeros(shape)
         self.reward_noise: Floats = np.zeros(shape)
         self.largest_reward: Floats = np.zeros(basis.n_actions)  # |r| of those added here; not stored in files
@@ -95,6 +98,7 @@ class KernelSums:
             result.weight += factor * part.weight
             result.squared_weight += factor**2 * part.squared_weight
             result.reward_sum += factor * part.reward_sum
+            result.reward_squares += factor * part.reward_squares
             result.noise += factor * part.noise
             result.reward_noise += factor * part.reward_noise
             for action, block in enumerate(part.transition_sum):
@@ -123,6 +127,7 @@ class KernelSums:
         result.weight = self.weight - factor * other.weight
         result.squared_weight = self._squares_without(other, factor)
         result.reward_sum = self.reward_sum - factor * other.reward_sum
+        result.reward_squares = self._reward_squares_without(other, factor)
         taken = factor * other.weight * other.largest_reward[:, None]  # at least the sum of k |r| of what is taken
         taken *= _ROUNDING * np.sqrt(self.counts)[:, None]
         result.reward_noise = self.reward_noise + factor * other.reward_noise + taken
@@ -138,6 +143,12 @@ class KernelSums:
         left = np.maximum(self.squared_weight - factor**2 * other.squared_weight, 0.0)
         rounding = _ROUNDING * np.sqrt(self.counts)[:, None] * self.squared_weight
         return np.where((other.counts > 0)[:, None], left + rounding, self.squared_weight)
+
+    def _reward_squares_without(self, other: KernelSums, factor: Floats) -> Floats:
+        """Return the sums of squared rewards without others, and all their rounding on top, likewise."""
+        left = np.maximum(self.reward_squares - factor * other.reward_squares, 0.0)
+        rounding = _ROUNDING * np.sqrt(self.counts)[:, None] * self.reward_squares
+        return np.where((other.counts > 0)[:, None], left + rounding, self.reward_squares)
 
     def _check_rest(self, any_nearer: bool) -> None:
         """Refuse what is left of sums if it is not what they would be without the transitions taken away."""
@@ -215,7 +226,10 @@ class KernelSums:
         share = np.divide(1.0, self.weight, out=np.zeros_like(self.weight), where=available)
         blocks_ = [_scale_rows(block, share[action]) for action, block in enumerate(self.transition_sum)]
         stacked = sparse.csr_array(sparse.vstack(blocks_)) if sparse.issparse(blocks_[0]) else np.concatenate(blocks_)
-        return FiniteMDP.trusted(stacked, self.reward_sum * share, discount, available)
+        rewards = self.reward_sum * share
+        if self.basis.discount is not None:  # the sums hold it already
+            return FiniteMDP.discounted(stacked, rewards, discount, available)
+        return FiniteMDP.trusted(stacked, rewards, discount, available)
 
     def log_mass(self) -> Floats:
         """Return the log of the sum of k(rep i, s_t), (n_actions, n_reps): how much the data say about each pair."""
@@ -227,6 +241,22 @@ class KernelSums:
     def effective_cases(self) -> Floats:
         """Return Kish's effective number of cases behind each pair, (n_actions, n_reps), see `insight.coverage`."""
         return effective_number(self.weight, self.squared_weight, self.counts)
+
+    def reward_spread(self) -> Floats:
+        """Return the standard deviation of the rewards behind each pair, (n_actions, n_reps); NaN: not known."""
+        share = np.divide(1.0, self.weight, out=np.zeros_like(self.weight), where=self.weight > 0)
+        return np.sqrt(np.maximum(share * self.reward_squares - (share * self.reward_sum) ** 2, 0.0))
+
+    def behaviour(self) -> Floats:
+        """Return how often each action was taken around each representative state, (n_actions, n_reps).
+
+        Columns sum to one: the shares of the kernel mass; or to zero, where nothing is known.
+        """
+        mass = self.log_mass()
+        top = mass.max(axis=0)
+        shares = np.exp(mass - np.where(np.isfinite(top), top, 0.0))
+        total = shares.sum(axis=0)
+        return np.divide(shares, total, out=np.zeros_like(shares), where=total > 0)
 
     def nearest_distances(self) -> Floats:
         """Return the distance of the nearest sample of each action, (n_actions, n_reps), inf where none is known.
@@ -278,7 +308,7 @@ class KernelSums:
             else:
                 to_reps = all_values[1, : len(part.rewards)]
                 self.basis.rep_weights.fill(part.next_states, to_reps)
-                to_reps[part.terminals] = 0.0
+                fade(to_reps, part.terminals)
                 self.transition_sum[action] += np.matmul(values.T, to_reps, out=scratch)
 
     def _fill_kernel_values(self, action: int, samples: Samples, z: Floats) -> None:
@@ -292,6 +322,7 @@ class KernelSums:
             squared = np.zeros_like(weight)  # the loop takes no NaN
             compiled.sample_values(z, nearest, samples.rewards, weight, squared, reward_sum, kernel.shape)
             self.squared_weight[action] += squared
+            self._add_reward_squares(action, samples.rewards, z)
             return
         z[:] = kernel.in_widths(samples.states)
         self._move_reference(action, np.minimum(nearest, z.min(axis=0)))
@@ -299,6 +330,12 @@ class KernelSums:
         weight += z.sum(axis=0)
         self.squared_weight[action] += (z**2).sum(axis=0)
         reward_sum += samples.rewards @ z
+        self._add_reward_squares(action, samples.rewards, z)
+
+    def _add_reward_squares(self, action: int, rewards: Floats, values: Floats) -> None:
+        """Add rewards^2, (n,), weighed by kernel values, (n, n_reps); what overflows is not known."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.reward_squares[action] += rewards**2 @ values
 
     def _add_nearest(self, action: int, samples: Samples) -> None:
         """Add the mu nearest samples of this chunk to each representative state; those at the mu-th distance share."""
@@ -315,6 +352,8 @@ class KernelSums:
         self.weight[action] += values.sum(axis=1)
         self.squared_weight[action] += squares_of(values, occurrences[:, :n_used]).sum(axis=1)
         self.reward_sum[action] += (values * samples.rewards[places]).sum(axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.reward_squares[action] += (values * samples.rewards[places] ** 2).sum(axis=1)
         touched, columns = np.unique(places, return_inverse=True)  # only these need a row of D
         row_starts = np.arange(0, values.size + 1, n_used)
         to_samples = sparse.csr_array((values.ravel(), columns.ravel(), row_starts), (len(values), len(touched)))
@@ -328,6 +367,7 @@ class KernelSums:
             self.weight[action] *= factor
             self.squared_weight[action] *= factor**2
             self.reward_sum[action] *= factor
+            self.reward_squares[action] *= factor
             self.noise[action] *= factor
             self.reward_noise[action] *= factor
             self.transition_sum[action] = _scale_rows(self.transition_sum[action], factor)

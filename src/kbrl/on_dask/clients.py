@@ -18,18 +18,27 @@ from kbrl.checks import how_to_install, whole
 _SETTINGS = {
     "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1},
     "distributed.worker.profile.enabled": False,
+    # Pages about the work would be shown to every user of the machine.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
 }
 
 
 @contextmanager
 def local_cluster(n_workers: int) -> Iterator[Any]:
-    """Start worker processes on this machine and yield their client; stop them afterwards."""
+    """Start worker processes on this machine and yield their client; stop them afterwards.
+
+    Whoever can talk to a scheduler can run code in its processes, and every user of a machine can reach its ports.  So
+    all connections need a certificate that is made here and never leaves these processes.
+    """
     whole(n_workers, "n_workers")
     _need_dask()
     import dask
     from distributed import Client, LocalCluster
+    from distributed.security import Security
 
-    here = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": "CRITICAL"}
+    here: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": "CRITICAL"}
+    here |= {"protocol": "tls", "security": Security.temporary(), "scheduler_kwargs": {"dashboard": False}}
     options = {"threads_per_worker": 1, "processes": True, "preload": [__name__]}
 
     class Cluster(LocalCluster):  # type: ignore[misc]
@@ -42,8 +51,22 @@ def local_cluster(n_workers: int) -> Iterator[Any]:
 
     with _deaf_to_ctrl_c(), dask.config.set(_SETTINGS):
         cluster = Cluster(n_workers=n_workers, **here, **options)
-    with cluster, Client(cluster) as client:
+    with cluster, Client(cluster) as client, _naming_the_loss("on this machine"):
         yield client
+
+
+@contextmanager
+def _naming_the_loss(where: str) -> Iterator[None]:
+    """Say in plain words that the scheduler was lost."""
+    from distributed import CancelledError
+    from distributed.comm import CommClosedError
+
+    try:
+        yield
+    except (CommClosedError, CancelledError) as error:
+        raise ConnectionError(
+            f"The Dask scheduler {where} was lost ({error}). Nothing was saved. Start it again, and fit again."
+        ) from None
 
 
 @contextmanager
@@ -74,7 +97,7 @@ def running_cluster(address: str) -> Iterator[Any]:
         client = Client(address)
     except (OSError, ValueError) as error:
         raise OSError(f"There is no Dask scheduler at {address}: {error}.") from None
-    with client:
+    with client, _naming_the_loss(f"at {address}"):
         yield client
 
 
@@ -97,6 +120,7 @@ def find_client(client: Any) -> Any:
 
 def _need_dask() -> None:
     try:
+        import cryptography  # noqa: F401 - for the certificates of `local_cluster`
         import distributed  # noqa: F401
     except ImportError:
         raise ImportError(f"Many machines need Dask. {how_to_install('dask')}") from None

@@ -21,15 +21,27 @@ from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import say_if_rare
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import LogError
 from kbrl.logs.log import Mapped
 from kbrl.logs.rows import label_array
 from kbrl.model.check_settings import growth_distance
 from kbrl.model.model import Model
 from kbrl.on_dask.clients import find_client
-from kbrl.on_dask.log_parts import Facts, Part, agree, cut, find_columns, light_columns, look_at, parts_of
+from kbrl.on_dask.log_parts import (
+    Facts,
+    Part,
+    agree,
+    agreed_recipe,
+    cut,
+    find_columns,
+    light_columns,
+    look_at,
+    parts_of,
+    values_in,
+)
 from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
 from kbrl.settings import Settings, for_fit
+from kbrl.tables.dialect import Dialect, dialect_in
+from kbrl.tables.faults import LogError
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,20 +117,22 @@ def open_on_dask(
     ``columns`` and ``actions`` are as in `read_log`; ``retries`` is how often Dask repeats a failed task.
     """
     client = find_client(client)
-    parts, held = _parts(sources)
+    parts, held = _parts(sources, dialect_in(columns))
     if not parts:
         raise LogError("empty_log", "The log has no parts.")
-    if hasattr(type(sources), "columns"):  # a frame of Dask: only what a look needs is read
-        found = resolve([str(name) for name in sources.columns], columns)
-        light = list(sources[light_columns(found)].to_delayed())
-        light = (
-            light if len(light) == len(parts) else held
-        )  # Dask may read several files at once where little is wanted
+    everything = OnCluster(client, parts, held, [0] * len(parts), retries)
+    is_frame = hasattr(type(sources), "columns")
+    if is_frame:
+        found: Columns | None = resolve([str(name) for name in sources.columns], columns)
     else:
         found = OnCluster(client, parts[:1], held[:1], [0], retries).each(find_columns, columns)[0]
-        light = held
-    looks = OnCluster(client, parts, light, [0] * len(parts), retries).each(look_at, found, len(parts))
-    facts = agree(looks, [part.name for part in parts], actions)
+    recipe = None if found is None else agreed_recipe(everything.each(values_in, found), found, len(parts))
+    light = held
+    if is_frame and found is not None and recipe is None and set(light_columns(found)) <= set(sources.columns):
+        light = list(sources[light_columns(found)].to_delayed())  # only what a look needs is read
+        light = light if len(light) == len(parts) else held  # Dask may read several files at once
+    looks = OnCluster(client, parts, light, [0] * len(parts), retries).each(look_at, found, len(parts), recipe)
+    facts = agree(looks, [part.name for part in parts], actions, recipe)
     held = [promise for promise, look in zip(held, looks) if look.n_rows]
     pieces, sizes = cut(parts, looks)
     held = held if any(promise is not None for promise in held) else [None] * len(pieces)
@@ -176,7 +190,7 @@ def fit_all_on_dask(
     say_if_rare(models[0].action_labels, models[0].sums.counts, learners[0].min_cases)  # once: they share the log
 
 
-def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
+def _parts(sources: Any, dialect: Dialect) -> tuple[list[Part], list[Any]]:
     """Return the parts of a log, and the Dask promise of each part that is not a file."""
     if isinstance(sources, (str, PathLike)):
         sources = [sources]
@@ -187,7 +201,7 @@ def _parts(sources: Any) -> tuple[list[Part], list[Any]]:
     if not isinstance(promised, (list, tuple)):
         raise TypeError(f"On a cluster a log must be paths or a Dask collection, but it is {type(sources).__name__}.")
     if all(isinstance(item, (str, PathLike)) for item in promised):
-        parts = parts_of(promised)
+        parts = parts_of(promised, dialect)
         return parts, [None] * len(parts)
     if not all(hasattr(item, "__dask_graph__") for item in promised):
         kinds = sorted({type(item).__name__ for item in promised})

@@ -20,13 +20,18 @@ import numpy as np
 
 from kbrl.arrays import Array
 from kbrl.data.action_labels import unite_labels
+from kbrl.data.recipe import Recipe
 from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.faults import LogError
-from kbrl.logs.formats import find_files, open_table
-from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, scan
+from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, in_order, light_kinds, prepare, scan
+from kbrl.logs.rows import refuse_amounts
 from kbrl.logs.sequence import EpisodeMemory
+from kbrl.logs.value_facts import ValueFacts, look_at_values
+from kbrl.tables.databases import is_address
+from kbrl.tables.dialect import PLAIN, Dialect
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import find_files, open_table
 
 _LEAST_ROWS, _MOST_PARTS = 2**20, 4096  # rows of a piece of a Parquet file, and how many pieces all files make
 
@@ -38,15 +43,16 @@ class Part:
     name: str
     path: str | None = None
     row_groups: tuple[int, ...] | None = None
+    dialect: Dialect = PLAIN
 
     def open(self, held: Any = None) -> Any:
         """Return the part as what can be read: Transitions, a table, or a list of them."""
         if self.row_groups is not None:
-            from kbrl.logs.arrow_files import ParquetTable
+            from kbrl.tables.arrow_files import ParquetTable
 
             return ParquetTable(Path(cast(str, self.path)), self.row_groups)
         if self.path is not None:
-            return open_table(self.path)
+            return open_table(self.path, self.dialect)
         if isinstance(held, (list, Iterator)):
             return [self.open(item) for item in held]
         return held if isinstance(held, Transitions) else open_table(held)
@@ -71,6 +77,7 @@ class Facts:
     n_rows: int
     scan: Scan | None  # None where the parts are Transitions
     source: Source = UNNAMED  # of Transitions: their variables are put into the order of these names
+    recipe: Recipe | None = None  # how the columns of tables become state variables
 
     def chunks(self, opened: Any) -> Iterator[Transitions]:
         """Yield the transitions of a part that was opened; a part alone may hold none."""
@@ -81,21 +88,27 @@ class Facts:
             yield from opened.in_order_of(self.source).with_actions(self.action_labels).chunks(CHUNK_ROWS)
         else:
             try:
-                yield from cast(Scan, self.scan).log(opened, self.action_labels.tolist()).chunks()
+                scan = cast(Scan, self.scan)
+                table = prepare(opened, scan.columns, self.recipe, is_known=True)
+                yield from scan.log(table, self.action_labels.tolist()).chunks()
             except LogError as error:
                 if error.fault.name not in ("no_transitions", "empty_log"):
                     raise
 
 
-def parts_of(paths: Sequence[Any]) -> list[Part]:
+def parts_of(paths: Sequence[Any], dialect: Dialect = PLAIN) -> list[Part]:
     """Return the files of a log as parts; folders and globs are looked up here, files only where they are read."""
-    from kbrl.logs.datasets import find_dataset
+    from kbrl.tables.datasets import find_dataset
 
-    files: list[Path] = []
-    for path in map(Path, paths):
+    files: list[Any] = []
+    for source in paths:
+        path = Path(source)
+        if is_address(source):
+            files.append(source)
+            continue
         is_folder = path.is_dir() and find_dataset(path) is None
         files += find_files(path) if is_folder or glob.has_magic(str(path)) else [path]
-    return [Part(str(file), str(file)) for file in files]
+    return [Part(str(file), str(file), dialect=dialect) for file in files]
 
 
 def find_columns(opened: Any, columns: Mapped) -> Columns | None:
@@ -109,7 +122,31 @@ def light_columns(columns: Columns) -> list[str]:
     return list(light_kinds(columns))
 
 
-def look_at(opened: Any, columns: Columns | None, n_parts: int) -> Look:
+def values_in(opened: Any, columns: Columns) -> ValueFacts | None:
+    """Look at the values of a part that was opened; None for Transitions, or where there is nothing."""
+    tables = opened if isinstance(opened, list) else [opened]
+    if any(isinstance(table, Transitions) for table in tables):
+        return None  # the look that follows says if both are there
+    found = [look_at_values(in_order(table, columns), columns) for table in tables]
+    return sum(found[1:], found[0]) if found else None
+
+
+def agreed_recipe(values: Sequence[ValueFacts | None], columns: Columns, n_parts: int) -> Recipe | None:
+    """Return how the columns of all parts become state variables."""
+    found = [each for each in values if each is not None]
+    if not found:
+        return None
+    recipe = sum(found[1:], found[0]).recipe(columns)
+    if recipe is not None and recipe.episode is not None and columns.next_state and n_parts > 1:
+        raise LogError(
+            "split_episode",
+            f"Values that depend on earlier rows of {recipe.episode!r} need whole episodes, but parts of a log with "
+            f"next states may cut them. Read the log in one process, or take another rule than forward: median.",
+        )
+    return recipe
+
+
+def look_at(opened: Any, columns: Columns | None, n_parts: int, recipe: Recipe | None = None) -> Look:
     """Look at a part that was opened, one of so many; ``columns`` are those of the first part."""
     items = opened if isinstance(opened, list) else [opened]
     logs = [item for item in items if isinstance(item, Transitions)]
@@ -122,13 +159,16 @@ def look_at(opened: Any, columns: Columns | None, n_parts: int) -> Look:
     if not tables:
         return Look(0)
     n_episodes = max(100, EpisodeMemory.MOST // n_parts)
-    scans = [scan(table, columns, n_episodes=n_episodes) for table in tables]
+    prepared = [prepare(table, columns, recipe, is_known=True) for table in tables]
+    scans = [scan(table, columns, n_episodes=n_episodes) for table in prepared]
     whole = sum(scans[1:], scans[0])
-    can_cut = columns.next_state and hasattr(opened, "row_group_sizes")
+    can_cut = columns.next_state and hasattr(opened, "row_group_sizes") and (recipe is None or recipe.episode is None)
     return Look(whole.n_rows, whole, row_groups=tuple(opened.row_group_sizes()) if can_cut else ())
 
 
-def agree(looks: Sequence[Look], names: Sequence[str], actions: Sequence[Any] | None) -> Facts:
+def agree(
+    looks: Sequence[Look], names: Sequence[str], actions: Sequence[Any] | None, recipe: Recipe | None = None
+) -> Facts:
     """Return what the looks tell of the whole log: its actions in the order that one process would give them."""
     _refuse_cut_episodes(looks, names)
     n_rows = sum(look.n_rows for look in looks)
@@ -138,7 +178,9 @@ def agree(looks: Sequence[Look], names: Sequence[str], actions: Sequence[Any] | 
     if scans:
         whole = replace(sum(scans[1:], scans[0]), edges=())  # they have served: every reader of a part gets the rest
         whole.tell()
-        return Facts(whole.labels(actions), n_rows, whole)
+        if actions is None:
+            refuse_amounts(whole.taken.settled(), whole.columns.action)
+        return Facts(whole.labels(actions, recipe), n_rows, whole, recipe=recipe)
     labels = unite_labels([look.labels for look in looks if look.labels is not None])
     source = reduce(add, [look.source for look in looks])
     return Facts(labels if actions is None else np.array(actions), n_rows, None, source)

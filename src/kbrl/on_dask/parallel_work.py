@@ -20,7 +20,7 @@ from kbrl.on_dask.log_parts import Part
 
 RETRIES = 3
 _FAN_IN = 2  # results that are added in one task: with more, a worker would hold more of them
-_PATIENCE = 60.0  # seconds without any worker
+_PATIENCE = 300.0  # seconds without any worker: on a busy machine, starting one can take minutes
 _POLL = 0.3  # seconds between two looks at the progress
 
 Step = Callable[[int], Any]

@@ -1,19 +1,24 @@
 """A report that people can read: a model and a log, as one HTML page that opens from disk.
 
 In reading order: ``inputs`` opens the model and the log; ``facts`` gathers all that is said, with ``model_facts``,
-``recommendations``, ``tally`` and ``maps``; ``pictures`` draws them in the style of ``drawing``; ``words`` writes
-numbers for people.  All markup and prose is in page.html.jinja and elements.html.jinja, all looks in style.css.
+``recommendations``, ``tally``, ``evidence``, ``rules``, ``lookup`` and ``maps``; ``pictures`` draws them in the style
+of ``drawing``; ``words`` writes numbers for people.  All markup and prose is in page.html.jinja and
+elements.html.jinja, all looks in style.css, all that moves in page.js.
 To add a section: put its facts into `Facts`, write a ``<section>`` in page.html.jinja, and link to it in ``<nav>``.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from kbrl import __version__
 from kbrl.atomic_write import check_target, written_beside
@@ -36,12 +41,15 @@ def write_report(
     *,
     columns: Mapping[str, Any] | Sequence[str] | None = None,
     title: str | None = None,
+    units: Mapping[str, str] | None = None,
+    with_cases: bool = False,
 ) -> Facts:
     """Write a report about a model and a log as an HTML file, and return the facts that are in it.
 
     ``model`` is a Model, a KBSF or the path of its file.  ``log`` is Transitions, or anything that ``read_log`` takes;
     it is read in chunks.  ``columns`` names columns by role, as for ``read_log``, or lists the names of the state
-    variables.
+    variables.  ``units`` has those of state variables by name, and that of "value".  ``with_cases`` allows the page to
+    show rows of the log; without it, it holds none.
 
     >>> from kbrl import KBSF, Transitions
     >>> log = Transitions([[0.0], [1.0], [2.0]], ["up", "up", "down"], [0.0, 0.0, 1.0], [[1.0], [2.0], [1.0]])
@@ -49,7 +57,7 @@ def write_report(
     >>> facts.n_transitions
     3
     """
-    return write_page(open_inputs(model, log, columns), path, title=title)
+    return write_page(open_inputs(model, log, columns, units=units, with_cases=with_cases), path, title=title)
 
 
 def write_page(
@@ -71,14 +79,17 @@ def write_page(
         phase("drawing", 0)
     page = render(facts, title)
     with written_beside(path) as beside:
-        beside.write_text(page, encoding="utf-8")
+        beside.write_text(page, encoding="utf-8", errors="backslashreplace")
     return facts
 
 
 def render(facts: Facts, title: str | None = None) -> str:
     """Return the page; ``title`` is its heading, if it should not be "What was learnt from" the log."""
     page = environment().get_template("page.html.jinja")
-    return page.render(facts=facts, pictures=draw(facts), title=title, few=FEW_CASES, version=__version__)
+    script = files("kbrl.report").joinpath("page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(sha256(script.encode()).digest()).decode("ascii")  # the browser runs this script alone
+    given = {"facts": facts, "pictures": draw(facts), "title": title, "few": FEW_CASES, "version": __version__}
+    return page.render(given | {"script": Markup(script), "digest": digest, "look_up": Markup(facts.lookup.data or "")})
 
 
 def environment() -> Environment:

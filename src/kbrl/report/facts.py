@@ -1,15 +1,15 @@
 """Everything that a report says about a model and a log, as numbers.  The page and the pictures only show it.
 
-Counts, means and extremes are those of the whole log; medians, quantiles and pictures come from a sample if the log is
+Counts and means are those of the whole log; medians, quantiles, rules and pictures come from a sample if the log is
 long.  ``mean_value`` of an action is the mean of Q(s, a) over the rows in which it was logged.  An advantage is
-Q(s, best action) - Q(s, logged action): what the model expects to gain.
+Q(s, best answer) - Q(s, logged action), or - Q(s, as now) if the model defers: what the model expects to gain.
 
 To say more: add a field to `Facts`, or a property if it follows from others, and show it in page.html.jinja.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,11 +18,16 @@ import numpy as np
 from kbrl.arrays import Floats
 from kbrl.data.scaling import Moments
 from kbrl.data.transitions import Transitions
+from kbrl.report.evidence import Stability, judged
 from kbrl.report.inputs import Inputs
+from kbrl.report.lookup import LookUp, look_up
 from kbrl.report.maps import Map, influences, maps_of
 from kbrl.report.model_facts import ModelFacts, facts_of_model
 from kbrl.report.recommendations import Answers, answers, reach
+from kbrl.report.rules import LEAST_AGREEMENT, NO_ADVICE, Condition, Rule, Rules, find_rules
 from kbrl.report.tally import Example, Tally
+from kbrl.settings import FEW_CASES
+from kbrl.trust.judgement import Judgement
 
 N_DISAGREEMENTS = 12
 N_REPS = 12
@@ -37,8 +42,10 @@ class Spread:
     """How the numbers of a column are spread."""
 
     smallest: float
+    low: float  # 1 % are below
     median: float
     mean: float
+    high: float  # 1 % are above
     largest: float
     std: float
 
@@ -88,6 +95,21 @@ class Disagreement:
 
 
 @dataclass(frozen=True)
+class ChangeRule:
+    """A rule by which the model would act differently."""
+
+    conditions: tuple[str, ...]  # all must hold; none: always
+    advice: int  # the place of an answer
+    n_rows: int  # sampled rows that it is about
+    n_changed: int  # of these, those in which something else was done, and the model's own advice is the rule's
+    done_now: tuple[tuple[int, float], ...]  # what is done now: places of actions and their shares, the most frequent
+    support: float  # the median
+    agreement: float | None  # the mean; None: not known
+    advantage: float | None  # the mean over the changed rows
+    fidelity: float | None  # on rows that were not used to find it
+
+
+@dataclass(frozen=True)
 class Representative:
     """A representative state."""
 
@@ -122,6 +144,13 @@ class Facts:
     sampled: Answers  # at the states of the sample
     maps: tuple[Map, ...]
     reps: tuple[Representative, ...]  # those with the most cases
+    rules: tuple[ChangeRule, ...]  # where it would act differently, the most frequent change first
+    fidelity: float | None  # the share of sampled rows, not used to find the rules, for which they say what it says
+    n_advised: int  # sampled rows with advice that has enough support and agreement
+    lookup: LookUp
+    no_agreement: str  # why agreement is not known; empty if it is
+    judgement: Judgement | None  # on held-out episodes
+    no_judgement: str  # why there is none
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -130,8 +159,38 @@ class Facts:
 
     @property
     def labels(self) -> list[str]:
-        """The actions as words."""
-        return list(self.model.counts)
+        """The answers as words: the actions, and perhaps "as now"."""
+        return list(self.model.answers)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The names of the state variables with their units."""
+        return tuple(f"{name} ({self.units[name]})" if name in self.units else name for name in self.names)
+
+    @property
+    def units(self) -> Mapping[str, str]:
+        """The units of state variables, and of "value"."""
+        return self.inputs.units
+
+    @property
+    def value_unit(self) -> str:
+        """The unit of values, with a space before it; nothing if it was not given."""
+        return f" {self.units['value']}" if "value" in self.units else ""
+
+    @property
+    def n_small_reps(self) -> int:
+        """Representative states that stand for fewer than five rows of the log."""
+        return int((self.model.rep_cases < FEW_CASES).sum())
+
+    @property
+    def knows_agreement(self) -> bool:
+        """Whether resampled logs were solved."""
+        return not self.no_agreement
+
+    @cached_property
+    def n_unstable(self) -> int:
+        """Sampled rows whose answer less than four fifths of the resampled logs agree on."""
+        return int((self.sampled.agreement < LEAST_AGREEMENT).sum())
 
     @cached_property
     def total(self) -> ActionFacts:
@@ -146,7 +205,8 @@ class Facts:
     @property
     def is_same_data(self) -> bool:
         """Whether the log has as many rows of each action as the model was fitted to."""
-        return [action.n_logged for action in self.actions] == list(self.model.counts.values())
+        logged = [action.n_logged for action in self.actions[: len(self.model.counts)]]
+        return logged == list(self.model.counts.values())
 
     @cached_property
     def shown_actions(self) -> list[int]:
@@ -193,16 +253,19 @@ class Facts:
 
 def gather(inputs: Inputs, step: Callable[[int], None] | None = None) -> Facts:
     """Return all facts, after one pass over the log; ``step(n_rows)`` is called after each chunk."""
-    model = inputs.model
-    tally = Tally(model, reach(model))
+    tally, stability = Tally(inputs.model, reach(inputs.model)), Stability(inputs.model)
     for rows, chunk in inputs.chunks():
         tally.add(rows, chunk)
+        stability.add(chunk)
         if step is not None:
             step(len(chunk))
+    model = stability.finished()
     about = facts_of_model(model, tally.rep_counts)
     sample = tally.survey.sample
     sampled = answers(model, sample.states)
     influence = influences(sample.states, sampled.q)
+    found = find_rules(sample.states, sampled.advice)
+    judgement, no_judgement = judged(inputs)
     return Facts(
         inputs=inputs,
         model=about,
@@ -212,9 +275,9 @@ def gather(inputs: Inputs, step: Callable[[int], None] | None = None) -> Facts:
         variables=_spreads(tally.survey.moments, sample.states),
         influences=tuple(influence.tolist()),
         rewards=_spreads(tally.rewards, sample.rewards[:, None])[0],
-        actions=tuple(_action(tally, place) for place in range(len(model.action_labels))),
+        actions=tuple(_action(tally, place) for place in range(len(model.answer_labels))),
         disagreements=tuple(_disagreements(tally)),
-        examples=tuple(tally.examples),
+        examples=tuple(tally.examples) if inputs.with_cases else (),
         n_better=tally.n_better[0],
         n_better_weak=tally.n_better[1],
         backed_gain=tally.backed_gain,
@@ -224,15 +287,66 @@ def gather(inputs: Inputs, step: Callable[[int], None] | None = None) -> Facts:
         sampled=sampled,
         maps=tuple(maps_of(model, sample.states, sampled, np.nan_to_num(influence))),
         reps=tuple(_representatives(about)),
+        rules=tuple(_change_rules(inputs, found, sample, sampled)),
+        fidelity=found.fidelity,
+        n_advised=int((sampled.advice != NO_ADVICE).sum()),
+        lookup=look_up(model, inputs.variables, about.answers, sample if inputs.with_cases else None),
+        no_agreement=stability.reason,
+        judgement=judgement,
+        no_judgement=no_judgement,
     )
 
 
+def _change_rules(inputs: Inputs, found: Rules, sample: Transitions, sampled: Answers) -> list[ChangeRule]:
+    """Return the rules that change something, the most frequent change first."""
+    rules = [_change_rule(inputs, rule, sample, sampled) for rule in found.rules if rule.advice != NO_ADVICE]
+    return sorted((rule for rule in rules if rule.n_changed), key=lambda rule: -rule.n_changed)
+
+
+def _change_rule(inputs: Inputs, rule: Rule, sample: Transitions, sampled: Answers) -> ChangeRule:
+    logged = sample.action_indices
+    follows = rule.rows & (sampled.advice == rule.advice)
+    changed = follows & (logged != rule.advice)
+    gains = (sampled.values - sampled.value_of(logged))[changed]
+    gains = gains[np.isfinite(gains)]
+    counts = np.bincount(logged[rule.rows], minlength=1)
+    common = [place for place in np.argsort(-counts, kind="stable")[:3].tolist() if counts[place]]
+    stable = sampled.agreement[follows]
+    return ChangeRule(
+        conditions=tuple(condition_text(inputs, condition) for condition in rule.conditions),
+        advice=rule.advice,
+        n_rows=int(rule.rows.sum()),
+        n_changed=int(changed.sum()),
+        done_now=tuple((place, float(counts[place] / counts.sum())) for place in common),
+        support=float(np.median(sampled.best_support[follows])) if follows.any() else 0.0,
+        agreement=float(stable.mean()) if len(stable) and np.isfinite(stable).all() else None,
+        advantage=float(gains.mean()) if len(gains) else None,
+        fidelity=rule.fidelity,
+    )
+
+
+def condition_text(inputs: Inputs, condition: Condition) -> str:
+    """Return a condition as people read it, as in "age is 65 years or more"."""
+    name = inputs.variables[condition.variable]
+    unit = f" {inputs.units[name]}" if name in inputs.units else ""
+    low, high = (None if limit is None else f"{limit:.10g}" for limit in (condition.low, condition.high))
+    if low is None:
+        return f"{name} is below {high}{unit}"
+    if high is None:
+        return f"{name} is {low}{unit} or more"
+    return f"{name} is from {low} to below {high}{unit}"
+
+
 def _spreads(moments: Moments, sampled: Floats) -> tuple[Spread, ...]:
-    columns = (moments.smallest, np.median(sampled, axis=0), moments.mean(), moments.largest, moments.std())
+    low, median, high = np.quantile(sampled, [0.01, 0.5, 0.99], axis=0)
+    columns = (moments.smallest, low, median, moments.mean(), high, moments.largest, moments.std())
     return tuple(Spread(*map(float, numbers)) for numbers in zip(*columns))
 
 
 def _action(tally: Tally, place: int) -> ActionFacts:
+    if place == len(tally.counts):  # as now: never logged under this name, and it agrees with all that is done
+        n_now = int(tally.counts[:, place].sum())
+        return ActionFacts(0, n_now, n_now, 0, 0, 0.0, 0.0, 0.0)
     return ActionFacts(
         n_logged=int(tally.counts[place].sum()),
         n_recommended=int(tally.counts[:, place].sum()),
@@ -249,6 +363,7 @@ def _disagreements(tally: Tally) -> Iterable[Disagreement]:
     """Yield the most frequent pairs of different actions."""
     counts = tally.counts.copy()
     np.fill_diagonal(counts, 0)
+    counts[:, len(counts) :] = 0  # "as now" is no disagreement
     order = np.argsort(-counts, axis=None, kind="stable")[:N_DISAGREEMENTS]
     for logged, recommended in zip(*np.unravel_index(order, counts.shape)):
         count, n_valued = int(counts[logged, recommended]), int(tally.n_valued[logged, recommended])

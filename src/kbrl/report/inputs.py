@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class Inputs:
     model_name: str | None  # of the file; None if the model was given as an object
     library_version: str | None  # that wrote the file
     log_names: tuple[str, ...]  # of the files; none if the log was given as an object
+    units: Mapping[str, str] = field(default_factory=dict)  # of state variables, and of "value"
+    with_cases: bool = False  # whether the page may show rows of the log
 
     @property
     def n_rows(self) -> int:
@@ -51,10 +53,18 @@ class Inputs:
             yield rows, chunk.in_order_of(self.model.source).with_actions(self.model.action_labels)
 
 
-def open_inputs(model: Any, log: Any, columns: Mapping[str, Any] | Sequence[str] | None = None) -> Inputs:
+def open_inputs(
+    model: Any,
+    log: Any,
+    columns: Mapping[str, Any] | Sequence[str] | None = None,
+    *,
+    units: Mapping[str, str] | None = None,
+    with_cases: bool = False,
+) -> Inputs:
     """Open a model (a Model, a KBSF, or the path of its file) and a log (Transitions, or what ``read_log`` takes).
 
-    ``columns`` names columns by role, as for ``read_log``, or lists the names of the state variables.
+    ``columns`` names columns by role, as for ``read_log``, or lists the names of the state variables.  ``units`` has
+    those of state variables by name, and that of "value".
     """
     stored, model_name, version = None, None, None
     if isinstance(model, (str, os.PathLike)):
@@ -70,7 +80,21 @@ def open_inputs(model: Any, log: Any, columns: Mapping[str, Any] | Sequence[str]
     names = model.source.state_names
     named = ({"state": names} if names else {}) | names_by_role(stored) | given
     variables = _variables(log, named.get("state", ()), model.coordinates.n_dims)
-    return Inputs(model, log, variables, model_name, version, log_names)
+    if model.recipe is not None:
+        variables = model.recipe.variables
+    return Inputs(
+        model, log, variables, model_name, version, log_names, _checked_units(units or {}, variables), with_cases
+    )
+
+
+def _checked_units(units: Mapping[str, str], variables: Sequence[str]) -> dict[str, str]:
+    """Refuse units of what is not on the page."""
+    unknown = [name for name in units if name not in (*variables, "value")]
+    if unknown:
+        raise ValueError(
+            f"Units are given to state variables ({', '.join(variables)}) and to value, but {unknown[0]!r} is neither."
+        )
+    return dict(units)
 
 
 def _numbered(log: Log | Transitions) -> Iterator[tuple[Integers, Transitions]]:

@@ -1,8 +1,9 @@
 """Value and recommended action over a pair of state variables, without a guess where there are no data.
 
 With two variables the model is asked on a fine grid, and cells without a logged state in or next to them stay empty.
-With more variables, each cell shows the logged states that fall into it: their mean value and the action that is
-recommended most often.  No variable is fixed at its median, where perhaps no state has ever been.
+With more variables, each point shows the logged states around it: their mean value and the answer that most of them
+get, weighted by a Gaussian in the two variables: smooth, thin where few states are around, empty where none is.
+No variable is fixed at its median, where perhaps no state has ever been.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from scipy.ndimage import binary_dilation
+from scipy.ndimage import binary_dilation, gaussian_filter1d
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.model.model import Model
 from kbrl.report.recommendations import Answers, answers
+from kbrl.settings import FEW_CASES
 
 MOST_VARIABLES = 3  # of which all pairs are drawn
 MOST_CELLS = 36  # per side
 FINE = 4  # points per side of a cell, where the model is asked on a grid
 FEW_VALUES = 12
+SMOOTH_CELLS = 72  # per side of a map of logged states
+LEAST_AROUND = 1.0  # logged states, each weighing 1 at most: with fewer around, a point is empty
 _ROUNDING = 1e-9  # of the size of values: less variation than that is none
 GROUPS = 10  # of equal size, into which a variable is cut to see how much depends on it
 
@@ -35,10 +39,10 @@ class Map:
     y_edges: Floats  # (n_y + 1,)
     values: Floats  # (n_y, n_x); NaN where there are no data
     actions: Integers  # (n_y, n_x), places of actions; -1 where there are no data
-    is_weak: Booleans  # (n_y, n_x): the recommended action has little support
+    is_weak: Booleans  # (n_y, n_x): the recommended action has little support, or few logged states are around
     is_cut: bool  # the axes leave out the outermost logged states
     q: Floats | None = None  # (n_x, n_actions), of a map over one variable; NaN where there are no data
-    of_cells: bool = False  # shows the logged states in each cell; otherwise, the model's answers on a grid
+    of_cells: bool = False  # shows the logged states around each point; otherwise, the model's answers on a grid
 
 
 def influences(states: Floats, q: Floats) -> Floats:
@@ -82,20 +86,43 @@ def _most_telling(states: Floats, influence: Floats) -> list[int]:
 
 
 def _map_of_cells(states: Floats, found: Answers, pair: tuple[int, int]) -> Map:
-    """Show in each cell the logged states that fall into it."""
-    (x_edges, cut_x), (y_edges, cut_y) = (_edges(states[:, k], _n_cells(len(states))) for k in pair)
+    """Show around each point the logged states that are near it in two variables."""
+    axes = [_edges(states[:, k], SMOOTH_CELLS) for k in pair]
+    (x_edges, cut_x), (y_edges, cut_y) = axes
+    sigmas = [_bandwidth(states[:, k], edges) for k, (edges, _) in zip(pair, axes)]
     shape = (len(y_edges) - 1, len(x_edges) - 1)
     cells, is_inside = _cells(states[:, pair[0]], states[:, pair[1]], x_edges, y_edges)
-    cells, size = cells[is_inside], shape[0] * shape[1]
-    counts = np.bincount(cells, minlength=size)
-    with np.errstate(invalid="ignore"):
-        values = np.bincount(cells, found.values[is_inside], minlength=size) / counts
-        is_weak = np.bincount(cells, found.is_weak[is_inside], minlength=size) > 0.5 * counts
-    n_actions = found.q.shape[1]
-    votes = np.bincount(cells * n_actions + found.best[is_inside], minlength=size * n_actions).reshape(-1, n_actions)
-    actions = np.where(counts > 0, votes.argmax(axis=1), -1)
-    grids: list[Array] = [field.reshape(shape) for field in (values, actions, is_weak)]
-    return Map(pair, x_edges, y_edges, grids[0], grids[1], grids[2], cut_x or cut_y, of_cells=True)
+
+    def around(weights: Array) -> Floats:
+        """Return the sum of weights of states, each weighing 1 at a point on it and less farther away."""
+        sums = np.bincount(cells[is_inside], weights[is_inside], minlength=shape[0] * shape[1])
+        return _spread_out(sums.reshape(shape), sigmas)
+
+    counts = around(np.ones(len(states)))
+    is_known = counts >= LEAST_AROUND
+    share = np.divide(1.0, counts, out=np.zeros(shape), where=is_known)
+    values = np.where(is_known, around(found.values) * share, np.nan)
+    votes = np.stack([around((found.best == answer).astype(np.float64)) for answer in range(found.q.shape[1])])
+    is_weak = is_known & ((around(found.is_weak.astype(np.float64)) > 0.5 * counts) | (counts < FEW_CASES))
+    actions = np.where(is_known, votes.argmax(axis=0), -1)
+    return Map(pair, x_edges, y_edges, values, actions, is_weak, cut_x or cut_y, of_cells=True)
+
+
+def _bandwidth(column: Floats, edges: Floats) -> float:
+    """Return the standard deviation of the Gaussian along a variable, in cells; 0 for one of few values."""
+    if len(edges) - 1 < SMOOTH_CELLS or _has_few_values(column):
+        return 0.0
+    width = column.std() * len(column) ** (-1 / 6)  # Scott 1992, for two variables
+    return float(np.clip(width / (edges[1] - edges[0]), 1.0, SMOOTH_CELLS / 12))
+
+
+def _spread_out(sums: Array, sigmas: list[float]) -> Floats:
+    """Return sums per cell, (n_y, n_x), each spread by a Gaussian whose largest value is 1."""
+    spread = sums.astype(np.float64)
+    for axis, sigma in ((1, sigmas[0]), (0, sigmas[1])):
+        if sigma > 0:
+            spread = gaussian_filter1d(spread, sigma, axis=axis, mode="constant") * sigma * np.sqrt(2 * np.pi)
+    return spread
 
 
 def _map_of_both(model: Model, states: Floats) -> Map:
@@ -111,7 +138,15 @@ def _map_of_both(model: Model, states: Floats) -> Map:
     values, actions = np.full(is_near.shape, np.nan), np.full(is_near.shape, -1)
     is_weak = np.zeros(is_near.shape, dtype=bool)
     values[is_near], actions[is_near], is_weak[is_near] = found.values, found.best, found.is_weak
-    return Map((0, 1), x_fine, y_fine, values, actions, is_weak, cut_x or cut_y)
+    actions, is_weak = _without_confetti(actions, found.q.shape[1]), _without_confetti(is_weak.astype(np.intp), 2) > 0
+    return Map((0, 1), x_fine, y_fine, values, actions, is_weak & is_near, cut_x or cut_y)
+
+
+def _without_confetti(kinds: Integers, n_kinds: int) -> Integers:
+    """Return what most points around each point are, (n_y, n_x), within half a cell or so; -1 stays."""
+    sigmas = [0.5 * FINE, 0.5 * FINE]
+    votes = np.stack([_spread_out(kinds == kind, sigmas) for kind in range(n_kinds)])
+    return np.where(kinds >= 0, votes.argmax(axis=0), -1)
 
 
 def _map_of_one(model: Model, states: Floats) -> Map:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Floats, Integers
+from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import method_for
 from kbrl.model.model import Model
+from kbrl.report.lookup import what_it_keeps
 from kbrl.settings import about_settings
 
 
@@ -45,6 +47,7 @@ class ModelFacts:
     left_out: dict[str, int]  # actions that were taken too rarely to be recommended, and how often
     min_cases: int
     discount: float
+    has_durations: bool  # the discount is over time
     scale: tuple[float, ...]  # (n_dims,)
     sample_width: float
     rep_widths: tuple[float, float]  # the smallest and the largest
@@ -55,11 +58,15 @@ class ModelFacts:
     knows_support: bool  # how many cases an answer rests on; models from files of format 1 may not know
     solver: HowSolved
     settings: tuple[Setting, ...]
+    deferral: Deferral | None  # when it answers "as now"
+    answers: tuple[str, ...]  # the labels of all answers
+    kept_rows: tuple[str, ...]  # what of the log it holds row by row
 
 
 def facts_of_model(model: Model, rep_cases: Integers) -> ModelFacts:
     """Return the facts of a model; ``rep_cases`` are the numbers of logged states nearest to each representative."""
-    sums, solution = model.sums, model.solution
+    sums = model.sums
+    solution = model.solution if model.deferral is None else model.deferring_solution
     widths = model.basis.rep_kernel.width
     return ModelFacts(
         n_transitions=model.n_samples,
@@ -67,28 +74,33 @@ def facts_of_model(model: Model, rep_cases: Integers) -> ModelFacts:
         left_out={str(label): n for label, n in model.left_out.items()},
         min_cases=model.min_cases,
         discount=model.discount,
+        has_durations=model.basis.discount is not None,
         scale=tuple(model.coordinates.scale.tolist()),
         sample_width=float(model.basis.sample_kernel.width),
         rep_widths=(float(np.min(widths)), float(np.max(widths))),
         reps=model.reps,
         rep_values=solution.values,
-        rep_policy=solution.policy,
+        rep_policy=model.rep_policy,
         rep_cases=rep_cases,
         knows_support=not np.isnan(sums.effective_cases()).any(),
         solver=_solver(model),
         settings=tuple(_settings(model)),
+        deferral=model.deferral,
+        answers=tuple(map(str, model.answer_labels.tolist())),
+        kept_rows=tuple(what_it_keeps(model)),
     )
 
 
 def _solver(model: Model) -> HowSolved:
-    solution, solver = model.solution, model.settings.solver
+    solution = model.solution if model.deferral is None else model.deferring_solution
+    solver = model.settings.solver
     method = method_for(model.mdp) if solver.method == "auto" else solver.method
     return HowSolved(
         method=method if solver.sweeps is None else None,
         converged=bool(solution.converged),
         iterations=int(solution.iterations),
         residual=float(solution.residual),
-        largest_error=float(solution.residual) / (1 - model.discount),
+        largest_error=float(solution.residual) / (1 - model.mdp.discount),
         tolerance=float(solver.tolerance),
     )
 

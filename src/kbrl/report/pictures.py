@@ -17,6 +17,7 @@ from kbrl.report.facts import Facts
 from kbrl.report.maps import Map
 from kbrl.report.words import cases, listing, number, percent, short
 from kbrl.settings import FEW_CASES
+from kbrl.trust.judgement import Interval
 
 MOST_BARS = 12
 _MOST_MARKERS = 13  # per side of a map
@@ -28,6 +29,7 @@ _HATCH = "////"
 class Pictures:
     """All pictures of a page."""
 
+    verdict: Picture | None  # None where nothing was held out to judge by
     actions: Picture
     distances: Picture
     support: Picture | None  # None where the model did not count its cases
@@ -39,12 +41,56 @@ def draw(facts: Facts) -> Pictures:
     """Draw all pictures of a page."""
     with drawing.style():
         return Pictures(
+            verdict=draw_verdict(facts) if facts.judgement is not None else None,
             actions=draw_actions(facts),
             distances=draw_distances(facts),
             support=draw_support(facts) if facts.model.knows_support else None,
             maps=tuple(draw_map(facts, drawn) for drawn in facts.maps),
             reps=draw_reps(facts),
         )
+
+
+def draw_verdict(facts: Facts) -> Picture:
+    """Draw the values of now and of the policy, and the gain, with their intervals in parts."""
+    found = facts.judgement
+    assert found is not None
+    figure, (above, below) = drawing.new_figures(2.6, [2, 1])
+    rows = {"done now": found.now, "this policy": found.value}
+    for axes, part in ((above, rows), (below, {"gain": found.gain})):
+        for row, interval in enumerate(part.values()):
+            _bars(axes, row, interval)
+        axes.use_sticky_edges = False
+        axes.margins(x=0.06)
+        axes.set_yticks(range(len(part)), list(part))
+        axes.set_ylim(len(part) - 0.5, -0.5)
+        axes.tick_params(axis="y", length=0, labelcolor=drawing.INK, labelsize=10)
+        axes.grid(axis="x", color=drawing.LINE, linewidth=0.6)
+        axes.set_axisbelow(True)
+    below.axvline(0.0, color=drawing.INK, linewidth=1)
+    below.set_xlabel(f"discounted reward per episode{facts.value_unit and f', in{facts.value_unit}'}")
+    named = dict(zip(*reversed(above.get_legend_handles_labels())))  # one of each kind
+    figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=4, frameon=False, handlelength=1.2)
+    alt = (
+        f"Bars with intervals: done now {found.now}, this policy {found.value}, gain {found.gain}, each estimate with "
+        f"its {100 * found.level:g} % interval."
+    )
+    caption = "Estimates with their intervals. The wider parts say where doubt comes from."
+    return drawing.finished(figure, alt, caption)
+
+
+def _bars(axes: Any, row: int, interval: Interval) -> None:
+    """Draw an estimate and its interval: sampling, then smoothing, then the self-check, outwards."""
+    parts = (("sampling", drawing.ACCENT), ("smoothing", drawing.PALE), ("self-check", drawing.LINE))
+    reach = 0.0
+    for name, colour in parts:
+        size = getattr(interval, name.replace("-", "_"))
+        for side in (-1, 1):
+            start, end = (
+                np.clip(interval.estimate + side * x, interval.low, interval.high) for x in (reach, reach + size)
+            )
+            axes.barh(row, end - start, left=start, height=0.34, color=colour, label=name if side > 0 else None)
+        reach += size
+    axes.plot(interval.estimate, row, "D", color=drawing.INK, markersize=5.5, label="estimate")
 
 
 def draw_actions(facts: Facts) -> Picture:
@@ -148,7 +194,7 @@ def draw_values(facts: Facts, drawn: Map) -> Picture:
         image, ax=axes, shrink=0.9, aspect=25, extend=extend[bool(known.min() < low), bool(known.max() > high)]
     )
     bar.outline.set_visible(False)
-    bar.set_label("value")
+    bar.set_label(f"value{facts.value_unit and f' ({facts.value_unit.strip()})'}")
     _hatch(axes, drawn)
     names = _names(facts, drawn)
     best, worst = np.nanargmax(drawn.values), np.nanargmin(drawn.values)
@@ -197,7 +243,7 @@ def draw_curves(facts: Facts, drawn: Map) -> Picture:
         axes.plot(x, drawn.q[:, place], dashes[kind % len(dashes)], color=colour, linewidth=1.8, label=name)
     across = {"transform": axes.get_xaxis_transform(), "facecolor": "none", "edgecolor": drawing.PALE, "linewidth": 0}
     axes.fill_between(x, 0, 1, where=drawn.is_weak[0], hatch=_HATCH, **across)
-    axes.set_xlabel(short(facts.names[0], 40))
+    axes.set_xlabel(short(facts.titles[0], 40))
     axes.set_ylabel("value of the action")
     _legend(figure, axes)
     alt = f"Curves of the value of each action along {facts.names[0]}. {_unseen(drawn)}"
@@ -218,8 +264,8 @@ def draw_reps(facts: Facts) -> Picture:
                 reps[rows, pair[0]], heights[rows], 12 + 60 * ranks[rows] ** 2, color=colour, marker=marker,
                 edgecolors=drawing.INK, linewidths=0.6, label=name,
             )  # fmt: skip
-    axes.set_xlabel(short(facts.names[pair[0]], 40))
-    axes.set_ylabel(short(facts.names[pair[1]], 30) if len(pair) == 2 else "value")
+    axes.set_xlabel(short(facts.titles[pair[0]], 40))
+    axes.set_ylabel(short(facts.titles[pair[1]], 30) if len(pair) == 2 else "value")
     _legend(figure, axes)
     caption = (
         "The representative states. The larger a marker, the more logged cases are nearest to it; its colour and shape "
@@ -254,6 +300,7 @@ def _hatch(axes: Any, drawn: Map) -> None:
             boxes.append([(left, low), (right, low), (right, high), (left, high)])
     if boxes:
         hatched = PolyCollection(boxes, facecolors="none", edgecolors=drawing.INK, linewidths=0, hatch=_HATCH)
+        hatched.set_rasterized(True)  # as lines, they would make megabytes on paper
         axes.add_collection(hatched, autolim=False)
 
 
@@ -271,7 +318,7 @@ def _every(n_cells: int) -> Integers:
 
 
 def _names(facts: Facts, drawn: Map) -> list[str]:
-    return [facts.names[place] for place in drawn.variables]
+    return [facts.titles[place] for place in drawn.variables]
 
 
 def _place(drawn: Map, names: list[str], cell: Any) -> str:

@@ -1,8 +1,8 @@
 """Sums over the rows of a log and the model's answers to them, in one pass.
 
-A tally holds a few numbers per pair of a logged and a recommended action; a sample for the pictures; and the rows with
-the largest advantage among those whose advice has enough support, at most one per episode.  Its memory does not grow
-with the log.
+A tally holds a few numbers per pair of a logged action and an answer; a sample for the pictures; and the rows with the
+largest advantage among those whose advice has enough support, at most one per episode.  Its memory does not grow with
+the log.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Example:
 
 
 class Tally:
-    """Sums over the rows of a log; matrices are (n_actions, n_actions), logged by recommended action."""
+    """Sums over the rows of a log; matrices are (n_actions, n_answers), logged action by answer."""
 
     def __init__(self, model: Model, reach: float) -> None:
-        n_actions = len(model.action_labels)
-        shape = (n_actions, n_actions)
+        n_actions, n_answers = len(model.action_labels), len(model.answer_labels)
+        shape = (n_actions, n_answers)
         self._model, self._reach = model, reach
         self.survey = Survey(model.action_labels, model.coordinates.n_dims, sample_rows=SAMPLE_ROWS)
         self.rewards = Moments(1)
@@ -51,7 +51,7 @@ class Tally:
         self.n_valued: Integers = np.zeros(shape, dtype=np.intp)  # rows whose logged action has a value
         self.value_sum: Floats = np.zeros(shape)  # of the logged action
         self.advantage_sum: Floats = np.zeros(shape)  # of the recommended action over the logged one
-        self.n_weak: Integers = np.zeros(n_actions, dtype=np.intp)  # by recommended action
+        self.n_weak: Integers = np.zeros(n_answers, dtype=np.intp)  # by answer
         self.weak_counts: Integers = np.zeros(shape, dtype=np.intp)  # rows in which it has little support
         self.n_better = [0, 0]  # rows in which another action is expected to be better: with support, and with little
         self.backed_gain = 0.0  # sum of the advantages of those with support
@@ -72,7 +72,7 @@ class Tally:
         found = answers(self._model, chunk.states)
         self.survey.add(chunk)
         self.rewards.accumulate(chunk.rewards[:, None])
-        self.reward_sum += np.bincount(chunk.action_indices, chunk.rewards, minlength=len(self.n_weak))
+        self.reward_sum += np.bincount(chunk.action_indices, chunk.rewards, minlength=len(self.reward_sum))
         self.n_weak += np.bincount(found.best[found.is_weak], minlength=len(self.n_weak))
         self.rep_counts += np.bincount(found.nearest, minlength=len(self.rep_counts))
         self.n_far += int((found.distances > self._reach).sum())
@@ -92,10 +92,10 @@ class Tally:
         self.advantage_sum += self._by_pair(chunk, found, is_valued, found.values - values)
 
     def _by_pair(self, chunk: Transitions, found: Answers, rows: Booleans, weights: Floats | None = None) -> Array:
-        n_actions = len(self.n_weak)
-        pairs = chunk.action_indices[rows] * n_actions + found.best[rows]
-        sums = np.bincount(pairs, None if weights is None else weights[rows], minlength=n_actions**2)
-        return sums.reshape(n_actions, n_actions)
+        shape = self.counts.shape
+        pairs = chunk.action_indices[rows] * shape[1] + found.best[rows]
+        sums = np.bincount(pairs, None if weights is None else weights[rows], minlength=shape[0] * shape[1])
+        return sums.reshape(shape)
 
     def _add_examples(self, rows: Integers, chunk: Transitions, found: Answers) -> None:
         advantages = found.values - found.value_of(chunk.action_indices)

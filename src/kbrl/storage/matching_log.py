@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from kbrl.data.state_names import find_names
+from kbrl.data.value_rules import NAMES as RULES
 from kbrl.logs.columns import carried_over
-from kbrl.logs.faults import LogError
-from kbrl.logs.formats import open_table
 from kbrl.logs.log import Log, open_log
 from kbrl.logs.rows import label_array
 from kbrl.model.model import Model
+from kbrl.tables.dialect import dialect_in
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import open_table
 
 
 def open_matching_log(
@@ -26,12 +28,21 @@ def open_matching_log(
     ``source`` is anything that `open_log` takes; ``stored`` are the columns in the model's file; ``columns`` names, by
     role, those that differ.
     """
-    available, known = open_table(source).names, names_by_role(stored)
-    if not isinstance(stored, Mapping):  # just names of variables, which a dialect may give a prefix
+    known, recipe = names_by_role(stored), model.source.recipe
+    available = open_table(source, dialect_in(known | dict(columns))).names
+    said = [name for name in RULES if name in columns]
+    if said:
+        raise ValueError(
+            f"The model keeps how columns became state variables and actions, but {', '.join(said)} would change it. "
+            f"Leave it out, or fit again."
+        )
+    if recipe is not None and "state" not in known:
+        known = {"state": list(recipe.names)} | known
+    if not isinstance(stored, Mapping) and recipe is None:  # just names of variables, which a dialect may give a prefix
         found = find_names(available, known.get("state", ()))
         known = {"state": found} if found else {}
-    log = open_log(source, columns=carried_over(known, columns, available) or None)
-    if "state" in columns:  # these are the model's variables, whatever they are called here
+    log = open_log(source, columns=carried_over(known, columns, available) or None, recipe=recipe, is_known=True)
+    if "state" in columns and recipe is None:  # these are the model's variables, whatever they are called here
         log = replace(log, state_names=model.source.state_names)
     try:
         return with_labels(log, model.action_labels.tolist())

@@ -6,6 +6,7 @@ Every fault raises a ValueError that names the field.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from itertools import pairwise
@@ -15,11 +16,15 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Array, Booleans
-from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, positive, whole
+from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, one_of, positive, whole
+from kbrl.data.recipe import Recipe
 from kbrl.data.sketch import LARGEST_HASH, LISTED, LISTED_BATCHES, LISTED_EPISODES
 from kbrl.lines.moments import packed_size
 from kbrl.lines.plans import plan_length
-from kbrl.model.model import often_taken
+from kbrl.mdp.deferral import Deferral
+from kbrl.mdp.dynamic_programming import TIE
+from kbrl.mdp.solvers import SOLVERS
+from kbrl.model.model import allowed_pairs, often_taken
 from kbrl.settings import NEIGHBORHOODS, about_settings
 from kbrl.storage.sealed_file import Contents
 
@@ -34,7 +39,7 @@ _FACTS: dict[str, Any] = {
     "names": {"state": (list, type(None)), "others": (list,)},
     "settings": (dict,),
     "fit_settings": (dict,),
-    "history": {"has_changed": (bool, type(None))},
+    "history": {"has_changed": (bool, type(None)), "held_out": (float, type(None))},
     "sketch": (dict, type(None)),
     "basis": {
         "sample_width": _NUMBER,
@@ -57,39 +62,63 @@ _FACTS: dict[str, Any] = {
     "counts": (list,),
     "solution": {"iterations": (int,), "residual": _NUMBER, "converged": (bool,)},
 }
+_DEFERRAL = {"cases": _NUMBER, "caution": _NUMBER, "label": (str,)}
 _SKETCH = {"n_rows": (int,), "total": (str,), "largest": (str,), "batches": (list,)}
 _SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
 _LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
 # Rounding that is allowed in sums: where nearly all data were taken away again (forget), it is as large as this.
 _ROUNDING = 1e-6
+_LARGEST_REWARD = 1e300  # more have no finite sums
 _MAY_BE_EITHER = ("lines.rewards", "lines.span")  # infinite with either sign, where there are no data
-_MAY_BE_INFINITE = {"q": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
+_MAY_BE_INFINITE = {"q": -np.inf, "resamples": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
 
 
 def check_contents(contents: Contents) -> None:
     """Refuse contents that do not make a valid model."""
     facts, arrays, _ = contents
-    _check_fields(facts, _FACTS, "facts")
+    _check_fields({k: fact for k, fact in facts.items() if k not in ("deferral", "recipe")}, _FACTS, "facts")
+    _check_text(facts)
+    if "deferral" in facts:
+        _check_deferral(facts["deferral"], facts["action_labels"]["values"])
     _check_labels(facts["action_labels"], facts["counts"])
     _check_settings(facts["settings"], arrays)
     _check_fit_settings(facts["fit_settings"], arrays)
     in_unit_interval(facts["planning"]["discount"], "discount")
     positive(facts["planning"]["tolerance"], "tolerance")
+    one_of(facts["planning"]["solver"], ("auto", *SOLVERS), "solver")
     if facts["planning"]["sweeps"] is not None:
         whole(facts["planning"]["sweeps"], "sweeps")
     _check_arrays(facts, arrays)
     _check_columns(facts["columns"], len(arrays["scale"]))
     _check_state_names(facts["names"], len(arrays["scale"]))
+    if "recipe" in facts:  # only of logs whose columns are not all plain numbers
+        named = list(Recipe.from_dict(facts["recipe"]).variables)
+        _require(named == facts["names"]["state"], "the recipe makes other state variables than the names say")
     _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
     whole(facts["planning"]["min_cases"], "min_cases")
+    held_out = facts["history"]["held_out"]
+    _require(held_out is None or 0 < held_out < 1, f"history: held_out must be a share, but it is {held_out!r}")
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
     if facts["basis"]["order"] == 1:
         _check_lines(arrays, facts["counts"])
         _check_plan_solution(facts, arrays, int((often & (np.array(facts["counts"]) > 0)).sum()))
     else:
         spoken_of = _check_statistics(arrays, sum(facts["counts"]))
-        _check_solution(facts["solution"], arrays, (spoken_of & often[:, None]).T)
+        _check_solution(facts["solution"], arrays, _available(facts, arrays, spoken_of & often[:, None]).T)
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
+    answers_from = (facts["settings"] | facts["fit_settings"]).get("q_function")
+    keeps = answers_from != "samples" or "samples.states" in arrays or not sum(facts["counts"])
+    _require(keeps, "q_function is 'samples', but the samples are missing")
+    _check_time(arrays, facts["planning"]["discount"])
+
+
+def _available(facts: dict[str, Any], arrays: dict[str, Array], available: Booleans) -> Booleans:
+    """Return which actions are available at which representative states, by the rules of the recipe, too."""
+    if "recipe" not in facts:
+        return available
+    labels, reps = facts["action_labels"], arrays["reps"] * arrays["scale"] + arrays["centre"]
+    recipe = Recipe.from_dict(facts["recipe"])
+    return allowed_pairs(available, recipe, reps, np.array(labels["values"], dtype=labels["dtype"]))
 
 
 def _require(holds: Any, rule: str) -> None:
@@ -113,6 +142,16 @@ def _check_fields(found: Any, wanted: dict[str, Any], what: str) -> None:
             _require(type(found[name]) in types, f"{what}: {name} is of the wrong kind, {type(found[name]).__name__}")
 
 
+def _check_text(facts: dict[str, Any]) -> None:
+    """Refuse text that UTF-8 cannot hold."""
+    try:
+        json.dumps(facts, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = error.object[error.start : error.end]
+        message = f"labels and names must be text, but one holds half of a character, {half!r}. Rename it"
+        raise ValueError(message) from None
+
+
 def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
     dtype, values = labels["dtype"], labels["values"]
     _require(_LABEL_TYPE.fullmatch(dtype), f"action_labels are of an unknown type, {dtype!r}")
@@ -127,6 +166,13 @@ def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
     _require(len(counts) == len(values), f"there are {len(values)} action_labels but counts of {len(counts)} actions")
     _require(all(type(n) is int and 0 <= n < 2**62 for n in counts), "counts must be whole numbers not below 0")
     _require(sum(counts) < 2**62, "counts are too large")
+
+
+def _check_deferral(facts: Any, labels: list[Any]) -> None:
+    """Check what only the file of a model that defers has."""
+    _check_fields(facts, _DEFERRAL, "deferral")
+    Deferral(**facts)
+    _require(facts["label"] not in map(str, labels), "deferral: its label is that of an action")
 
 
 def _check_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> None:
@@ -210,6 +256,8 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         "scale": ("f", (n_dims,)), "reps": ("f", (n_reps, n_dims)), "growth": ("i", (None, 2)),
         "values": ("f", (n_reps,)), "q": ("f", (n_reps, n_actions)), "policy": ("i", (n_reps,)),
     }  # fmt: skip
+    if "time_discount" in arrays:  # of steps with durations
+        shapes["time_discount"] = ("f", (1,))
     if basis["rep_width"] is None:
         shapes["rep_widths"] = ("f", (n_reps,))
     if "circles.places" in arrays:
@@ -222,11 +270,13 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
     elif basis["sample_neighbors"] is not None and basis["neighborhoods"] == "exact":
         kept = (*pairs, _n_places(arrays, basis["sample_neighbors"]))
         shapes |= {"neighbors.distances": ("f", kept), "neighbors.rewards": ("f", kept)}
-        shapes |= {"neighbors.next_states": ("f", (*kept, n_dims)), "neighbors.terminals": ("b", kept)}
+        lost = "f" if "time_discount" in arrays else "b"
+        shapes |= {"neighbors.next_states": ("f", (*kept, n_dims)), "neighbors.terminals": (lost, kept)}
         shapes["neighbors.multiplicities"] = ("f", kept)
     else:
         shapes |= dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
-        shapes |= {name: ("f", pairs) for name in ("noise", "reward_noise", "squared_weight") if name in arrays}
+        optional = ("noise", "reward_noise", "squared_weight", "reward_squares")
+        shapes |= {name: ("f", pairs) for name in optional if name in arrays}
         if basis["sample_neighbors"] is not None and (basis["hard"] or basis["rep_neighbors"] is not None):
             shapes |= {"transition_sum.data": ("f", (None,)), "transition_sum.columns": ("i", (None,))}
             shapes["transition_sum.row_starts"] = ("i", (n_actions, n_reps + 1))
@@ -234,11 +284,15 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
             shapes["transition_sum"] = ("f", (*pairs, n_reps))
     if facts["sketch"] is not None:
         shapes |= {f"sketch.{name}": ("i", (None,)) for name in ("hashes", "counts", "contents", "episodes")}
+    if "resamples" in arrays:
+        shapes["resamples"] = ("f", (None, n_reps, n_actions + ("deferral" in facts)))
     if "samples.states" in arrays:
         n = len(arrays["samples.states"])
         shapes |= {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}
         shapes |= {"samples.action_indices": ("i", (n,)), "samples.rewards": ("f", (n,))}
         shapes["samples.terminals"] = ("b", (n,))
+        if "time_discount" in arrays:
+            shapes["samples.durations"] = ("f", (n,))
     return shapes
 
 
@@ -272,11 +326,26 @@ def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
             finite |= (name in _MAY_BE_EITHER) & ~np.isnan(array)
             _require(finite.all(), f"{name} holds numbers that are not finite")
     _require((arrays["scale"] > 0).all(), "scale must be above 0")
-    _require(np.abs(arrays["reps"]).max() <= LARGEST_COORDINATE, "reps are too large")
+    _check_sizes(arrays)
     if facts["sketch"] is not None:
         lengths = {arrays[f"sketch.{name}"].shape for name in ("hashes", "counts", "contents")}
         _require(len(lengths) == 1, "sketch.hashes, sketch.counts and sketch.contents differ in length")
     _require((arrays["growth"] >= 0).all(), "growth must not be below 0")
+
+
+def _check_sizes(arrays: dict[str, Array]) -> None:
+    """Refuse states whose distances would overflow, and rewards whose sums would."""
+    centre, scale = arrays["centre"], arrays["scale"]
+    with np.errstate(over="ignore"):
+        _require(np.abs(centre / scale).max() < np.inf, "centre is too large for the scale")
+        for name in ("reps", "neighbors.next_states", "samples.states", "samples.next_states"):
+            states = arrays.get(name, np.empty(0))
+            if states.size and name.startswith("samples."):  # the others are scaled
+                states = (states - centre) / scale
+            _require(np.abs(states).max(initial=0.0) <= LARGEST_COORDINATE, f"{name} are too large")
+    for name in ("neighbors.rewards", "samples.rewards"):
+        size = np.abs(arrays.get(name, np.empty(0))).max(initial=0.0)
+        _require(size <= _LARGEST_REWARD, f"{name} are too large")
 
 
 def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
@@ -295,10 +364,9 @@ def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
     _require((arrays["reward_sum"][weight == 0] == 0).all(), "reward_sum speaks of pairs without weight")
     for name in ("noise", "reward_noise"):
         _require((arrays.get(name, weight) >= 0).all(), f"{name} must not be below 0")
-    squared = arrays.get("squared_weight", weight)
-    _require(
-        (squared >= 0).all() and (squared[weight == 0] == 0).all(), "squared_weight speaks of pairs without weight"
-    )
+    for name in ("squared_weight", "reward_squares"):
+        squared = arrays.get(name, weight)
+        _require((squared >= 0).all() and (squared[weight == 0] == 0).all(), f"{name} speaks of pairs without weight")
     entries, row_sums = _transition_sums(arrays)
     _require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
     _require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")
@@ -358,6 +426,19 @@ def _check_solution(facts: dict[str, Any], arrays: dict[str, Array], available: 
     _require((arrays["values"] == np.where(possible, top, 0.0)).all(), "values are not the largest q")
     in_range = (policy >= -1) & (policy < q.shape[1]) & ((policy >= 0) == possible)
     _require(in_range.all(), "policy names actions that are not there")
+    chosen = q[np.arange(len(q)), policy][possible]
+    slack = 2 * TIE * np.abs(top[possible]).max(initial=0.0)  # of equals, any may be chosen
+    _require((chosen >= top[possible] - slack).all(), "policy names actions that are not the best")
+
+
+def _check_time(arrays: dict[str, Array], discount: float) -> None:
+    """Check what steps with durations add to a file."""
+    if "time_discount" not in arrays:
+        return
+    _require(arrays["time_discount"][0] == discount, "time_discount is not the discount")
+    lost = arrays.get("neighbors.terminals", np.zeros(0))
+    _require(((lost >= 0) & (lost <= 1)).all(), "neighbors.terminals must be from 0 to 1")
+    _require((arrays.get("samples.durations", np.ones(1)) > 0).all(), "samples.durations must be above 0")
 
 
 def _check_samples(arrays: dict[str, Array], n_actions: int, n_samples: int) -> None:

@@ -11,6 +11,7 @@ import errno
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,9 @@ from scipy import sparse
 
 from kbrl import __version__
 from kbrl.arrays import Array, Floats
-from kbrl.atomic_write import written_beside
+from kbrl.atomic_write import NotSyncedError, written_beside
 from kbrl.checks import KbrlWarning, as_floats
+from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
 from kbrl.data.sketch import Sketch
 from kbrl.data.state_names import Source, rows_by_name
@@ -27,6 +29,7 @@ from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.lines.circles import NO_CIRCLES, Circles
 from kbrl.lines.moments import LineSums
+from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.model.basis import Basis
 from kbrl.model.check_settings import check_settings
@@ -44,6 +47,7 @@ FORMAT, VERSION, OLDEST = "kbrl model", 2, 1
 Columns = Sequence[str] | Mapping[str, Any]
 
 _SUMS = ("nearest", "weight", "reward_sum")
+_LATER_SUMS = ("squared_weight", "reward_squares")  # that older files lack
 _NEIGHBORS = ("distances", "rewards", "next_states", "terminals", "multiplicities")
 _LINES = ("moves", "outcomes", "rewards", "span")
 _SAMPLES = ("states", "action_indices", "rewards", "next_states", "terminals")
@@ -79,6 +83,8 @@ def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Co
     try:
         with written_beside(path) as beside, open(beside, "wb") as file:
             write_sealed(file, FORMAT, VERSION, contents.facts, contents.arrays)
+    except NotSyncedError:
+        raise
     except OSError as error:
         is_full = error.errno == errno.ENOSPC
         advice = "Free some space" if is_full else "Name a file in a folder that exists and can be written to"
@@ -124,13 +130,13 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
         "learner": "KBSF",
         "columns": columns,
         "names": names_as_facts(_named(model, columns)),
-        "action_labels": _labels_as_facts(model.action_labels),
+        "action_labels": labels_as_facts(model.action_labels),
         "settings": settings,
         "fit_settings": {},
         "basis": _basis_facts(model),
         "planning": _planning_facts(model),
         "counts": model.sums.counts.tolist(),
-        "history": {"has_changed": model.has_changed},
+        "history": {"has_changed": model.has_changed, "held_out": model.held_out},
         "sketch": _sketch_facts(model.sketch),
         "solution": {
             "iterations": int(solution.iterations),
@@ -138,6 +144,10 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
             "converged": bool(solution.converged),
         },
     }
+    if model.deferral is not None:
+        facts["deferral"] = asdict(model.deferral)
+    if model.source.recipe is not None:
+        facts["recipe"] = model.source.recipe.to_dict()
     arrays: dict[str, Array] = {"scale": model.coordinates.scale, "reps": model.basis.reps}
     arrays["centre"] = model.coordinates.centre
     arrays |= {"growth": model.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
@@ -145,8 +155,12 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
         arrays |= {"circles.places": model.basis.circles.places, "circles.shapes": model.basis.circles.shapes}
     if np.ndim(model.basis.rep_kernel.width):
         arrays["rep_widths"] = np.asarray(model.basis.rep_kernel.width)
+    if model.basis.discount is not None:
+        arrays["time_discount"] = np.array([model.basis.discount])
     arrays |= given_arrays | _statistics_arrays(model.sums) | _samples_arrays(model.samples)
     arrays |= _sketch_arrays(model.sketch)
+    if model.resamples is not None:
+        arrays["resamples"] = model.resamples
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
     return Contents(facts, arrays | integers, VERSION)
 
@@ -162,7 +176,7 @@ def _columns_as_facts(columns: Columns | None) -> Any:
 def _named(model: Model, columns: Any) -> Source:
     """Return the names that a model has, or else those of the columns, which must not contradict them."""
     given = names_of_columns(columns, model.coordinates.n_dims)
-    if columns is not None:
+    if columns is not None and model.source.recipe is None:
         given.places_in(model.source)  # refuses other variables
     return model.source if model.source.state_names else given
 
@@ -245,7 +259,7 @@ def _planning_facts(model: Model) -> dict[str, Any]:
     return {name: v.item() if isinstance(v, np.generic) else v for name, v in values.items()}
 
 
-def _labels_as_facts(labels: Array) -> dict[str, Any]:
+def labels_as_facts(labels: Array) -> dict[str, Any]:
     """Labels as a list, with NumPy's name of their type; objects, if all are plain, are marked as such."""
     values = labels.tolist()
     if labels.dtype.kind not in "biufUO" or not all(isinstance(value, (bool, int, float, str)) for value in values):
@@ -266,8 +280,9 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
     for name in ("noise", "reward_noise"):
         if getattr(statistics, name).any():  # only of a model that has forgotten
             arrays[name] = getattr(statistics, name)
-    if not np.isnan(statistics.squared_weight).any():  # else it is not known, as by a file of format 1
-        arrays["squared_weight"] = statistics.squared_weight
+    for name in _LATER_SUMS:
+        if np.isfinite(getattr(statistics, name)).all():  # else it is not known, as by an older file
+            arrays[name] = getattr(statistics, name)
     blocks = statistics.transition_sum
     if not sparse.issparse(blocks[0]):
         return arrays | {"transition_sum": np.stack(blocks)}
@@ -283,7 +298,8 @@ def _samples_arrays(kept: Sequence[Transitions]) -> dict[str, Array]:
     if not kept:
         return {}
     log = join(kept)
-    return {f"samples.{name}": getattr(log, name) for name in _SAMPLES}
+    arrays = {f"samples.{name}": getattr(log, name) for name in _SAMPLES}
+    return arrays if log.durations is None else arrays | {"samples.durations": log.durations}
 
 
 def _model(contents: Contents) -> Model:
@@ -297,13 +313,21 @@ def _model(contents: Contents) -> Model:
         sums=_sums(basis, facts, arrays),
         settings=_settings_of_the_fit(contents),
         action_labels=action_labels,
-        source=Source(None if names["state"] is None else tuple(names["state"]), tuple(names["others"])),
+        source=_source(names, facts.get("recipe")),
         sketch=_sketch(facts["sketch"], arrays),
         has_changed=facts["history"]["has_changed"],
+        held_out=facts["history"]["held_out"],
         sizes=tuple((n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()),
         samples=_samples(arrays, action_labels),
         solved=Solution(arrays["values"], arrays["q"], arrays["policy"].astype(np.intp), **facts["solution"]),
+        deferral=Deferral(**facts["deferral"]) if "deferral" in facts else None,
+        resamples=arrays.get("resamples"),
     )
+
+
+def _source(names: dict[str, Any], recipe: Any) -> Source:
+    state = None if names["state"] is None else tuple(names["state"])
+    return Source(state, tuple(names["others"]), recipe=None if recipe is None else Recipe.from_dict(recipe))
 
 
 def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transitions, ...]:
@@ -311,7 +335,8 @@ def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transition
         return ()
     fields = {name: arrays[f"samples.{name}"] for name in _SAMPLES}
     fields["action_indices"] = fields["action_indices"].astype(np.intp)
-    return (Transitions.trusted(*fields.values(), None, action_labels),)
+    log = Transitions.trusted(*fields.values(), None, action_labels)
+    return (log.replaced(durations=arrays.get("samples.durations")),)
 
 
 def _settings_of_the_fit(contents: Contents) -> Settings:
@@ -339,6 +364,7 @@ def _basis(facts: dict[str, Any], arrays: dict[str, Array]) -> Basis:
         rep_kernel=Kernel(rep_width, given["profile"], given["rep_neighbors"], given["norm"]),
         n_actions=len(facts["counts"]),
         hard=given["hard"],
+        discount=float(arrays["time_discount"][0]) if "time_discount" in arrays else None,
         circles=Circles(arrays["circles.places"].astype(np.intp), arrays["circles.shapes"])
         if "circles.places" in arrays
         else NO_CIRCLES,
@@ -381,7 +407,8 @@ def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
     for name in ("noise", "reward_noise"):
         setattr(statistics, name, arrays.get(name, getattr(statistics, name)))
     not_known = np.full_like(statistics.weight, np.nan)
-    statistics.squared_weight = arrays.get("squared_weight", not_known)
+    for name in _LATER_SUMS:
+        setattr(statistics, name, arrays.get(name, not_known.copy()))
     dense = arrays.get("transition_sum")
     statistics.transition_sum = (
         _sparse_blocks(statistics, arrays) if dense is None else [block.copy() for block in dense]

@@ -30,6 +30,8 @@ _PLANNING_SINCE = {"sweeps": None, "min_cases": 1}
 def upgraded(contents: Contents) -> Contents:
     """Return contents in the current format, upgraded if they have an older one."""
     facts, arrays, version = contents
+    if isinstance(facts.get("history"), dict):  # files from before the first release lack it
+        facts["history"].setdefault("held_out", None)
     if not isinstance(facts.get("settings"), dict):
         return contents
     if version != 1:
@@ -41,7 +43,7 @@ def upgraded(contents: Contents) -> Contents:
         "fit_settings": {},
         "basis": _BASIS_SINCE | {"order": 0} | _as_dict(facts.get("basis")),
         "planning": _PLANNING_SINCE | _as_dict(facts.get("planning")),
-        "history": {"has_changed": _has_changed(arrays)},
+        "history": {"has_changed": _has_changed(arrays), "held_out": None},
         "sketch": None,
     }
     centre = np.zeros(np.shape(arrays.get("scale", ()))[:1])

@@ -21,6 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from kbrl.arrays import Array
+from kbrl.limits import check_ordinary, raise_the_limit, too_large
 
 # The kinds of arrays that are stored: name in the file, and NumPy's type.
 _TYPES = {"F64": "<f8", "I64": "<i8", "I32": "<i4", "BOOL": "|b1"}
@@ -30,6 +31,7 @@ _START = re.compile(
     rb'\{"__metadata__":\{"format":"(?P<format>[^"\\]{1,80})","format_version":"(?P<version>[0-9]{1,9})",'
     rb'"sha256":"(?P<seal>[0-9a-f]{64})"[,}]'
 )
+_LONGEST_FAULT = 400  # characters
 _HEAD_BYTES = 512  # in which the start must lie
 
 
@@ -70,6 +72,10 @@ def read_sealed(path: str | os.PathLike[str], format_name: str, version: int, *,
     Else raise a ValueError.
     """
     versions = range(version if oldest is None else oldest, version + 1)
+    check_ordinary(path)
+    complaint = too_large(path, "it", os.stat(path).st_size)
+    if complaint is not None:
+        refuse(path, complaint, raise_the_limit())
     with open(path, "rb") as file:
         found_version = _check_start(file.read(_HEAD_BYTES), Path(path), format_name, versions)
         file.seek(0)
@@ -90,6 +96,7 @@ def read_sealed(path: str | os.PathLike[str], format_name: str, version: int, *,
 def refuse(path: str | os.PathLike[str], fault: str, way_out: str | None = None) -> NoReturn:
     """Raise the error for a file that cannot be used."""
     way_out = way_out or "Use an intact copy of the file, or make it again."
+    fault = fault if len(fault) <= _LONGEST_FAULT else f"{fault[:_LONGEST_FAULT]}..."  # it may quote the file
     raise ValueError(f"{os.fspath(path)} cannot be loaded: {fault}. {way_out}")
 
 

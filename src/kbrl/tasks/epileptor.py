@@ -12,11 +12,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import whole
+from kbrl.numba_cache import njit
 from kbrl.tasks.recordings import SEIZURE, Recordings
 
 SOURCE = "SUBSTITUTE: simulated with the Epileptor, not recorded"

@@ -14,10 +14,10 @@ from math import cos, radians, sin, sqrt
 from typing import Any, Literal
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_floats, as_generator, as_rows, check_finite, flag, one_of, refuse_rows
+from kbrl.numba_cache import njit
 from kbrl.tasks.flight_picture import draw_flight
 from kbrl.tasks.task import Task
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_floats, as_generator, as_rows, in_unit_interval, one_of, refuse_rows, whole
 from kbrl.data.transitions import Transitions, join
+from kbrl.numba_cache import njit
 from kbrl.tasks.task import Task
 from kbrl.trials.policies import EpsilonGreedy, Policy
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.numba_cache import njit
 from kbrl.tasks.recordings import Recordings
 
 MARGIN = 0.1  # states stay within the recordings' range, widened on each side by this part of it

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Booleans, Floats
+from kbrl.numba_cache import njit
 
 CART_MASS = 1.0  # kg
 HALF_LENGTHS = (0.5, 0.05, 0.5)  # m: long, short, long

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_rows, flag, one_of
+from kbrl.numba_cache import njit
 from kbrl.tasks.task import Task
 
 STEP = 0.05

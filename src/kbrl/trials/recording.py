@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.transitions import Transitions
+from kbrl.numba_cache import njit
 
 FIRST_ROOM = 1_000_000  # rows kept before the arrays must grow; room that is never used costs nothing
 

@@ -15,11 +15,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from kbrl.data.column_names import listing
-from kbrl.logs.arrow_files import ArrowFileTable, CsvTable, MemoryTable, ParquetTable
-from kbrl.logs.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
-from kbrl.logs.datasets import FORMS, HDF5_ENDINGS, find_dataset, open_hdf5, open_minari, open_rollouts
-from kbrl.logs.faults import PLACE, LogError, Place, places_of
-from kbrl.logs.frames import FrameTable, NpzTable
+from kbrl.limits import check_ordinary
+from kbrl.tables.arrow_files import ArrowFileTable, MemoryTable, ParquetTable
+from kbrl.tables.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
+from kbrl.tables.csv_files import PACKED, CsvTable
+from kbrl.tables.databases import DATABASE_ENDINGS, is_address, open_address, open_database
+from kbrl.tables.datasets import HDF5_ENDINGS, find_dataset, find_in_cache, open_hdf5, open_minari
+from kbrl.tables.dialect import PLAIN, Dialect
+from kbrl.tables.excel import EXCEL_ENDINGS, ExcelTable
+from kbrl.tables.faults import PLACE, LogError, Place, places_of
+from kbrl.tables.frames import FrameTable, LazyTable, NpzTable
+from kbrl.tables.json_lines import JSON_ENDINGS, JsonLinesTable
+from kbrl.tables.lists_of_steps import FORMS, open_rollouts
+from kbrl.tables.split_lists import SplitTable
 
 
 class Table(Protocol):
@@ -86,18 +94,25 @@ class FilesTable:
         return self.borders[0].before if self.borders else self._paths[0]
 
 
-def open_table(source: Any) -> Table:
+def open_table(source: Any, dialect: Dialect = PLAIN) -> Table:
     """Return the table of a path, a folder, a glob, a list of them, a frame, a mapping or rollouts.
 
     Only the names of the columns are read.  ``read_log`` says more about sources.
     """
+    table = _opened(source, dialect)
+    return SplitTable(table, dialect.lists) if dialect.lists else table
+
+
+def _opened(source: Any, dialect: Dialect) -> Table:
     if isinstance(source, (str, os.PathLike)):
-        return _one_after_the_other(_open_paths(Path(source)))
+        return _one_after_the_other(_open_paths(source, dialect))
     if isinstance(source, (list, tuple)) and source and all(isinstance(path, (str, os.PathLike)) for path in source):
-        return _one_after_the_other([opened for path in source for opened in _open_paths(Path(path))])
+        return _one_after_the_other([opened for path in source for opened in _open_paths(path, dialect)])
     rollouts = open_rollouts(source) if isinstance(source, (list, tuple)) and source else None
     if rollouts is not None:
         return rollouts
+    if hasattr(source, "collect_schema") and hasattr(source, "collect"):
+        return LazyTable(source)
     if isinstance(source, Mapping) or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
         return FrameTable(source)
     if hasattr(source, "__arrow_c_stream__"):
@@ -181,7 +196,7 @@ def _cut(batch: Batch, rows: slice) -> Batch:
 
 def borders_in(table: Table, first: int, n_rows: int) -> tuple[Border, ...]:
     """Return the borders of files just before or within rows that were read."""
-    known = table.borders if isinstance(table, FilesTable) else []
+    known: list[Border] = getattr(table, "borders", [])
     start, stop = (bisect_left(known, row, key=lambda border: border.row) for row in (first, first + n_rows))
     return tuple(known[start:stop])
 
@@ -191,16 +206,20 @@ def _one_after_the_other(opened: list[tuple[Path, Table]]) -> Table:
     return tables[0] if len(tables) == 1 else FilesTable(tables, paths)
 
 
-def _open_paths(path: Path) -> list[tuple[Path, Table]]:
-    if path.is_dir():
-        dataset = find_dataset(path)
-        if dataset is not None:
-            return [(path, open_minari(dataset))]
-    return [(file, _open_file(file)) for file in find_files(path)]
+def _open_paths(source: Any, dialect: Dialect) -> list[tuple[Path, Table]]:
+    path = Path(source)
+    if is_address(source):
+        return [(path, open_address(source, dialect))]
+    folder = path if path.exists() else find_in_cache(str(path).removeprefix("minari:"))
+    dataset = None if folder is None or not folder.is_dir() else find_dataset(folder)
+    if dataset is not None:
+        return [(path, open_minari(dataset))]
+    return [(file, _open_file(file, dialect)) for file in find_files(path)]
 
 
 def find_files(path: Path) -> list[Path]:
     """Return the files of a log in natural order: part-2 comes before part-10."""
+    check_ordinary(path)
     if path.is_file():
         return [path]
     if path.is_dir():
@@ -211,37 +230,53 @@ def find_files(path: Path) -> list[Path]:
         found = [Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
         if not found:
             raise LogError("missing_file", f"There is no file {path}.")
-    endings = sorted({file.suffix.lower() for file in found})
+    endings = sorted({ending_of(file) for file in found})
     if len({_OPENERS.get(ending) for ending in endings}) > 1:
         raise LogError("unknown_format", f"The files of a log must be of one format, but {path} has {endings}.")
     return sorted(found, key=lambda file: _natural(str(file)))
 
 
 def _is_data(path: Path) -> bool:
-    return path.suffix.lower() in _OPENERS and not any(part.startswith((".", "_")) for part in path.parts)
+    return ending_of(path) in _OPENERS and not any(part.startswith((".", "_")) for part in path.parts)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _open_file(path: Path) -> Table:
-    opener = _OPENERS.get(path.suffix.lower())
+def ending_of(path: Path) -> str:
+    """Return the ending that names the format of a file: that of log.csv.gz is .csv."""
+    ending = path.suffix.lower()
+    inner = Path(path.stem).suffix.lower() if ending in PACKED else ""
+    return inner if _OPENERS.get(inner) in _PACKABLE else ending
+
+
+def _open_file(path: Path, dialect: Dialect) -> Table:
+    opener = _OPENERS.get(ending_of(path))
     if opener is None:
         raise LogError("unknown_format", f"{path} has an unknown ending, {path.suffix!r}.")
     try:
         n_bytes = path.stat().st_size
         if n_bytes == 0:
             raise LogError("empty_log", f"{path} is empty: it has no bytes.")
-        return opener(path)
+        return opener(path, dialect)
     except OSError as error:
         raise LogError("unreadable", f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-_OPENERS: dict[str, Callable[[Path], Table]] = {
-    **dict.fromkeys((".parquet", ".pq"), ParquetTable),
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), ArrowFileTable),
+def _of_itself(opener: Callable[[Path], Table]) -> Callable[[Path, Dialect], Table]:
+    """Return what opens a file that says itself how it is written."""
+    return lambda path, dialect: opener(path)
+
+
+_OPENERS: dict[str, Callable[[Path, Dialect], Table]] = {
+    **dict.fromkeys((".parquet", ".pq"), _of_itself(ParquetTable)),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _of_itself(ArrowFileTable)),
     **dict.fromkeys((".csv", ".tsv"), CsvTable),
-    **dict.fromkeys(HDF5_ENDINGS, open_hdf5),
-    ".npz": NpzTable,
+    **dict.fromkeys(JSON_ENDINGS, JsonLinesTable),
+    **dict.fromkeys(EXCEL_ENDINGS, ExcelTable),
+    **dict.fromkeys(DATABASE_ENDINGS, open_database),
+    **dict.fromkeys(HDF5_ENDINGS, _of_itself(open_hdf5)),
+    ".npz": _of_itself(NpzTable),
 }
+_PACKABLE = (CsvTable, JsonLinesTable)  # their readers unpack

@@ -11,14 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from kbrl.limits import raise_the_limit
+
 SHOWN_ROWS = 5  # the first rows at fault that a record names
 PLACE = "<place of the first row>"  # stands in a message until the table tells the place
 
 _CELLS = "Drop or repair these rows."
 _TOO_LARGE = "Drop or repair these rows, or change the units."
 _SORT = (
-    "Sort the log by episode and step, and drop repeated rows. If each file numbers its episodes anew, do not sort: "
-    "give each episode an identifier of its own."
+    "Sort the log by episode and step: --sort; and drop repeated rows. If each file numbers its episodes anew, do not "
+    "sort: give each episode an identifier of its own."
 )
 _GAPS = (
     "State another stride, or --stride any if the step only orders the rows. Or allow gaps: --allow-gaps, in Python "
@@ -32,18 +34,25 @@ _CUT = "If each file has its own episodes, give each episode an identifier of it
 # name: (stops learning, what to do)
 CATALOGUE: dict[str, tuple[bool, str]] = {
     "missing_file": (True, "Check the path; a folder and a glob such as 'logs/*.parquet' are accepted as well."),
-    "unknown_format": (True, "Save it as .parquet, .csv, .tsv, .arrow, .feather, .npz or .hdf5."),
+    "unknown_format": (True, "Save it as .parquet, .csv, .csv.gz, .xlsx, .jsonl, .arrow, .npz, .hdf5 or .sqlite."),
     "unreadable": (True, "Write the file again; its ending must name its format."),
+    "foreign_data": (True, "Copy the data into the file itself, such as with h5repack or h5py, and read the copy."),
+    "too_large": (True, raise_the_limit()),
     "empty_log": (True, "Write at least one row of data."),
     "missing_column": (True, "Say which column it is: --action NAME and the like, in Python columns={'action': NAME}."),
     "ambiguous_column": (True, "Name the one to use: --action NAME and the like, in Python columns={'action': NAME}."),
+    "bad_expression": (True, "Write it as in \"-0.1 * sofa + 5 * (outcome == 'home')\"; odd names in `backticks`."),
     "repeated_column": (True, "Give each column a name of its own."),
     "uneven_columns": (True, "Give every column one entry per row."),
     "ragged_state": (True, "Give every row the same state variables, in the same order."),
     "wrong_width": (True, "Give the state and the next state the same variables, in the same order."),
     "vector_action": (True, "Give each combination of actions one label, in one column."),
     "not_a_number": (True, "Write numbers there, or name another column."),
-    "missing_state": (True, _CELLS),
+    "date_in_state": (True, "Use the time since the episode began: --elapsed 'NAME=1 day'."),
+    "not_a_date": (True, "Write ISO dates such as 2024-02-27 or 2024-02-27 09:30, or take the column as a number."),
+    "too_many_levels": (True, "Leave the column out of the state, or put its texts into a few levels."),
+    "unknown_level": (True, "Add the levels to the stated order, or repair the cells."),
+    "missing_state": (True, "Say what to do: --missing NAME=median, forward, drop or a constant; or repair the rows."),
     "infinite_state": (True, _TOO_LARGE),
     "missing_next_state": (True, "Drop these rows, or leave the next states out to take them from the next row."),
     "infinite_next_state": (True, _TOO_LARGE),
@@ -52,18 +61,21 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "missing_action": (True, "Drop these rows, or give 'nothing was done' a label of its own."),
     "missing_episode": (True, "Give every row the identifier of its episode."),
     "missing_step": (True, "Give every row its number within the episode, or leave the column of steps out."),
+    "bad_propensity": (True, "Write how likely the action was, above 0 and up to 1, or name another column."),
     "bad_flag": (True, "Write flags as true and false, or as 1 and 0."),
     "mixed_actions": (True, "Convert all actions to strings or all to whole numbers."),
-    "too_many_actions": (True, "Put continuous actions into a few classes, each with a label."),
+    "too_many_actions": (True, "Put continuous actions into a few classes: --bins NAME=4."),
     "unknown_action": (True, "Add these labels to the list of possible actions, or drop the rows."),
-    "no_order": (True, "Add next observations, or an episode_id, a step or flags that tell where episodes end."),
+    "no_order": (True, "Add next observations, an episode_id, a step or flags of ends; or: --one-step."),
     "no_transitions": (True, "Add next observations, episodes of at least two rows, or flags on their last rows."),
     "duplicate_steps": (True, _SORT),
     "unsorted_steps": (True, _SORT),
     "split_episode": (True, _SORT),
-    "wrong_stride": (True, "State it as --stride 1, as --stride '1 day' for datetimes, or as --stride any."),
+    "wrong_stride": (True, "State it as 1, as '1 day' for datetimes, or, for the stride, as any."),
+    "bad_duration": (True, "Write how much time passes until the next state, or name another column."),
     "too_many_gaps": (True, _GAPS),
     "too_many_left_out": (True, f"{OTHER_EPISODES} {ALLOW}"),
+    "filled_values": (False, "Decide yourself by --missing NAME=median, forward, drop or a constant."),
     "missing_steps": (False, "Nothing, if few: a row before a gap is left out unless it has its own next state."),
     "both_flags": (False, "Set truncated to false on real ends: a row with both flags is taken as an end."),
     "rows_after_end": (False, "Give each episode its own identifier, or set terminated on its last row only."),
@@ -74,7 +86,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "episode_across_files": (False, _CUT),
     "constant_variable": (False, "Leave these columns out of the state: they do not distinguish states."),
     "unequal_scales": (False, "Keep the scaling by standard deviations, or change the units."),
-    "many_actions": (False, "Put amounts such as doses into a few classes, each with a label of its own."),
+    "many_actions": (True, "Put amounts such as doses into a few classes: --bins NAME=4."),
     "rare_action": (False, "Collect more of these actions, or merge them with others: their values are uncertain."),
     "untried_action": (False, "Collect some of these actions, or remove them from the list: they will have no value."),
     "single_action": (False, "Check the column of actions: with one action there is nothing to decide."),
@@ -139,6 +151,12 @@ class Fault:
         """Return the record as a dict for JSON."""
         listed = {"rows": list(self.rows), "columns": list(self.columns), "places": list(map(str, self.places))}
         return asdict(self) | listed
+
+
+def refuse_size(complaint: str | None, path: Any) -> None:
+    """Raise the error for a file that asks for more than it may, if ``kbrl.limits`` has a complaint."""
+    if complaint is not None:
+        raise LogError("too_large", f"{path} cannot be read: {complaint}.")
 
 
 def make_fault(

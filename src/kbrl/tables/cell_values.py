@@ -15,10 +15,11 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.action_labels import is_whole
-from kbrl.logs.faults import LogError
+from kbrl.tables.faults import LogError
 
 Kind = Literal["numbers", "steps", "flags", "labels"]  # steps are numbers or times, as seconds
 BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none"})
+NO_LABELS = BLANKS - {"none"} | {"<na>"}  # "none" is a usual name for doing nothing
 BOOLEANS = {"true": 1.0, "false": 0.0}
 FLAGS = BOOLEANS | {"t": 1.0, "f": 0.0, "yes": 1.0, "no": 0.0}
 _LONGEST_SHOWN = 80  # characters of a cell that a message quotes
@@ -215,8 +216,9 @@ def from_texts(cells: Sequence[str], kind: Kind) -> Column:
     """Convert cells of a text file, or flags and steps that are texts elsewhere; an empty cell is a missing one."""
     if kind == "labels":
         places: dict[Hashable, int] = {}
-        codes = np.array([places.setdefault(cell, len(places)) if cell else -1 for cell in cells], dtype=np.intp)
-        return Labels(codes, tuple(places))
+        labelled = [not is_no_label(cell) for cell in cells]
+        codes = [places.setdefault(c, len(places)) if is_one else -1 for c, is_one in zip(cells, labelled)]
+        return Labels(np.array(codes, dtype=np.intp), tuple(places))
     if kind == "flags":
         return _parsed(cells, _flag_in)
     try:
@@ -261,6 +263,16 @@ def is_missing(cell: Any) -> bool:
     return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
 
 
+def is_no_label(text: str) -> bool:
+    """Return whether a cell of a text file is empty, or holds a word that programs write for a missing value."""
+    return text.strip().lower() in NO_LABELS
+
+
+def decoded(cell: Any) -> Any:
+    """Return bytes, as HDF5 holds texts, as a text; anything else as it is."""
+    return cell.decode("utf-8") if isinstance(cell, bytes) else cell
+
+
 def _label_objects(cells: Sequence[Any], name: str) -> Labels:
     places: dict[tuple[type, Hashable], int] = {}
     codes = np.empty(len(cells), dtype=np.intp)
@@ -269,7 +281,7 @@ def _label_objects(cells: Sequence[Any], name: str) -> Labels:
             if len(cell) != 1:
                 raise LogError("vector_action", f"{name!r} must hold one label per row, but it holds {list(cell)!r}.")
             cell = cell[0]
-        cell = cell.item() if isinstance(cell, np.generic) else cell
+        cell = decoded(cell.item() if isinstance(cell, np.generic) else cell)
         codes[row] = -1 if is_missing(cell) else places.setdefault((type(cell), cell), len(places))
     return Labels(codes, tuple(value for _, value in places))
 

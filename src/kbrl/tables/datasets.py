@@ -1,61 +1,62 @@
-"""Another start: episodes of Minari, D4RL and Gymnasium as batches of columns, without these libraries.
+"""Another start: episodes of Minari, D4RL and d3rlpy as batches of columns, without these libraries.
 
 Minari keeps one group or folder per episode, with one more observation than actions; the last observation becomes the
-next state of the last action.  One episode at a time is in memory.  D4RL keeps one flat table in an HDF5 file.
-A program that steps a Gymnasium environment holds a list of episodes in the form of Minari's EpisodeData, or a list of
-steps: (observation, action, reward, next_observation, terminated, truncated).
+next state of the last action.  d3rlpy keeps arrays such as observations_0 per episode, with as many observations as
+actions.  One episode at a time is in memory.  D4RL keeps one flat table in an HDF5 file.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from kbrl.arrays import Array
 from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
-from kbrl.logs.arrow_files import refusing
-from kbrl.logs.cell_values import Batch, Kind, as_array, from_array
-from kbrl.logs.faults import PLACE, LogError, Place
-from kbrl.logs.frames import FrameTable, check_lengths
+from kbrl.limits import too_empty, too_large
+from kbrl.tables.arrow_files import check_parquet, refusing
+from kbrl.tables.cell_values import Batch, Kind, from_array
+from kbrl.tables.faults import LogError, refuse_size
+from kbrl.tables.frames import FrameTable, check_lengths
 
 Episode = tuple[int, Mapping[str, Array]]  # its number, and its arrays by the names of Minari
 HDF5_ENDINGS = (".hdf5", ".h5")
 _FIELDS = {"actions": "action", "rewards": "reward", "terminations": "terminated", "truncations": "truncated"}
 _GROUP = "episode_"
-STEP = ("observation", "action", "reward", "next_observation", "terminated", "truncated")
-_EPISODE = ("observations", "actions", "rewards", "terminations", "truncations")
-FORMS = (
-    "a list of episodes, each with observations, actions, rewards, terminations and truncations, or a list of steps "
-    "(observation, action, reward, next_observation, terminated, truncated)"
-)
+_MOST_PARTS = 64  # of an observation
+_MOST_DEPTH = 16  # of groups in an episode
+_D3RLPY = ("columns", "num_episodes", "version")  # what a file of d3rlpy 2 holds beside its episodes
 
 
 class EpisodesTable:
     """Episodes one after the other; one at a time becomes a table.
 
-    ``episodes`` starts a new pass over them: the number of each, and its fields as ``episode_columns`` takes them.
+    ``episodes`` starts a new pass over them: the number of each, and its fields as ``episode_columns`` takes them, or
+    ``columns_without_next`` if the last observation does not follow the last action.
     """
 
     is_text = False
 
-    def __init__(self, episodes: Callable[[], Iterator[Episode]], where: str) -> None:
+    def __init__(self, episodes: Callable[[], Iterator[Episode]], where: str, *, following: bool = True) -> None:
         self._episodes, self._where = episodes, where
+        self._columns = episode_columns if following else columns_without_next
         first = next(episodes(), None)
         if first is None:
             raise LogError("empty_log", f"{where} has no episodes.")
-        self.names = tuple(episode_columns(*first))
+        self.names = tuple(self._columns(*first))
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows of one episode after the other, at most ``n_rows`` at a time."""
         for number, fields in self._episodes():
-            columns = episode_columns(number, fields)
+            columns = self._columns(number, fields)
             missing = [name for name in kinds if name not in columns]
             if missing:
                 message = f"Episode {number} of {self._where} lacks {listing(missing)}."
@@ -71,23 +72,35 @@ class FlatHdf5Table:
     def __init__(self, path: Path) -> None:
         self.path = path
         with _opened(path) as file:
-            lengths = {name: item.shape[0] for name, item in file.items() if getattr(item, "shape", ())}
+            items = {name: _own_item(file, name) for name in file}
+            lengths = {name: item.shape[0] for name, item in items.items() if getattr(item, "shape", ())}
         check_lengths(lengths, str(path))
         self.names, self._n_rows = tuple(lengths), next(iter(lengths.values()), 0)
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
         with _opened(self.path) as file:
+            items = {name: _own_item(file, name) for name in kinds}
+            for item in items.values():
+                _check_size(item, n_rows)
             for start in range(0, self._n_rows, n_rows):
                 rows = slice(start, start + n_rows)
-                yield {name: from_array(file[name][rows], kind, name) for name, kind in kinds.items()}
+                yield {name: from_array(items[name][rows], kind, name) for name, kind in kinds.items()}
 
 
 def open_hdf5(path: Path) -> EpisodesTable | FlatHdf5Table:
-    """Return the table of an HDF5 file, of Minari or of D4RL."""
+    """Return the table of an HDF5 file, of Minari, d3rlpy or D4RL."""
     with _opened(path) as file:
-        is_minari = any(name.startswith(_GROUP) for name in file)
+        is_minari = any(_is_episode(name) for name in file)
+        is_d3rlpy = set(_D3RLPY) <= set(file)
+    if is_d3rlpy:
+        return EpisodesTable(lambda: _d3rlpy_episodes(path), str(path), following=False)
     return open_minari(path) if is_minari else FlatHdf5Table(path)
+
+
+def _is_episode(name: str) -> bool:
+    """Return whether a group holds an episode; episode_id is a column of a flat table."""
+    return name.startswith(_GROUP) and name.removeprefix(_GROUP).isdigit()
 
 
 def open_minari(path: Path) -> EpisodesTable:
@@ -107,6 +120,16 @@ def find_dataset(folder: Path) -> Path | None:
             file = place / "main_data.hdf5"
             return file if file.exists() else place
     return None
+
+
+def find_in_cache(name: str) -> Path | None:
+    """Return the folder of a dataset of Minari by its id, such as D4RL/door/human-v2; None if it is not there."""
+    root = os.environ.get("MINARI_DATASETS_PATH")
+    folder = Path.home() / ".minari" / "datasets" if root is None else Path(root)
+    parts = Path(name).parts
+    if not parts or Path(name).is_absolute() or ".." in parts:
+        return None
+    return folder / name if (folder / name / "data").is_dir() else None
 
 
 def episode_columns(number: int, fields: Mapping[str, Array]) -> dict[str, Array]:
@@ -131,28 +154,99 @@ def episode_columns(number: int, fields: Mapping[str, Array]) -> dict[str, Array
     return columns | {_FIELDS[name]: field for name, field in fields.items() if name in _FIELDS}
 
 
+def columns_without_next(number: int, fields: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the columns of an episode of d3rlpy, with as many observations as actions.
+
+    An episode that is not terminated was cut: what came after its last row is not known.
+    """
+    rewards, ended = fields.get("rewards", np.empty(0)), bool(np.all(fields.get("terminated", False)))
+    wrong = {name: len(field) for name, field in fields.items() if field.ndim and len(field) != len(rewards)}
+    missing = [name for name in ("observations", "actions", "rewards") if not any(f.startswith(name) for f in fields)]
+    if wrong or missing:
+        held = ", ".join(f"{name} has {length}" for name, length in wrong.items()) or f"it lacks {missing}"
+        message = f"Episode {number} must have {len(rewards)} entries in every field, as many as rewards, but {held}."
+        raise LogError("uneven_columns", message, columns=list(wrong) or missing)
+    is_last = np.arange(len(rewards)) == len(rewards) - 1
+    columns: dict[str, Array] = {"episode_id": np.full(len(rewards), number), "step": np.arange(len(rewards))}
+    columns |= {k.replace("observations", "observation"): v for k, v in fields.items() if k.startswith("observations")}
+    ends = {"terminated": is_last & ended, "truncated": is_last & (not ended)}
+    return columns | {"action": fields["actions"], "reward": rewards} | ends
+
+
 def flattened(array: Array) -> Array:
     """Return an array of at most two dimensions, (n,) or (n, entries of an observation)."""
     return array if array.ndim <= 2 else array.reshape(len(array), -1)
 
 
-def _hdf5_episodes(path: Path) -> Iterator[Episode]:
+def _d3rlpy_episodes(path: Path) -> Iterator[Episode]:
     with _opened(path) as file:
-        numbers = sorted(int(name.removeprefix(_GROUP)) for name in file if name.startswith(_GROUP))
-        for number in numbers:
-            group = file[f"{_GROUP}{number}"]
+        for number in range(int(_own_item(file, "num_episodes")[()])):
             fields: dict[str, Array] = {}
-            for name in ("observations", *_FIELDS):
-                if name in group:
-                    fields |= _hdf5_arrays(group[name], name)
+            for name in ("observations", "actions", "rewards", "terminated"):
+                parts = [f"{name}_{number}", *(f"{name}_{number}_{part}" for part in range(_MOST_PARTS))]
+                for place, part in enumerate(part for part in parts if part in file.keys()):  # noqa: SIM118
+                    item = f"{name}_{place}" if part != parts[0] else name
+                    fields |= _hdf5_arrays(file, part, item)
             yield number, fields
 
 
-def _hdf5_arrays(item: Any, name: str) -> dict[str, Array]:
-    """Return the arrays of an HDF5 dataset or group, by names such as observations_position."""
+def _hdf5_episodes(path: Path) -> Iterator[Episode]:
+    with _opened(path) as file:
+        numbers = sorted(int(name.removeprefix(_GROUP)) for name in file if _is_episode(name))
+        for number in numbers:
+            group = _own_item(file, f"{_GROUP}{number}")
+            fields: dict[str, Array] = {}
+            for name in ("observations", *_FIELDS):
+                if name in group.keys():  # noqa: SIM118 - "in group" would follow a link
+                    fields |= _hdf5_arrays(group, name, name)
+            yield number, fields
+
+
+def _hdf5_arrays(group: Any, part: str, name: str, depth: int = 1) -> dict[str, Array]:
+    """Return the arrays of a part of a group, by names such as observations_position."""
+    item = _own_item(group, part)
     if hasattr(item, "shape"):
+        _check_size(item, len(item) if item.shape else 1)
         return {name: flattened(item[()])}
-    return {k: v for part in item for k, v in _hdf5_arrays(item[part], f"{name}_{part}").items()}
+    if depth > _MOST_DEPTH:  # a group may hold itself
+        raise LogError("unreadable", f"{group.file.filename}: {group.name!r} has more than {_MOST_DEPTH} levels.")
+    return {k: v for inner in item for k, v in _hdf5_arrays(item, inner, f"{name}_{inner}", depth + 1).items()}
+
+
+def _own_item(group: Any, name: str) -> Any:
+    """Return a dataset or group that this file itself holds; anything else could be any file of the machine."""
+    import h5py
+
+    link = group.get(name, getlink=True)
+    if not isinstance(link, h5py.HardLink):
+        kinds = {h5py.SoftLink: "a soft link", h5py.ExternalLink: "a link to another file"}
+        _refuse_foreign(group, name, kinds.get(type(link), "a link of an unknown kind"))
+    item = group[name]
+    if isinstance(item, h5py.Dataset):
+        plan = item.id.get_create_plist()
+        if plan.get_external_count():
+            _refuse_foreign(group, name, "stored in another file")
+        if plan.get_layout() == h5py.h5d.VIRTUAL:
+            _refuse_foreign(group, name, "a virtual dataset, put together from others")
+    return item
+
+
+def _refuse_foreign(group: Any, name: str, what: str) -> NoReturn:
+    raise LogError(
+        "foreign_data",
+        f"{group.file.filename}: the data must be in the file itself, but {name!r} in {group.name!r} is {what}.",
+        columns=[name],
+    )
+
+
+def _check_size(item: Any, n_rows: int) -> None:
+    """Refuse a dataset of which so many rows, or one of its chunks, do not fit into memory, or which holds nothing."""
+    path, what = item.file.filename, f"{item.name!r}"
+    cell = max(item.dtype.itemsize, 8)  # numbers become doubles
+    n_at_once = min(n_rows, item.shape[0]) * math.prod(item.shape[1:]) if item.shape else 1
+    n_at_once = max(n_at_once, math.prod(item.chunks or (0,)))
+    refuse_size(too_large(path, what, n_at_once * cell), path)
+    refuse_size(too_empty(path, what, item.nbytes, item.id.get_storage_size()), path)
 
 
 def _arrow_episodes(folder: Path) -> Iterator[Episode]:
@@ -179,6 +273,7 @@ def _arrow_table(folder: Path) -> Any:
     tables = []
     for path in parts:
         if path.suffix == ".parquet":
+            check_parquet(path)
             tables.append(parquet.ParquetFile(path, page_checksum_verification=True).read())
         else:
             tables.append(pa.ipc.open_file(pa.memory_map(str(path))).read_all())
@@ -209,98 +304,3 @@ def _opened(path: Path) -> Iterator[Any]:
         raise
     except (OSError, KeyError, RuntimeError, TypeError, ValueError, AttributeError) as error:  # h5py on damaged bytes
         raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
-
-
-class StepsTable:
-    """Steps in memory, one tuple per step."""
-
-    is_text = False
-    names: tuple[str, ...] = STEP
-
-    def __init__(self, steps: Sequence[Any]) -> None:
-        self._steps = steps
-
-    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
-        """Yield the steps in their order, at most ``n_rows`` at a time."""
-        for start in range(0, len(self._steps), n_rows):
-            steps = self._steps[start : start + n_rows]
-            _check_steps(steps, start)
-            yield {name: from_array(_column(steps, name, start), kind, name) for name, kind in kinds.items()}
-
-
-def open_rollouts(source: Sequence[Any]) -> EpisodesTable | StepsTable | None:
-    """Return the table of a list of episodes or of steps, by its first entry; None if it is neither."""
-    if isinstance(source[0], (tuple, list)):
-        return StepsTable(source)
-    if _field(source[0], "observations") is None:
-        return None
-    return EpisodesTable(lambda: _episodes_in(source), "the list")
-
-
-def _episodes_in(source: Sequence[Any]) -> Iterator[Episode]:
-    for place, episode in enumerate(source):
-        fields = {name: _field(episode, name) for name in _EPISODE if _field(episode, name) is not None}
-        arrays = {name: flattened(_as_array(values, name, f"episode {place}")) for name, values in fields.items()}
-        yield place, arrays
-
-
-def _field(episode: Any, name: str) -> Any:
-    return episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)
-
-
-def _check_steps(steps: Sequence[Any], first: int) -> None:
-    wrong = next((k for k, step in enumerate(steps) if not isinstance(step, (tuple, list)) or len(step) != 6), None)
-    if wrong is not None:
-        step = steps[wrong]
-        held = f"{len(step)} entries" if isinstance(step, (tuple, list)) else f"a {type(step).__name__}"
-        raise LogError(
-            "uneven_columns",
-            f"A step must be ({', '.join(STEP)}), but {PLACE} is {held}.",
-            rows=[first + wrong],
-        )
-
-
-def _column(steps: Sequence[Any], name: str, first: int) -> Array:
-    values = [step[STEP.index(name)] for step in steps]
-    if not name.endswith("observation"):
-        return _as_array(values, name, Place("row", first + 1))
-    shapes = [_shape(value, name, first + k) for k, value in enumerate(values)]
-    odd_one = next((k for k, shape in enumerate(shapes) if shape != shapes[0]), None)
-    if odd_one is not None:
-        row = first + odd_one
-        raise LogError(
-            "ragged_state",
-            f"All of {name} must have one shape, {shapes[0]} as before, but {PLACE} has {shapes[odd_one]}.",
-            rows=[row],
-            columns=[name],
-        )
-    return flattened(_as_array(values, name, Place("row", first + 1)))
-
-
-def _shape(value: Any, name: str, row: int) -> tuple[int, ...]:
-    _refuse_parts(value, name, Place("row", row + 1))
-    return np.shape(value)
-
-
-def _as_array(values: Any, name: str, place: Place | str) -> Array:
-    """Return an array; a list of words and numbers stays mixed, so that its faults can be seen."""
-    _refuse_parts(values, name, place)
-    try:
-        array = as_array(values)
-    except ValueError as error:
-        raise LogError("ragged_state", f"{name} of {place} cannot be made an array: {error}.") from None
-    if isinstance(values, (list, tuple)) and array.dtype.kind in "SU" and len({type(value) for value in values}) > 1:
-        array = np.empty(len(values), dtype=object)
-        array[:] = values
-    return array
-
-
-def _refuse_parts(values: Any, name: str, place: Place | str) -> None:
-    if isinstance(values, Mapping) or (isinstance(values, tuple) and any(isinstance(v, np.ndarray) for v in values)):
-        kind = "a dict" if isinstance(values, Mapping) else "a tuple of arrays"
-        raise LogError(
-            "wrong_width",
-            f"{name} must be numbers, but that of {place} is {kind}. Wrap the environment in "
-            f"gymnasium.wrappers.FlattenObservation, or put its parts into one array.",
-            columns=[name],
-        )

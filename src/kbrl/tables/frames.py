@@ -19,8 +19,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from kbrl.arrays import Array
-from kbrl.logs.cell_values import Batch, Kind, as_array, from_array
-from kbrl.logs.faults import LogError
+from kbrl.limits import bytes_on_disk, too_empty, too_large
+from kbrl.tables.cell_values import Batch, Kind, as_array, from_array
+from kbrl.tables.faults import LogError, refuse_size
 
 # what the archive, its compression and the headers of its arrays raise for damaged bytes
 _DAMAGED = (
@@ -41,6 +42,8 @@ class FrameTable:
         self._frame = {name: as_array(column) for name, column in frame.items()} if is_mapping else frame
         if is_mapping:
             check_lengths({name: len(column) for name, column in self._frame.items()}, "The mapping")
+            if n_environments({name: column.shape for name, column in self._frame.items()}) is not None:
+                self._frame = {name: without_environments(column) for name, column in self._frame.items()}
         self._n_rows = len(next(iter(self._frame.values()), ())) if is_mapping else len(frame)
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
@@ -55,6 +58,24 @@ class FrameTable:
         return piece if isinstance(piece, np.ndarray) else np.asarray(piece.to_numpy())
 
 
+class LazyTable:
+    """A LazyFrame of polars, computed anew in each pass, some rows at a time."""
+
+    is_text = False
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+        self.names = tuple(frame.collect_schema().names())
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        chosen = self._frame.select(list(kinds))
+        in_batches = getattr(chosen, "collect_batches", None)  # older versions of polars only collect all at once
+        pieces = [chosen.collect()] if in_batches is None else in_batches(chunk_size=n_rows, maintain_order=True)
+        for piece in pieces:
+            yield from FrameTable(piece).batches(kinds, n_rows)
+
+
 class NpzTable:
     """An .npz file with one array per column, all of the same length."""
 
@@ -64,28 +85,72 @@ class NpzTable:
         self.path = path
         try:
             with zipfile.ZipFile(path) as archive:
+                n_stated = sum(member.file_size for member in archive.infolist())
+                refuse_size(too_empty(path, "the archive", n_stated, bytes_on_disk(path)), path)
                 shapes = {name: _member(archive, name).shape for name in archive.namelist() if name.endswith(".npy")}
+        except LogError:
+            raise
         except _DAMAGED as error:
             raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
         lengths = {name.removesuffix(".npy"): shape[0] for name, shape in shapes.items() if shape}
         check_lengths(lengths, str(path))
         self.names = tuple(lengths)
+        self._n_environments = n_environments({name.removesuffix(".npy"): s for name, s in shapes.items() if s})
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
-        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        """Yield the rows in their order, at most ``n_rows`` at a time, or those of one step of a replay buffer."""
+        n_rows = max(1, n_rows // (self._n_environments or 1))
         with ExitStack() as stack:
             archive = stack.enter_context(zipfile.ZipFile(self.path))
             try:
-                members = {name: _row_by_row(_member(archive, f"{name}.npy")) for name in kinds}
+                members = {name: self._opened(stack, archive, f"{name}.npy", n_rows) for name in kinds}
                 length = next(iter(members.values())).shape[0]
                 for start in range(0, length, n_rows):
                     count = min(n_rows, length - start)
-                    arrays = {name: _rows(member, count) for name, member in members.items()}
+                    arrays = {name: self._flat(_rows(member, count)) for name, member in members.items()}
                     yield {name: from_array(array, kinds[name], name) for name, array in arrays.items()}
             except LogError:
                 raise
             except _DAMAGED as error:
                 raise LogError("unreadable", f"{self.path} cannot be read: {error}.") from None
+
+    def _flat(self, array: Array) -> Array:
+        """Return one row per step and environment of a replay buffer; any other array as it is."""
+        return array if self._n_environments is None else without_environments(array)
+
+    def _opened(self, stack: ExitStack, archive: zipfile.ZipFile, name: str, n_rows: int) -> _Member:
+        """Open an array of which ``n_rows`` rows at a time fit into memory; the stack closes it."""
+        member = _member(archive, name)
+        stack.enter_context(member.file)
+        n_at_once = member.shape[0] if member.is_by_columns else min(n_rows, member.shape[0])
+        n_bytes = n_at_once * math.prod(member.shape[1:]) * max(member.dtype.itemsize, 8)
+        refuse_size(too_large(self.path, repr(name), n_bytes), self.path)
+        return _row_by_row(member)
+
+
+def n_environments(shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+    """Return the number of environments of a replay buffer of Stable-Baselines3, None if the arrays are not of one.
+
+    Its arrays have the shapes (n_steps, n_environments, ...).
+    """
+    rewards, observed = shapes.get("rewards", ()), shapes.get("observations", ())
+    is_buffer = len(rewards) == 2 and len(observed) > 2 and all(s[1:2] == rewards[1:] for s in shapes.values())
+    if not is_buffer:
+        return None
+    if rewards[1] != 1 and "next_observations" not in shapes:
+        raise LogError(
+            "missing_column",
+            f"A replay buffer of {rewards[1]} environments must have next_observations, but it has none: its rows take "
+            f"turns, so that the next row is of another episode.",
+            columns=["next_observations"],
+        )
+    return rewards[1]
+
+
+def without_environments(array: Array) -> Array:
+    """Return an array (n_steps, n_environments, ...) with one row per step and environment."""
+    rows = array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
+    return rows if rows.ndim < 3 else rows.reshape(len(rows), -1)
 
 
 def check_lengths(lengths: Mapping[str, int], what: str) -> None:

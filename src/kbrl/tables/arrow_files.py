@@ -1,15 +1,13 @@
-"""Where most logs start: Parquet, Arrow, Feather and CSV files, and Arrow tables in memory, as batches of columns.
+"""Where most logs start: Parquet, Arrow and Feather files, and Arrow tables in memory, as batches of columns.
 
-Memory is bounded by the rows asked for.  Parquet is decoded page by page, Arrow files are mapped, and CSV is split
-block by block.  One exception: each record batch of a compressed Arrow file is unpacked whole.
-
-A CSV file has a header line; commas, semicolons or tabs separate the cells.  Blanks around the name of a column are
-dropped, and then those around its labels as well: "a, b" means "a,b".
+Memory is bounded by the rows asked for.  Parquet is decoded page by page, Arrow files are mapped.  One exception: each
+record batch of a compressed Arrow file is unpacked whole.
 """
 
 from __future__ import annotations
 
-import csv
+import os
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.logs.cell_values import (
+from kbrl.limits import bytes_on_disk, too_empty, too_large
+from kbrl.tables.cell_values import (
     Batch,
     Column,
     Kind,
@@ -25,15 +24,16 @@ from kbrl.logs.cell_values import (
     Numbers,
     RaggedError,
     as_flags,
+    decoded,
     from_objects,
     from_texts,
     from_times,
+    is_no_label,
     refuse_struct,
-    stripped,
 )
-from kbrl.logs.faults import LogError, Place
+from kbrl.tables.faults import LogError, Place, refuse_size
 
-_BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
+BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
 
 
 class ParquetTable:
@@ -43,6 +43,7 @@ class ParquetTable:
 
     def __init__(self, path: Path, row_groups: Sequence[int] | None = None) -> None:
         self.path, self._row_groups = path, row_groups
+        check_parquet(path)
         with refusing(path), self._open() as file:
             self.names = tuple(file.schema_arrow.names)
 
@@ -51,7 +52,7 @@ class ParquetTable:
 
         # without a buffer, the whole column of a row group would be fetched at once
         return parquet.ParquetFile(
-            self.path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True, memory_map=False
+            self.path, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True, memory_map=False
         )
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
@@ -70,6 +71,102 @@ class ParquetTable:
         """Return the number of rows of each row group."""
         with refusing(self.path), self._open() as file:
             return [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+
+
+def check_parquet(path: Path) -> None:
+    """Refuse a file that states far more rows than it can hold, or lists in one row group that do not fit.
+
+    We read the sizes ourselves: pyarrow ends the process when it is asked for the columns of a damaged footer.
+    """
+    try:
+        footer = _footer(path)
+        refuse_size(too_empty(path, "the file", 8 * footer[3], bytes_on_disk(path)), path)
+        for group in footer.get(4, ()):
+            for chunk in group[1]:
+                name, n_values, n_bytes = (chunk[3][field] for field in (3, 5, 6))
+                n_bytes = max(n_bytes, 8 * n_values if n_values > group[3] else 0)  # pages are unpacked whole; lists
+                refuse_size(too_large(path, repr(b".".join(name).decode("utf-8", "replace")), n_bytes), path)
+    except (IndexError, KeyError, TypeError, AttributeError, RecursionError, OSError, struct.error):
+        return  # damaged, or not Parquet at all: pyarrow says so
+
+
+def _footer(path: Path) -> dict[int, Any]:
+    """Return the metadata of a Parquet file, by the numbers of the fields in its specification."""
+    with open(path, "rb") as file:
+        file.seek(-8, os.SEEK_END)
+        length, end = struct.unpack("<I4s", file.read(8))
+        if end != b"PAR1":
+            raise IndexError("not Parquet")
+        file.seek(-8 - length, os.SEEK_END)
+        return _Thrift(file.read(length)).read(_STRUCT, 0)
+
+
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
+
+
+class _Thrift:
+    """Reads Thrift's compact protocol, in which Parquet writes its metadata."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw, self._place = raw, 0
+
+    def _take(self, length: int) -> bytes:
+        taken = self._raw[self._place : self._place + length]
+        if len(taken) < length:
+            raise IndexError("cut short")
+        self._place += length
+        return taken
+
+    def _number(self) -> int:
+        """Read a whole number of seven bits per byte."""
+        number = shift = 0
+        while shift < 70:
+            (byte,) = self._take(1)
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        return number
+
+    def _signed(self) -> int:
+        number = self._number()
+        return (number >> 1) ^ -(number & 1)
+
+    def read(self, kind: int, depth: int) -> Any:
+        """Read a value of a kind."""
+        if depth > 20:
+            raise RecursionError
+        if kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        if kind == _BYTE:
+            return self._take(1)[0]
+        if kind == _DOUBLE:
+            return self._take(8)
+        if kind == _BINARY:
+            return self._take(self._number())
+        if kind in (_LIST, _SET):
+            return self._list(depth)
+        if kind == _STRUCT:
+            return self._fields(depth)
+        if kind == _MAP:
+            raise TypeError("Parquet's metadata has no maps")
+        return self._signed()
+
+    def _list(self, depth: int) -> list[Any]:
+        (head,) = self._take(1)
+        size = head >> 4 if head >> 4 < 15 else self._number()
+        kind = _BYTE if head & 15 in (_TRUE, _FALSE) else head & 15
+        return [self.read(kind, depth + 1) for _ in range(size)]
+
+    def _fields(self, depth: int) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        number = 0
+        while True:
+            (head,) = self._take(1)
+            if head == 0:
+                return found
+            number = number + (head >> 4) if head >> 4 else self._signed()
+            found[number] = self.read(head & 15, depth + 1)
 
 
 class ArrowFileTable:
@@ -102,53 +199,6 @@ class ArrowFileTable:
                 batch.validate(full=True)  # offsets of a damaged file may point anywhere
                 for start in range(0, batch.num_rows, n_rows):
                     yield converted(batch.slice(start, n_rows), kinds)
-
-
-class CsvTable:
-    """One CSV file in UTF-8."""
-
-    is_text = True
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._delimiter, self._written = _header(path)
-        self.names = _without_blanks(self._written)
-
-    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
-        """Yield the rows in their order, at most ``n_rows`` at a time."""
-        written = {name: as_written for name, as_written in zip(self.names, self._written) if name in kinds}
-        with refusing(self.path):
-            for block in self._blocks(list(written.values())):
-                for start in range(0, block.num_rows, n_rows):
-                    piece = block.slice(start, n_rows)
-                    yield {name: self._cells(piece, name, written[name], kind) for name, kind in kinds.items()}
-
-    @staticmethod
-    def _cells(piece: Any, name: str, written: str, kind: Kind) -> Column:
-        cells = texts_from_arrow(piece.column(written), kind)
-        return cells if name == written else stripped(cells)
-
-    def places(self, rows: Sequence[int]) -> list[Place]:
-        """Return the lines of some rows."""
-        return _lines(self.path, self._delimiter, rows)
-
-    def _blocks(self, columns: list[str]) -> Iterator[Any]:
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-
-        try:
-            yield from arrow_csv.open_csv(
-                self.path,
-                read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_BUFFER),
-                parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
-                convert_options=arrow_csv.ConvertOptions(
-                    include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            if "UTF8" not in str(error):
-                raise
-            raise _not_utf8(self.path, str(error).splitlines()[0]) from None
 
 
 class MemoryTable:
@@ -196,7 +246,10 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
 
     types = pa.types
     if isinstance(column, pa.ExtensionArray):
+        is_exact = getattr(column.type, "type_name", "") == "numeric"  # of PostgreSQL: numbers as texts
         column = column.storage
+        if is_exact and kind != "labels":
+            return texts_from_arrow(column.fill_null(""), kind)
     if types.is_struct(column.type):
         refuse_struct(name, [field.name for field in column.type], kind)
     if kind == "labels":
@@ -206,7 +259,7 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
     if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         return _lists(column, name)
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
-        values = _as_numpy(column.cast(pa.float64()))  # empty cells become NaN
+        values = _as_numpy(column.cast(pa.float64(), safe=False))  # empty cells become NaN, large numbers are rounded
         is_checked = kind != "flags" or types.is_boolean(column.type)
         return Numbers(values) if is_checked else as_flags(values, name)
     if types.is_temporal(column.type) and kind == "steps":
@@ -240,7 +293,7 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
 
     if kind == "labels":
         encoded = _labels(column, "")
-        empty = np.array([value == "" for value in encoded.values] + [True])
+        empty = np.array([is_no_label(str(value)) for value in encoded.values] + [True])
         return Labels(np.where(empty[encoded.codes], -1, encoded.codes), encoded.values)
     if kind != "flags":
         try:
@@ -273,7 +326,7 @@ def _labels(column: Any, name: str) -> Labels:
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     indices = encoded.indices.fill_null(-1) if encoded.indices.null_count else encoded.indices
     codes = _as_numpy(indices).astype(np.intp)
-    values = encoded.dictionary.to_pylist()
+    values = [decoded(value) for value in encoded.dictionary.to_pylist()]
     missing = [value is None or value != value for value in values]
     if any(missing):
         codes = np.where(np.array([*missing, True])[codes], -1, codes)  # the last entry serves -1
@@ -292,54 +345,5 @@ def _lists(column: Any, name: str) -> Numbers:
     flat = column.flatten()
     if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type) or pa.types.is_boolean(flat.type)):
         raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {flat.type}.")
-    values = _as_numpy(flat.cast(pa.float64()))
+    values = _as_numpy(flat.cast(pa.float64(), safe=False))
     return Numbers(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))
-
-
-def _header(path: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the delimiter, the most frequent candidate in the first line, and the names of the columns."""
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            line = file.readline()
-            if "\0" in line:  # every other byte of UTF-16, if the text is English
-                raise _not_utf8(path, "the header has bytes of 0")
-            delimiter = max(",;\t", key=line.count)
-            file.seek(0)
-            names = tuple(next(csv.reader(file, delimiter=delimiter), ()))
-            has_rows = bool(file.readline())
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, str(error)) from None
-    except csv.Error as error:
-        raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
-    if not names:
-        raise LogError("empty_log", f"{path} has no header line.")
-    if not has_rows:
-        raise LogError("empty_log", f"{path} has a header, but no row below it.")
-    return delimiter, names
-
-
-def _lines(path: Path, delimiter: str, rows: Sequence[int]) -> list[Place]:
-    """Return the line at which each of some rows starts; a quoted cell may span lines, an empty line is not a row."""
-    wanted, found = set(rows), dict[int, int]()
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, delimiter=delimiter)
-            row, n_lines = -1, 0  # the header is the row before the first
-            while len(found) < len(wanted):
-                cells = next(reader)
-                if cells and row in wanted:
-                    found[row] = n_lines + 1
-                row, n_lines = row + bool(cells), reader.line_num
-    except (StopIteration, UnicodeDecodeError, csv.Error):  # the file has changed, or Arrow is less strict
-        pass
-    return [Place("line", found[row], str(path)) if row in found else Place("row", row + 1, str(path)) for row in rows]
-
-
-def _without_blanks(written: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the columns without the blanks around them, unless only blanks distinguish two names."""
-    bare = tuple(name.strip() for name in written)
-    return bare if len(set(bare)) == len(set(written)) else written
-
-
-def _not_utf8(path: Path, reason: str) -> LogError:
-    return LogError("unreadable", f"{path} cannot be read: its text is not in UTF-8 ({reason}); save it as UTF-8.")

@@ -1,0 +1,224 @@
+"""How often judge is right: simulated logs whose truth is known (experiments/trust_worlds.py).
+
+Each log has so many episodes under current practice.  Half of them, by a hash, teach KBSF; the others judge three
+policies: the learnt one, another rule, and practice itself (where no variable is hidden).  Truths are simulated.
+Stated before the run: the rules are those of kbrl.trust with their defaults at 95 %; a log's seed is the job's seed,
+cell and number; "covered" allows two standard errors of the simulated truth; a "better" is false if the true gain is
+not above 0 by more than these.  Seeds that were used while the rules were made are not used here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.drawing import new_figure
+from experiments.study import Job, Row, Settings, Verdict, generator, select
+from experiments.trust_worlds import HIDDEN, NARROW, WORLDS, World, world
+from kbrl import KBSF, PolicyEvaluator, split_episodes
+from kbrl.arrays import Floats
+from kbrl.atomic_write import written_beside
+from kbrl.trust.estimates import Evidence, rungs
+from kbrl.trust.verdict import judged
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Judging policies by logs whose truth is known"
+PAGE = Path(__file__).parents[1] / "docs" / "trust.md"
+START, END = "<!-- table: made by make figures ONLY=trust -->", "<!-- end of table -->"
+
+CELLS = [(name, "wide") for name in WORLDS] + [(name, "narrow") for name in NARROW] + [(n, "hidden") for n in HIDDEN]
+LEVEL = 0.95
+LOGS_PER_JOB = 5
+FIRST_SEED = 200  # those before were used while the rules were made
+MARGIN = 2.0  # standard errors of a simulated truth
+N_TRUTH_NOW = {"hiv": 1000}  # episodes behind the truth of practice; 8000 elsewhere
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a scale runs: the number of jobs per cell, by episodes per log."""
+
+    n_jobs: dict[int, int]
+    logs_per_job: int = LOGS_PER_JOB
+
+
+SIZES = {
+    "smoke": Size({120: 1}, logs_per_job=1),
+    "laptop": Size({200: 4, 1000: 2}),
+    "paper": Size({200: 40, 1000: 20}),
+}
+
+
+def jobs(scale: str) -> list[Job]:
+    """Some logs of each cell per job."""
+    size = SIZES[scale]
+    return [
+        Job({"world": name, "variant": variant, "n": n, "logs": size.logs_per_job}, seed)
+        for seed in range(FIRST_SEED, FIRST_SEED + max(size.n_jobs.values()))
+        for n, n_jobs in size.n_jobs.items()
+        for name, variant in CELLS
+        if seed < FIRST_SEED + n_jobs
+    ]
+
+
+def measure(settings: Settings, seed: int) -> Iterator[Row]:
+    """Simulate logs, learn, judge, and compare with the truth: one row per log and policy."""
+    name, variant, n = settings["world"], settings["variant"], settings["n"]
+    there = world(name, variant)
+    now = there.truth(None, generator(zlib.crc32(name.encode())), N_TRUTH_NOW.get(name, 8000))
+    cell = zlib.crc32(f"{name} {variant} {n}".encode())
+    for number in range(settings["logs"]):
+        rng = generator(seed, number, cell)
+        yield from (row | {"log": number} for row in _one_log(there, variant, n, now, rng))
+
+
+def _one_log(there: World, variant: str, n: int, now: tuple[float, float], rng: np.random.Generator) -> Iterator[Row]:
+    learn, rest = split_episodes(there.collect(n, rng), 0.5)
+    seed = int(rng.integers(2**31))
+    model = KBSF(100, sample_width=0.3, rep_width=0.3, discount=there.discount, random_state=seed).fit(learn).model_
+    policies: dict[str, Any] = {"learnt": model.predict, "other": there.worse}
+    if variant != "hidden":
+        policies["practice"] = there.practice_probabilities
+    evaluator = PolicyEvaluator(policies, discount=there.discount).fit(rest)
+    assert evaluator.sums is not None
+    evidence = Evidence(evaluator.sums, there.discount, features=evaluator.checked_frame().features)
+    for place, (policy, decide) in enumerate(policies.items()):
+        truth = now if policy == "practice" else there.truth(decide, rng)
+        found, _ = judged(evidence.of(place), rungs(evidence.of(place)), LEVEL)
+        yield {
+            "policy": policy,
+            "truth": truth[0],
+            "truth_error": truth[1],
+            "now": now[0],
+            "now_error": now[1],
+            "spread": _spread(evaluator),
+            "value": [found.value.estimate, found.value.low, found.value.high],
+            "gain": [found.gain.estimate, found.gain.low, found.gain.high],
+            "parts": [found.gain.sampling, found.gain.smoothing, found.gain.self_check],
+            "verdict": found.verdict,
+            "thin": found.thin_share,
+            "memory": found.memory,
+            "n_refusals": len(found.refusals),
+        }
+
+
+def _spread(evaluator: PolicyEvaluator) -> float:
+    """Return the standard deviation of the logged returns."""
+    sums = evaluator.sums
+    assert sums is not None
+    n = float(sums.n_episodes.sum())
+    return float(np.sqrt(max(0.0, sums.squared_returns.sum() / n - (sums.returns.sum() / n) ** 2)))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the logs of one cell say about one policy; shares in percent, nan where there is nothing to count."""
+
+    n_logs: int
+    covered: float
+    length: float  # median length of the interval of the value, in standard deviations of the return
+    said_better: float  # of the logs in which it is truly better
+    false_better: float  # of the logs in which it is not
+    n_not_better: int
+
+    @classmethod
+    def of(cls, rows: list[Row]) -> Cell:
+        """Summarize the rows of one cell and policy."""
+        values = np.array([row["value"] for row in rows])
+        truth, error = (np.array([row[key] for row in rows]) for key in ("truth", "truth_error"))
+        slack = MARGIN * error
+        covered = (values[:, 1] - slack <= truth) & (truth <= values[:, 2] + slack)
+        is_better = _is_better(rows)
+        said = np.array([row["verdict"] == "better" for row in rows])
+        spread = np.array([max(row["spread"], 1e-12) for row in rows])
+        return cls(
+            n_logs=len(rows),
+            covered=_percent(covered),
+            length=float(np.median((values[:, 2] - values[:, 1]) / spread)),
+            said_better=_percent(said[is_better]),
+            false_better=_percent(said[~is_better]),
+            n_not_better=int((~is_better).sum()),
+        )
+
+
+def _is_better(rows: list[Row]) -> Any:
+    gains = np.array([row["truth"] - row["now"] for row in rows])
+    errors = np.array([np.hypot(row["truth_error"], row["now_error"]) for row in rows])
+    return (gains > MARGIN * errors) & np.array([row["policy"] != "practice" for row in rows])
+
+
+def _percent(found: Any) -> float:
+    return 100.0 * float(np.mean(found)) if len(found) else float("nan")
+
+
+def write_page(rows: list[Row]) -> None:
+    """Put the table into docs/trust.md, between its two marks."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text[: text.index(START)], text[text.index(END) :]
+    with written_beside(PAGE) as beside:
+        Path(beside).write_text(f"{before}{START}\n\n{table(rows)}\n\n{after}", encoding="utf-8")
+
+
+def table(rows: list[Row]) -> str:
+    """Return one line per log and policy, as Markdown."""
+    lines = ["| log | episodes | policy | logs | covered % | length | better, if it is % | better, if not % |"]
+    lines.append("|---|--:|---|--:|--:|--:|--:|--:|")
+    for variant in ("wide", "narrow", "hidden"):
+        for name in WORLDS:
+            for n in sorted({row["n"] for row in rows}):
+                for policy in ("learnt", "other", "practice"):
+                    some = select(rows, world=name, variant=variant, n=n, policy=policy)
+                    if some:
+                        lines.append(_line(f"{name}, {variant}", n, policy, Cell.of(some)))
+    return "\n".join([*lines, "", _pooled(rows)])
+
+
+def _line(log: str, n: int, policy: str, cell: Cell) -> str:
+    numbers = (f"{cell.covered:.0f}", f"{cell.length:.2f}", _shown(cell.said_better), _shown(cell.false_better))
+    return f"| {log} | {n} | {policy} | {cell.n_logs} | {' | '.join(numbers)} |"
+
+
+def _shown(share: float) -> str:
+    return "-" if np.isnan(share) else f"{share:.0f}"
+
+
+def _pooled(rows: list[Row]) -> str:
+    whole, wide = Cell.of(rows), select(rows, policy="learnt", variant="wide")
+    said = (
+        f'Over all {whole.n_logs} judgements, {whole.n_not_better} are of policies that are not better: "better" '
+        f"was said of {whole.false_better:.1f} % of these."
+    )
+    if not wide:
+        return said
+    learnt = Cell.of(wide)
+    return (
+        f"{said}\nOf the learnt policies of the wide logs that are better, it was said of {learnt.said_better:.0f} %; "
+        f"their intervals covered the truth in {learnt.covered:.0f} %."
+    )
+
+
+def draw(rows: list[Row]) -> Figure:
+    """Draw the coverage of each cell."""
+    figure, axes = new_figure(1, 1)
+    plot = np.ravel(axes)[0]
+    names = sorted({(row["variant"], row["world"], row["n"]) for row in rows})
+    for policy, marker in (("learnt", "o"), ("other", "s"), ("practice", "^")):
+        some = [select(rows, variant=v, world=w, n=n, policy=policy) for v, w, n in names]
+        shares: Floats = np.array([Cell.of(found).covered if found else np.nan for found in some])
+        plot.plot(shares, np.arange(len(names)), marker, label=policy)
+    plot.axvline(100 * LEVEL, color="gray", linewidth=0.8)
+    plot.set(yticks=range(len(names)), yticklabels=[f"{w}, {v}, {n}" for v, w, n in names], xlabel="covered (%)")
+    plot.legend()
+    return figure
+
+
+def verdicts(rows: list[Row]) -> list[Verdict]:
+    """The paper claims nothing about judging."""
+    return []

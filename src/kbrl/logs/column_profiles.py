@@ -1,0 +1,172 @@
+"""What the first rows of a table tell about each column: for ``kbrl init``, which proposes roles by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.tables.cell_values import BLANKS, FLAGS, Labels, Numbers
+from kbrl.tables.dialect import PLAIN, Dialect
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import Table, regrouped
+
+SAMPLE_ROWS = 5000
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What some rows tell about one column."""
+
+    name: str
+    codes: Integers  # (n,), places in values; -1 where there is nothing
+    values: tuple[Any, ...]  # different ones
+    width: int = 0  # of a column of lists
+    dialect: Dialect = PLAIN  # how numbers are written
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def ordered(self, order: Integers) -> Profile:
+        """Return the same with the rows in another order."""
+        return replace(self, codes=self.codes[order])
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The different values as texts, numbers as Python writes them."""
+        texts = (str(value).strip() for value in self.values)
+        return tuple(text if _is_number(text) else self.dialect.plain(text) for text in texts)
+
+    @cached_property
+    def is_missing(self) -> Booleans:
+        """Which rows have no value, (n,)."""
+        blank = np.array([text.lower() in BLANKS for text in self.texts] + [True])
+        return np.asarray(blank[self.codes])
+
+    @cached_property
+    def filled(self) -> tuple[str, ...]:
+        """The different values that are no blanks."""
+        return tuple(text for text in self.texts if text.lower() not in BLANKS)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How often each value occurs."""
+        times = np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:]
+        return {text: int(n) for text, n in zip(self.texts, times) if text.lower() not in BLANKS}
+
+    @property
+    def n_distinct(self) -> int:
+        """The number of different values."""
+        return len(set(self.filled))
+
+    @property
+    def n_filled(self) -> int:
+        """The number of rows with a value."""
+        return int((~self.is_missing).sum())
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no value occurs twice, among many."""
+        return self.n_distinct == self.n_filled and self.n_filled > 20
+
+    @cached_property
+    def kind(self) -> str:
+        """What its values are: list, nothing, boolean, number, date or text."""
+        if self.width:
+            return "list"
+        if not self.filled:
+            return "nothing"
+        if {text.lower() for text in self.filled} <= {*FLAGS, "0", "1", "0.0", "1.0"}:
+            return "boolean"
+        if all(map(_is_number, self.filled)):
+            return "number"
+        return "date" if all(map(_is_date, self.filled)) else "text"
+
+    @cached_property
+    def numbers(self) -> Floats:
+        """The values as numbers, dates as seconds, (n,); NaN where there is none."""
+        convert = _seconds if self.kind == "date" else _number
+        known = np.array([convert(text) for text in self.texts] + [np.nan], dtype=np.float64)
+        return np.asarray(known[self.codes])
+
+
+def profiles_of(table: Table, dialect: Dialect = PLAIN) -> list[Profile]:
+    """Return the profile of each column of a table by its first rows."""
+    return [_profile(table, name, dialect) for name in table.names]
+
+
+def _profile(table: Table, name: str, dialect: Dialect) -> Profile:
+    try:
+        column = next(_batches(table, name, "labels"))[name]
+        assert isinstance(column, Labels)
+        return Profile(name, column.codes, column.values, dialect=dialect)
+    except (LogError, StopIteration):
+        pass
+    try:
+        column = next(_batches(table, name, "numbers"))[name]
+        width = column.values.shape[1] if isinstance(column, Numbers) and column.values.ndim == 2 else 0
+        return Profile(name, np.full(len(column), -1), (), width)
+    except (LogError, StopIteration):
+        return Profile(name, np.empty(0, dtype=np.intp), ())
+
+
+def _batches(table: Table, name: str, kind: Any) -> Iterator[Any]:
+    return regrouped(table, {name: kind}, SAMPLE_ROWS)
+
+
+def rises_within(step: Profile, episodes: Profile | None) -> Floats:
+    """Return by how much a column rises from each row to the next of the same episode; (k,)."""
+    rises = np.diff(step.numbers)
+    same = np.ones(len(rises), dtype=bool) if episodes is None else episodes.codes[1:] == episodes.codes[:-1]
+    return np.asarray(rises[same & ~np.isnan(rises)])
+
+
+def last_rows(episodes: Profile) -> Booleans:
+    """Return which rows are the last of a run of equal episodes, (n,); of the last run nothing is known."""
+    changes = np.append(episodes.codes[1:] != episodes.codes[:-1], False)
+    return np.asarray(changes)
+
+
+def returns(episodes: Profile) -> int:
+    """Return how often an episode starts again that had been left before."""
+    starts = episodes.codes[np.append(True, episodes.codes[1:] != episodes.codes[:-1])]
+    return len(starts) - len(np.unique(starts))
+
+
+def closing_levels(column: Profile, is_last: Booleans, known: Sequence[int]) -> list[str]:
+    """Return the values of a column that occur on last rows only; ``known`` are the rows that are looked at."""
+    levels = []
+    for code, text in enumerate(column.texts):
+        rows = np.flatnonzero(column.codes[: len(known)] == code)
+        if len(rows) > 1 and is_last[rows].all() and text.lower() not in BLANKS:
+            levels.append(text)
+    return sorted(levels)
+
+
+def _is_number(text: str) -> bool:
+    return not np.isnan(_number(text)) or text.lower() in ("inf", "-inf")
+
+
+def _number(text: str) -> float:
+    if text.lower() in FLAGS:
+        return FLAGS[text.lower()]
+    try:
+        return float(text) if "_" not in text else np.nan
+    except ValueError:
+        return np.nan
+
+
+def _is_date(text: str) -> bool:
+    return not np.isnan(_seconds(text))
+
+
+def _seconds(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=None).timestamp() if len(text) >= 8 else np.nan
+    except (ValueError, OverflowError, OSError):
+        return np.nan

@@ -1,0 +1,397 @@
+"""Which column of a table is probably what: roles with reasons, and what is unsure.
+
+Names count first: those of other libraries, then words such as patient or dose.  What the values are decides between
+them.  A person reads the result before it is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kbrl.data.column_names import ALIASES, PREFIXES
+from kbrl.logs.column_profiles import (
+    Profile,
+    closing_levels,
+    last_rows,
+    profiles_of,
+    returns,
+    rises_within,
+)
+from kbrl.logs.proposal import Proposal, as_key, as_toml
+from kbrl.tables.dialect import PLAIN, Dialect
+from kbrl.tables.formats import open_table
+from kbrl.tables.sniffing import guess_dialect
+
+_WORDS = {
+    "episode": "patient|subject|stay|admission|hadm|case|person|user|session|episode|trajectory|customer|client|pat|"
+    "fall|participant|unit|machine|device",
+    "step": "step|time|timestamp|datetime|date|day|hour|minute|min|second|visit|charttime|datum|zeit|tag|week|month|"
+    "seq|sequence|round|t|at|when",
+    "action": "action|treatment|therapy|drug|dose|dosage|medication|arm|intervention|decision|insulin|choice|offer|"
+    "vasopressor|behandlung|medikament|dosis|control|setting",
+    "reward": "reward|return|payoff|gain|benefit|utility|score|click|clicked|conversion|profit|revenue|nutzen|erfolg|"
+    "range|success|paid",
+    "minimize": "cost|risk|loss|penalty|mortality|pain|kosten",
+    "terminated": "terminated|terminal|done|end|ended|ends|died|death|dead|discharged|discharge|finished|over|last|"
+    "outcome|status|exit|result|entlassen",
+    "truncated": "truncated|timeout|censored|cut|lost",
+    "propensity": "propensity|probability|prob|pscore",
+}
+_CLEAR = ("patient", "subject", "stay", "admission", "hadm", "person", "session", "episode", "participant", "pat")
+_FEW = 20  # more different numbers than that are amounts, to be put into classes
+_MOST_LEVELS = 50  # of a text in the state
+ROLES = ("episode", "step", "terminated", "truncated", "action", "reward")
+
+
+def propose(source: Any, given: dict[str, Any] | None = None, options: Sequence[str] = ()) -> Proposal:
+    """Look at a source and propose what its columns are.
+
+    ``given`` are columns and a dialect that the user states; ``options`` are the names of options that may be proposed
+    beside the roles.
+
+    >>> table = {"patient": [1, 1, 2, 2] * 9, "day": [0, 1, 0, 1] * 9, "sofa": [3.5, 2.5, 4.5, 1.5] * 9,
+    ...          "dose": ["low", "high", "low", "low"] * 9, "score": [0.0, 1.0, 0.5, 1.0] * 9}
+    >>> found = propose(table)
+    >>> found.stated["state"], found.stated["action"], found.stated["reward"], found.stated["episode"]
+    (['sofa'], 'dose', 'score', 'patient')
+    """
+    proposal = Proposal()
+    guess = guess_dialect(source)
+    for option, value in guess.dialect.to_dict().items():
+        proposal.state(option, value, next(iter(guess.reasons), f"so that the {option} is right"))
+    for reason, option in zip(guess.reasons, guess.dialect.to_dict()):
+        proposal.reasons[option] = reason
+    proposal.doubts += guess.doubts
+    dialect = Dialect(**guess.dialect.to_dict() | {k: v for k, v in (given or {}).items() if k in vars(Dialect())})
+    table = open_table(source, dialect)
+    profiles = profiles_of(table, dialect if table.is_text else PLAIN)
+    _Roles(profiles, proposal, set(options)).assign(given or {})
+    return proposal
+
+
+class _Roles:
+    """Gives each column a role, one role after the other."""
+
+    def __init__(self, profiles: list[Profile], proposal: Proposal, options: set[str]) -> None:
+        self._profiles, self._proposal, self._options = profiles, proposal, options
+        self._free = {profile.name: profile for profile in profiles}
+
+    def assign(self, given: dict[str, Any]) -> None:
+        for role in (*ROLES, "next_state", "state"):
+            for name in _listed(given.get(role)):
+                self._free.pop(name, None)
+        self._drop_constants()
+        families = self._families()
+        episode = self._episode(given)
+        step = self._step(given, episode)
+        if episode is not None and step is not None:
+            episode, step = self._sort(episode, step)
+        self._ends(given, episode)
+        self._action(given)
+        self._reward(given)
+        self._next_states(families)
+        self._state(given, families)
+        self._order(episode, step)
+
+    def _sort(self, episode: Profile, step: Profile) -> tuple[Profile, Profile]:
+        """Propose to sort rows that are not in order, and look at them in order from here on."""
+        if not returns(episode) and not (rises_within(step, episode) < 0).any():
+            return episode, step
+        if "sort" in self._options:
+            self._proposal.state("sort", True, "rows of an episode do not follow each other in time")
+        else:
+            self._proposal.doubts.append("the order of the rows: sort them by episode and step first")
+        order = np.lexsort([step.numbers, episode.codes])
+        self._free = {name: profile.ordered(order) for name, profile in self._free.items()}
+        return episode.ordered(order), step.ordered(order)
+
+    def _take(self, name: str, role: str, why: str) -> Profile:
+        self._proposal.give(name, role, why)
+        return self._free.pop(name)
+
+    def _leave(self, name: str, why: str) -> None:
+        self._proposal.roles[name] = ("left out", why)
+        self._free.pop(name)
+
+    def _known(self, role: str) -> Profile | None:
+        return next((p for p in self._free.values() if p.name.lower() in ALIASES[role]), None)
+
+    def _named(self, role: str, *kinds: str) -> list[Profile]:
+        """Return the columns whose name has a word of a role, best first: the earlier the word, the better."""
+        words = _WORDS[role].split("|")
+        found = []
+        for place, profile in enumerate(self._free.values()):
+            ranks = [words.index(word) for word in _words_of(profile.name) if word in words]
+            if ranks and (not kinds or profile.kind in kinds):
+                found.append((min(ranks), place, profile))
+        return [profile for _, _, profile in sorted(found, key=lambda item: item[:2])]
+
+    def _drop_constants(self) -> None:
+        for profile in list(self._free.values()):
+            if profile.kind == "nothing":
+                self._leave(profile.name, "it has no value in the first rows")
+            elif _is_constant(profile) and not self._is_flag(profile):
+                self._leave(profile.name, f"it is always {profile.filled[0]}")
+
+    def _is_flag(self, profile: Profile) -> bool:
+        """Whether a column that never changes is a flag of ends, which may come later."""
+        words = {*_WORDS["terminated"].split("|"), *_WORDS["truncated"].split("|")}
+        return profile.kind == "boolean" and any(word in words for word in _words_of(profile.name))
+
+    def _families(self) -> dict[str, list[str]]:
+        """Return the columns of states and next states that have the prefixes of other libraries, or next_."""
+        names = list(self._free)
+        found = {}
+        for role, prefixes in PREFIXES.items():
+            own = [name for name in names if name.lower().startswith(prefixes) or name.lower() in ALIASES[role]]
+            found[role] = own
+        if not found["next_state"]:
+            found["next_state"] = [n for n in names if n.lower().startswith("next_") and n[5:] in names]
+        return found
+
+    def _episode(self, given: dict[str, Any]) -> Profile | None:
+        if "episode" in given:
+            return next((p for p in self._profiles if p.name == given["episode"]), None)
+        known = self._known("episode")
+        if known is not None:
+            return self._take(known.name, "episode", "its name says so")
+        for profile in self._named("episode", "number", "text"):
+            if self._tells_apart(profile):
+                times = profile.n_filled / profile.n_distinct
+                return self._take(
+                    profile.name, "episode", f"its name, and each value comes {times:.3g} times on average"
+                )
+        ids = [p for p in self._free.values() if "id" in _words_of(p.name) and self._tells_apart(p)]
+        if ids:
+            self._proposal.doubts.append(f"whether {ids[0].name!r} tells episodes apart: it is called an identifier")
+            return self._take(ids[0].name, "episode", "it is called an identifier, and its values repeat")
+        return None
+
+    @staticmethod
+    def _tells_apart(profile: Profile) -> bool:
+        """Whether values repeat, one after the other; not so in an unsorted log, where a name must be clear."""
+        is_clear = any(word in _CLEAR for word in _words_of(profile.name))
+        in_runs = returns(profile) <= profile.n_distinct
+        return 2 < profile.n_distinct < 0.7 * profile.n_filled and (in_runs or is_clear)
+
+    def _step(self, given: dict[str, Any], episode: Profile | None) -> Profile | None:
+        if "step" in given:
+            return next((p for p in self._profiles if p.name == given["step"]), None)
+        if any(name.lower().startswith(("next_", "new_obs")) for name in self._free):
+            return None  # rows have next states of their own
+        known = self._known("step")
+        if known is not None:
+            return self._take(known.name, "step", "its name says so")
+        dated = [p for p in self._free.values() if p.kind == "date"]
+        for profile in [*dated, *self._named("step", "number", "date")]:
+            rises = rises_within(profile, episode)
+            if profile.kind == "date" or (len(rises) and (rises > 0).mean() > 0.9):
+                why = "it holds dates" if profile.kind == "date" else "its name, and it rises from row to row"
+                return self._take(profile.name, "step", why)
+        return None
+
+    def _ends(self, given: dict[str, Any], episode: Profile | None) -> None:
+        done = next((p for p in self._free.values() if p.name.lower() in ALIASES["done"]), None)
+        for role in ("terminated", "truncated"):
+            known = self._known(role)
+            if known is not None and role not in given:
+                self._take(known.name, role, "its name says so")
+            elif role not in given and not (role == "terminated" and done is not None):
+                named = self._named(role, "boolean")
+                if named:
+                    self._take(named[0].name, role, "its name, and it is true or false")
+        if done is not None:
+            self._proposal.roles[done.name] = ("done", "its name says so")
+            self._free.pop(done.name)
+        if "terminated" in self._proposal.stated or "terminated" in given or done is not None:
+            return
+        self._ends_by_level(episode)
+
+    def _ends_by_level(self, episode: Profile | None) -> None:
+        if episode is None or len(episode) < 2:
+            return
+        is_last = last_rows(episode)
+        for profile in self._named("terminated", "text"):
+            levels = closing_levels(profile, is_last, range(len(episode) - 1))
+            if levels and profile.n_distinct <= _FEW:
+                self._free.pop(profile.name)
+                listed = ", ".join(f"'{level}'" for level in levels)
+                why = f"{profile.name} is so on the last rows of episodes only"
+                column = profile.name if profile.name.isidentifier() else f"`{profile.name}`"
+                rule = f"{column} == {listed}" if len(levels) == 1 else f"{column} in ({listed})"
+                self._proposal.state("terminated", rule, why)
+                self._proposal.roles[profile.name] = ("terminated", why)
+                self._proposal.doubts.append(f"whether all of {listed} in {profile.name!r} are real ends")
+                return
+
+    def _action(self, given: dict[str, Any]) -> None:
+        if "action" in given:
+            return
+        known = self._known("action")
+        named = [known] if known is not None else self._named("action", "text", "number", "boolean", "list")
+        if known is None and not named:
+            few = [p for p in self._free.values() if p.kind == "text" and 2 <= p.n_distinct <= _FEW]
+            named = few[:1] or [p for p in self._free.values() if p.kind == "boolean"][:1]
+            for profile in named:
+                self._proposal.doubts.append(f"whether {profile.name!r} is the action: it only has few values")
+        if not named:
+            self._proposal.doubts.append("which column is the action: none has a name or values that say so")
+            return
+        if len(named) > 1:
+            others = ", ".join(repr(p.name) for p in named[1:])
+            self._proposal.doubts.append(f"whether {named[0].name!r} is the action; {others} could be, too")
+        profile = self._take(
+            named[0].name, "action", "its name says so" if known is not None else "its name and values"
+        )
+        self._classes(profile)
+
+    def _classes(self, profile: Profile) -> None:
+        """Propose classes for an action of many numbers."""
+        if profile.kind == "list":
+            entries = [f"{profile.name}_{k}" for k in range(profile.width)]
+            self._proposal.state("split", [profile.name], f"each cell holds {profile.width} numbers")
+            self._proposal.state("action", entries, "the entries of the vector; their combinations are the actions")
+            self._proposal.state("bins", dict.fromkeys(entries, 3), "amounts are put into classes by quantiles")
+        elif profile.kind == "number" and profile.n_distinct > _FEW:
+            zeros = float(np.mean(profile.numbers[~np.isnan(profile.numbers)] == 0))
+            classes: Any = "0+3" if zeros > 0.1 else 4
+            why = f"{profile.n_distinct} different numbers are amounts; they are put into classes"
+            self._proposal.state("bins", {profile.name: classes}, why)
+            self._proposal.doubts.append(f"how many classes the amounts of {profile.name!r} should have")
+
+    def _reward(self, given: dict[str, Any]) -> None:
+        if "reward" in given or "minimize" in given:
+            return
+        known = self._known("reward")
+        named = [known] if known is not None else self._named("reward", "number", "boolean")
+        if named:
+            if known is None:
+                self._proposal.doubts.append(
+                    f"whether {named[0].name!r} is the reward, and whether more of it is better"
+                )
+            self._take(
+                named[0].name, "reward", "its name says so" if known is not None else "its name, and it is a number"
+            )
+            return
+        costs = self._named("minimize", "number", "boolean")
+        if costs and "minimize" in self._options:
+            self._take(costs[0].name, "minimize", "its name says that less of it is better")
+            self._proposal.doubts.append(f"whether {costs[0].name!r} is what should be small")
+            return
+        numbers = [p for p in self._free.values() if p.kind in ("number", "boolean") and p.n_distinct != 1]
+        if numbers:
+            self._proposal.doubts.append(
+                f"what the reward is: no name says so, and {numbers[-1].name!r}, the last column of numbers, stands in"
+            )
+            self._take(numbers[-1].name, "reward", "the last column of numbers: correct this")
+
+    def _next_states(self, families: dict[str, list[str]]) -> None:
+        own = [name for name in families["next_state"] if name in self._free]
+        for name in own:
+            self._free.pop(name)
+            self._proposal.roles[name] = ("next_state", "its name says so")
+        if own:
+            self._proposal.state("next_state", own, "their names say so")
+
+    def _state(self, given: dict[str, Any], families: dict[str, list[str]]) -> None:
+        own = [name for name in families["state"] if name in self._free]
+        after = self._proposal.stated.get("next_state", [])
+        if after and not own:
+            own = [name[5:] for name in after if name[5:] in self._free]
+        for profile in [] if "state" in given else list(self._free.values()):
+            if own and profile.name not in own:
+                self._leave(profile.name, "other columns are named as the state")
+            else:
+                self._judge(profile)
+        if "state" not in given:
+            chosen = list(self._free)
+            self._proposal.state("state", chosen, "all other columns that change" if not own else "their names say so")
+            self._missing([self._free[name] for name in chosen])
+
+    def _judge(self, profile: Profile) -> None:
+        """Leave a column out that cannot be a state variable."""
+        words = _words_of(profile.name)
+        if profile.kind == "text" and (profile.is_unique or profile.n_distinct > _MOST_LEVELS):
+            self._leave(profile.name, f"it has {profile.n_distinct} different texts, as identifiers and notes do")
+        elif profile.kind == "date":
+            self._leave(profile.name, "it holds dates")
+            self._proposal.hints.append(f'# elapsed = {{ {as_key(profile.name)} = "1 day" }}  # with it in the state')
+        elif profile.is_unique and "id" in words:
+            self._leave(profile.name, "it is an identifier: every value is different")
+        elif any(word in _WORDS["propensity"].split("|") for word in words) and profile.kind == "number":
+            if "action-prob" in self._options:
+                self._take(profile.name, "action_prob", "its name: how likely the action was that was taken")
+            else:
+                self._leave(profile.name, "it looks like the probability of the action that was taken")
+        else:
+            self._proposal.roles[profile.name] = ("state", _said_of(profile))
+
+    def _missing(self, profiles: list[Profile]) -> None:
+        lacking = {p.name: "median" for p in profiles if p.is_missing.any() and p.kind in ("number", "boolean")}
+        if lacking and "missing" in self._options:
+            why = "missing values become the median, and a variable says so; or forward, drop, or a constant"
+            self._proposal.state("missing", lacking, why)
+        coded = [p.name for p in profiles if p.kind == "number" and _is_coded(p)]
+        if coded and "category" in self._options:
+            self._proposal.hints.append(f"# category = {as_toml(coded)}  # if their numbers are names of levels")
+
+    def _order(self, episode: Profile | None, step: Profile | None) -> None:
+        stated = self._proposal.stated
+        has_end = {"terminated", "truncated"} & set(stated) or any(
+            r == "done" for r, _ in self._proposal.roles.values()
+        )
+        if "next_state" in stated:
+            return
+        if episode is None and step is None and not has_end:
+            if "one-step" in self._options:
+                self._proposal.state(
+                    "one-step", True, "nothing tells which row follows which: each is taken for itself"
+                )
+            self._proposal.doubts.append("which rows belong together: no column tells episodes apart or orders rows")
+        if step is not None:
+            self._intervals(step, episode)
+
+    def _intervals(self, step: Profile, episode: Profile | None) -> None:
+        rises = rises_within(step, episode)
+        rises = rises[rises > 0]
+        if not len(rises) or rises.min() == rises.max():
+            return
+        low, high = np.quantile(rises, [0.05, 0.95])
+        unit = " seconds" if step.kind == "date" else ""
+        self._proposal.state("stride", "any", f"rows are {low:g} to {high:g}{unit} apart")
+        period = '"1 day"' if step.kind == "date" else f"{float(np.median(rises)):g}"
+        self._proposal.hints.append(f"# discount_per = {period}  # to discount by the time between rows")
+
+
+def _said_of(profile: Profile) -> str:
+    if profile.kind == "list":
+        return f"lists of {profile.width} numbers"
+    lacking = int(profile.is_missing.sum())
+    missing = f", {lacking} of {len(profile)} missing" if lacking else ""
+    kinds = {"text": f"{profile.n_distinct} different texts", "number": "numbers", "boolean": "true or false"}
+    return f"{kinds.get(profile.kind, profile.kind)}{missing}"
+
+
+def _is_constant(profile: Profile) -> bool:
+    return profile.kind != "list" and profile.n_distinct == 1 and profile.n_filled == len(profile)
+
+
+def _is_coded(profile: Profile) -> bool:
+    whole = all(re.fullmatch(r"[0-9]{1,3}", text) for text in profile.filled)
+    return whole and 3 <= profile.n_distinct <= 8
+
+
+def _words_of(name: str) -> list[str]:
+    """Return the words of a name: patientId, patient_id and "Patient ID" have the same."""
+    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
+    return [word for word in re.split(r"[^a-zA-Zäöüß0-9]+", spaced.lower()) if word]
+
+
+def _listed(value: Any) -> list[str]:
+    if value is None:
+        return []
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)

@@ -1,0 +1,457 @@
+"""One pass over a table before it is read: what its values are, so that a recipe can be made of them.
+
+Facts of parts add up, and none depends on the order of the rows or on how they are split; only the rule ``forward``
+and elapsed times need whole episodes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, NoReturn, cast
+
+import numpy as np
+
+from kbrl.arrays import Floats
+from kbrl.checks import KbrlWarning
+from kbrl.data.column_names import listing
+from kbrl.data.expressions import Coded
+from kbrl.data.recipe import FALSE, TRUE, ActionBins, Recipe, StateColumn, ValueMemory, level_text
+from kbrl.data.value_counts import ValueCounts
+from kbrl.data.value_rules import WORDS, Bins, Rules
+from kbrl.logs.columns import Columns
+from kbrl.logs.prepared import is_plain
+from kbrl.logs.sequence import stride_size
+from kbrl.tables.cell_values import BLANKS, Column, Kind, Labels, Numbers
+from kbrl.tables.dialect import COMMA, has_comma
+from kbrl.tables.faults import PLACE, Fault, LogError, counted, make_fault
+from kbrl.tables.formats import Table, batch_length, regrouped
+
+MOST_TEXTS = 10_000  # different texts of a column that are counted
+MOST_LEVELS = 30  # of a category; rarer ones are put together
+RARE = 1000  # a level that fewer than one row in so many has is rare
+_CHUNK_ROWS, _PEEK_ROWS = 16384, 4096
+
+
+@dataclass
+class ColumnFacts:
+    """What the cells of one column are."""
+
+    n_rows: int = 0
+    n_missing: int = 0
+    n_left: int = 0  # still missing after earlier values of the episode were carried forward
+    n_numbers: int = 0
+    width: int = 0  # of vectors; 0 for single cells
+    is_time: bool = False
+    levels: Counter[str] = field(default_factory=Counter)  # texts that are no numbers, or all of them
+    too_many: bool = False  # different texts
+    first_text: tuple[int, str] | None = None  # the row of the first cell that is no number, and the cell
+    counts: ValueCounts = field(default_factory=ValueCounts)
+
+    def add(self, column: Column, first: int, *, all_texts: bool) -> Floats:
+        """Take more cells into account; with ``all_texts``, numbers are levels, too; return NaN for missing ones."""
+        return self._add_labels(column, first, all_texts) if isinstance(column, Labels) else self._add(column, first)
+
+    def _add(self, column: Numbers, first: int) -> Floats:
+        if column.values.ndim == 2:
+            self.width = column.values.shape[1]
+            self.n_rows += len(column)
+            return np.zeros(len(column))
+        odd = np.zeros(len(column), dtype=bool) if column.odd is None else column.odd
+        missing = np.isnan(column.values) & ~odd
+        self.n_rows, self.is_time = self.n_rows + len(column), self.is_time or column.is_time
+        self.n_missing += int(missing.sum())
+        self.n_numbers += len(column) - int(missing.sum()) - len(column.texts)
+        self.counts.add(column.values)
+        if column.texts:
+            self._count({str(text).strip("'"): n for text, n in Counter(column.texts).items()})
+            self._note(first + int(np.argmax(odd)), column.texts[0])
+        return np.where(odd, 0.0, column.values)
+
+    def _add_labels(self, column: Labels, first: int, all_texts: bool) -> Floats:
+        texts = [level_text(value) for value in column.values]
+        is_number = np.array([not all_texts and _is_number(value) for value in column.values] + [False])
+        missing = np.array([text is None for text in texts] + [True])[column.codes]
+        codes, times = column.taken()
+        counted: dict[str, int] = {}
+        for code, n in zip(codes.tolist(), times.tolist()):
+            text = texts[code]
+            if text is not None and not is_number[code]:
+                counted[text] = counted.get(text, 0) + n
+        self.n_rows, self.n_missing = self.n_rows + len(column), self.n_missing + int(missing.sum())
+        self.n_numbers += int(is_number[column.codes].sum())
+        if counted:
+            self._count(counted)
+            row = int(np.argmax(~missing & ~is_number[column.codes]))
+            self._note(first + row, repr(texts[column.codes[row]]))
+        return np.where(missing, np.nan, 0.0)
+
+    def _count(self, texts: dict[str, int]) -> None:
+        self.levels.update(texts)
+        if len(self.levels) > MOST_TEXTS:
+            self.too_many = True
+            self.levels = Counter({text: self.levels[text] for text in sorted(self.levels)[:100]})
+
+    def _note(self, row: int, text: str) -> None:
+        self.first_text = min(self.first_text or (row, text), (row, text))
+
+    def __add__(self, other: ColumnFacts) -> ColumnFacts:
+        """Return the facts of both parts; rows are counted from the start of the first one."""
+        noted = other.first_text and (self.n_rows + other.first_text[0], other.first_text[1])
+        result = ColumnFacts(
+            self.n_rows + other.n_rows,
+            self.n_missing + other.n_missing,
+            self.n_left + other.n_left,
+            self.n_numbers + other.n_numbers,
+            max(self.width, other.width),
+            self.is_time or other.is_time,
+            Counter(self.levels),
+            self.too_many or other.too_many,
+            self.first_text or noted,
+            self.counts + other.counts,
+        )
+        result._count(dict(other.levels))
+        return result
+
+
+@dataclass
+class ValueFacts:
+    """What the values of a table are: of the columns of its state, and of actions that are numbers."""
+
+    state: dict[str, ColumnFacts]
+    doses: dict[str, ValueCounts]
+
+    def __add__(self, other: ValueFacts) -> ValueFacts:
+        """Return the facts of both parts."""
+        state = {name: facts + other.state[name] for name, facts in self.state.items()}
+        return ValueFacts(state, {name: counts + other.doses[name] for name, counts in self.doses.items()})
+
+    def recipe(self, columns: Columns, table: Any = None) -> Recipe | None:
+        """Return the recipe for these values, None if every column is plain numbers; warn of what was decided."""
+        recipe, faults = self.decided(columns, table)
+        for fault in faults:
+            if fault.stops_learning:
+                told = {"rows": fault.rows, "columns": fault.columns, "table": table, "advice": fault.advice}
+                raise LogError(fault.name, fault.message, **told)
+            warnings.warn(f"{fault.message} {fault.advice}", KbrlWarning, stacklevel=4)
+        return recipe
+
+    def decided(self, columns: Columns, table: Any = None) -> tuple[Recipe | None, list[Fault]]:
+        """Return the recipe, in which columns at fault are taken as numbers, and all faults."""
+        rules, found, faults = columns.rules, list[StateColumn](), list[Fault]()
+        for name, facts in self.state.items():
+            try:
+                found.append(_Decision(name, facts, rules, table).column)
+            except LogError as error:
+                found.append(StateColumn(name, "vector" if facts.width else "number", width=facts.width or 1))
+                faults.append(error.fault)
+        bins = tuple(_classes(name, rules.bins[name], counts) for name, counts in self.doses.items())
+        allowed = tuple(sorted(rules.allowed.items()))
+        faults += _filled(found, self.state, rules)
+        if not bins and not allowed and all(is_plain(column) and column.missing == "refuse" for column in found):
+            return None, faults
+        episode = columns.episode if any(column.looks_back for column in found) else None
+        actions = (columns.action_parts or (columns.action,)) if bins else ()
+        return Recipe(tuple(found), bins, allowed, episode, actions), faults
+
+
+def look_at_values(table: Table, columns: Columns) -> ValueFacts:
+    """Read the columns of the state, and binned actions, once."""
+    rules, kinds = columns.rules, _guessed_kinds(table, columns)
+    state = {name: ColumnFacts() for name in columns.state}
+    doses = {name: ValueCounts() for name in rules.bins}
+    forward = {name: ValueMemory() for name in columns.state if rules.missing_in(name) == "forward"}
+    if forward and columns.episode is None:
+        raise LogError(
+            "missing_column",
+            f"Missing values of {listing(list(forward))} can be carried forward only within an episode, but no column "
+            f"tells episodes apart.",
+            advice="Name it: --episode NAME, in Python columns={'episode': NAME}; or take another rule: median.",
+        )
+    first = 0
+    for batch in regrouped(table, kinds, _CHUNK_ROWS):
+        for name, facts in state.items():
+            labelled = name in rules.category or name in rules.ordinal
+            known = facts.add(batch[name], first, all_texts=labelled)
+            if name in forward:
+                labels = cast(Labels, batch[cast(str, columns.episode)])
+                _, last = forward[name].add(known, Coded(labels.codes, labels.values))
+                facts.n_left += int(np.isnan(last).sum())
+        for name, counts in doses.items():
+            _count_doses(counts, cast(Numbers, batch[name]), name, first, table)
+        first += batch_length(batch)
+    if first == 0:
+        raise LogError("empty_log", "The log has columns, but no rows.")
+    _count_missing_next(table, columns, state)
+    return ValueFacts(state, doses)
+
+
+def _count_missing_next(table: Table, columns: Columns, state: dict[str, ColumnFacts]) -> None:
+    """Count missing values of next states, except where the whole next state is missing."""
+    if not columns.next_state or len(columns.next_state) != len(columns.state):
+        return
+    kinds: dict[str, Kind] = dict.fromkeys(columns.next_state, "labels")
+    own = dict(zip(columns.next_state, columns.state))
+    kinds = {name: "numbers" if not state[own[name]].levels else "labels" for name in kinds}
+    if any(state[name].width for name in columns.state):
+        return
+    for batch in regrouped(table, kinds, _CHUNK_ROWS):
+        gone = {}
+        for name, column in batch.items():
+            values = column.codes < 0 if isinstance(column, Labels) else np.isnan(column.values)
+            gone[name] = np.asarray(values).reshape(len(column), -1).any(axis=1)
+        whole = np.logical_and.reduce(list(gone.values()))
+        for name, missing in gone.items():
+            state[own[name]].n_missing += int((missing & ~whole).sum())
+
+
+def _guessed_kinds(table: Table, columns: Columns) -> dict[str, Kind]:
+    """Return how each column is read: as numbers, or as labels if the first rows, or the user, say so."""
+    rules = columns.rules
+    kinds: dict[str, Kind] = dict.fromkeys(columns.state, "numbers")
+    for kind, names in (("labels", [*rules.category, *rules.ordinal]), ("steps", list(rules.elapsed))):
+        kinds |= dict.fromkeys(names, cast(Kind, kind))
+    peek = next(regrouped(table, kinds, _PEEK_ROWS), {})
+    for name, column in peek.items():
+        if isinstance(column, Numbers) and column.odd is not None and name not in rules.elapsed:
+            kinds[name] = "labels" if (column.odd | np.isnan(column.values)).all() else kinds[name]
+    if columns.episode is not None and any(rules.missing_in(name) == "forward" for name in columns.state):
+        kinds[columns.episode] = "labels"
+    return kinds | dict.fromkeys(rules.bins, "numbers")
+
+
+def _count_doses(counts: ValueCounts, column: Numbers, name: str, first: int, table: Any) -> None:
+    if column.odd is not None:
+        row = int(np.argmax(column.odd))
+        raise LogError(
+            "not_a_number",
+            f"An action that is put into classes must be a number, but {name!r} is {column.quote(row)} at {PLACE}.",
+            rows=[first + row],
+            columns=[name],
+            table=table,
+            advice="Write a number there, or leave the cell empty; or use the labels as they are, without --bins.",
+        )
+    counts.add(column.values.reshape(len(column)))
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return False
+        return value.strip().lower() not in BLANKS
+    return isinstance(value, (int, float)) and value == value
+
+
+class _Decision:
+    """What is done with one column, by the facts and by what was stated."""
+
+    def __init__(self, name: str, facts: ColumnFacts, rules: Rules, table: Any) -> None:
+        self._name, self._facts, self._rules, self._table = name, facts, rules, table
+        self._rule = rules.missing_in(name)
+
+    @property
+    def column(self) -> StateColumn:
+        """The rule for the column."""
+        name, facts, rules = self._name, self._facts, self._rules
+        if facts.width:
+            return StateColumn(name, "vector", width=facts.width)
+        if name in rules.ordinal:
+            return self._ordinal(rules.ordinal[name])
+        if name in rules.elapsed:
+            return self._elapsed(rules.elapsed[name])
+        if facts.n_numbers and not facts.levels and name not in rules.category:
+            return self._with_missing(StateColumn(name), facts.counts.quantile(0.5))
+        if facts.levels and not facts.n_numbers:
+            return self._of_texts()
+        return self._neither()
+
+    def _neither(self) -> NoReturn:
+        """Refuse a column that is neither numbers nor texts."""
+        name, facts = self._name, self._facts
+        if facts.n_numbers == 0:
+            self._refuse("missing_state", f"{name!r} has no value in any of its {facts.n_rows} rows.")
+        row, text = cast(tuple[int, str], facts.first_text)
+        n_texts = counted(sum(facts.levels.values()), "faulty cell")
+        self._refuse(
+            "not_a_number",
+            f"{name!r} has at least {n_texts} (not_a_number) beside {counted(facts.n_numbers, 'number')}; the first is "
+            f"{PLACE}: {text}.",
+            rows=[row],
+            advice=f"Write numbers there, or leave the cells empty. If all are names of levels: --category {name}, in "
+            f"Python columns={{'category': [{name!r}]}}.",
+        )
+
+    def _refuse(self, fault: str, message: str, *, rows: Sequence[int] = (), advice: str | None = None) -> NoReturn:
+        raise LogError(fault, message, rows=rows, columns=[self._name], table=self._table, advice=advice)
+
+    def _of_texts(self) -> StateColumn:
+        """Texts: true and false, dates, or a category."""
+        name, facts = self._name, self._facts
+        levels = {level.lower() for level in facts.levels}
+        if levels <= TRUE | FALSE and name not in self._rules.category:
+            usual = sum(n for level, n in facts.levels.items() if level.lower() in TRUE) * 2 > sum(
+                facts.levels.values()
+            )
+            return self._with_missing(StateColumn(name, "boolean"), float(usual))
+        if all(map(_is_date, list(facts.levels)[:100])) and name not in self._rules.category:
+            self._refuse(
+                "date_in_state",
+                f"A state variable must be a number, a category or a time that has passed, but {name!r} has dates, "
+                f"such as {next(iter(facts.levels))}.",
+                rows=[facts.first_text[0]] if facts.first_text else [],
+                advice=f"Use the time since the episode began: --elapsed '{name}=1 day', in Python "
+                f"columns={{'elapsed': {{{name!r}: '1 day'}}}}; or leave it out of --state.",
+            )
+        if all(map(has_comma, list(facts.levels)[:100])) and name not in self._rules.category:
+            row, text = cast(tuple[int, str], facts.first_text)
+            message = f"{name!r} must be numbers, but {PLACE} is {text}."
+            self._refuse("not_a_number", message, rows=[row], advice=f"{COMMA} If it names a level: --category {name}.")
+        if facts.too_many:
+            self._refuse(
+                "too_many_levels",
+                f"{name!r} has more than {MOST_TEXTS:,} different texts, such as {listing(sorted(facts.levels)[:3])}: "
+                f"it looks like an identifier.",
+                rows=[facts.first_text[0]] if facts.first_text else [],
+            )
+        return self._category()
+
+    def _category(self) -> StateColumn:
+        facts = self._facts
+        enough = sum(facts.levels.values()) / RARE
+        frequent = sorted(facts.levels, key=lambda level: (-facts.levels[level], level))
+        kept = [level for level in frequent[:MOST_LEVELS] if facts.levels[level] >= enough]
+        column = StateColumn(self._name, "category", tuple(sorted(kept)), has_other=len(kept) < len(frequent))
+        rule, n_missing = self._rule, facts.n_missing
+        if rule is None or rule == "median":
+            rule = "level" if n_missing else None
+        if rule is None or rule == "level":
+            return replaced(column, missing="refuse" if rule is None else "level")
+        if rule == "forward":
+            usual = column.levels.index(frequent[0]) if facts.n_left else None
+            return replaced(column, missing="forward", fill=None if usual is None else float(usual))
+        if rule == "drop":
+            return replaced(column, missing="drop")
+        level = level_text(rule)
+        if level not in column.levels:
+            self._refuse_constant(f"one of the levels {listing(column.levels)}")
+        return replaced(column, missing="constant", fill=float(column.levels.index(level)))
+
+    def _ordinal(self, order: tuple[str, ...]) -> StateColumn:
+        facts = self._facts
+        unknown = sorted(set(facts.levels) - set(order))
+        if unknown:
+            self._refuse(
+                "unknown_level",
+                f"{self._name!r} must have the levels {listing(order)}, but it also has {listing(unknown)}.",
+                rows=[],
+            )
+        ranked = np.cumsum([facts.levels[level] for level in order])
+        middle = float(np.searchsorted(ranked, (ranked[-1] + 1) // 2)) if ranked[-1] else 0.0
+        if isinstance(self._rule, str) and self._rule not in WORDS:
+            if self._rule not in order:
+                self._refuse_constant(f"one of the levels {listing(order)}")
+            return StateColumn(self._name, "ordinal", order, missing="constant", fill=float(order.index(self._rule)))
+        return self._with_missing(StateColumn(self._name, "ordinal", order), middle)
+
+    def _elapsed(self, unit: str) -> StateColumn:
+        if not self._facts.is_time:
+            shown = self._facts.first_text
+            said = f"; the first at {PLACE} is {shown[1]}" if shown else ""
+            self._refuse(
+                "not_a_date",
+                f"Elapsed time needs dates or times such as 2024-02-27 09:30, but {self._name!r} has others{said}.",
+                rows=[shown[0]] if shown else [],
+            )
+        seconds = cast(float, stride_size(unit, self._name, is_time=True))
+        if self._rule in ("median", None) and self._facts.n_missing:
+            self._refuse(
+                "missing_state",
+                f"{self._name!r} has {self._facts.n_missing:,} cells without a time.",
+                advice=f"Carry the last one forward or drop these rows: --missing {self._name}=forward, or =drop.",
+            )
+        missing = self._rule if self._rule in ("forward", "drop") else "refuse"
+        return StateColumn(self._name, "elapsed", missing=cast(Any, missing), seconds=seconds)
+
+    def _with_missing(self, column: StateColumn, middle: float) -> StateColumn:
+        """Return a column of numbers with its rule for missing values; ``middle`` is the median."""
+        rule, facts = self._rule, self._facts
+        is_stated = self._name in self._rules.missing
+        if rule == "level":
+            self._refuse_constant("median, forward, drop or a number, as it is not a category")
+        if rule is None or rule == "median":
+            needed = facts.n_missing > 0 or (rule == "median" and is_stated)
+            return replaced(column, missing="median", fill=middle, has_indicator=True) if needed else column
+        if rule == "forward":
+            has_left = facts.n_left > 0
+            return replaced(column, missing="forward", fill=middle if has_left else None, has_indicator=has_left)
+        if rule == "drop":
+            return replaced(column, missing="drop") if is_stated or facts.n_missing else column
+        if isinstance(rule, str):
+            self._refuse_constant("median, forward, drop or a number")
+        return replaced(column, missing="constant", fill=float(rule))
+
+    def _refuse_constant(self, wanted: str) -> NoReturn:
+        raise ValueError(f"missing[{self._name!r}] must be {wanted}, but it is {self._rule!r}.")
+
+
+def replaced(column: StateColumn, **changes: Any) -> StateColumn:
+    """Return a column with other rules."""
+    return StateColumn(**vars(column) | changes)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return not text.isdigit()
+
+
+def _filled(columns: Iterable[StateColumn], facts: dict[str, ColumnFacts], rules: Rules) -> Iterator[Fault]:
+    """Yield missing values for which no rule was stated."""
+    for column in columns:
+        n_missing, n_rows = facts[column.name].n_missing, facts[column.name].n_rows
+        if rules.missing_in(column.name) is not None or column.missing not in ("median", "level"):
+            continue
+        how = "a level of its own"
+        if column.missing == "median":
+            shown = column.levels[int(column.fill or 0)] if column.kind == "ordinal" else f"{column.fill:g}"
+            how = f"the median, {shown}, with a variable that marks them"
+        message = f"Missing values of {column.name!r}, in {n_missing:,} of {n_rows:,} rows, become {how}."
+        yield make_fault("filled_values", message, count=n_missing, columns=[column.name])
+
+
+def _classes(name: str, rule: Bins, counts: ValueCounts) -> ActionBins:
+    """Return the classes of an action, with the median of each."""
+    values, _ = counts.values()
+    if len(values) == 0:
+        raise LogError("missing_action", f"{name!r} has no number in any row, so it has no classes.", columns=[name])
+    low, high = float(values[0]), float(values[-1])
+    zero = rule.zero_apart and low <= 0
+    rest = counts.where(0.0 if zero else -np.inf, np.inf)
+    if rest.total == 0:
+        raise LogError("single_action", f"{name!r} has no number above 0, so only one class.", columns=[name])
+    shares = np.arange(1, rule.n_quantiles) / max(rule.n_quantiles, 1)
+    inner = rule.edges or tuple(rest.quantile(float(share)) for share in shares)
+    edges = sorted({edge for edge in inner if low <= edge < high} | ({0.0} if zero else set()))
+    ends = [-np.inf, *edges, np.inf]
+    parts = [(start, stop, counts.where(start, stop)) for start, stop in pairwise(ends)]
+    labels = tuple(_class_label(start, stop, part) for start, stop, part in parts)
+    doses = tuple(part.quantile(0.5) if part.total else min(max(start, low), high) for start, _, part in parts)
+    return ActionBins(name, tuple(edges), labels, doses)
+
+
+def _class_label(start: float, stop: float, part: ValueCounts) -> str:
+    """Return the range of a class in words; the first and the last one have no end, as later numbers may lie beyond."""
+    values, _ = part.values()
+    if stop == 0.0 and values.tolist() == [0.0]:
+        return "0"
+    if start == -np.inf:
+        return f"up to {stop:g}" if stop < np.inf else "any"
+    return f"above {start:g}" if stop == np.inf else f"above {start:g} to {stop:g}"

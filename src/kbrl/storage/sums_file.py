@@ -1,0 +1,115 @@
+"""The sums behind a judgement as a file, so that sites can add up sums instead of rows.
+
+The file is safetensors under a seal, as a model file is; nothing in it is ever run.  It holds sums per block of
+episodes, the representative states that they refer to, and what the policy decides there; no row of the log.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+
+import numpy as np
+
+from kbrl import __version__
+from kbrl.arrays import Array
+from kbrl.atomic_write import written_beside
+from kbrl.data.scaling import Coordinates
+from kbrl.data.state_names import Source
+from kbrl.storage.model_file import labels_as_facts
+from kbrl.storage.older_formats import names_as_facts
+from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
+from kbrl.trust.block_sums import BlockSums
+from kbrl.trust.evaluator import Frame, PolicyEvaluator
+from kbrl.trust.features import Features
+
+FORMAT, VERSION = "kbrl sums", 1
+_SIGNED = ("reward", "returns", "smallest_reward", "largest_reward", "residuals")
+
+
+def save_sums(evaluator: PolicyEvaluator, path: str | os.PathLike[str]) -> None:
+    """Write the sums of an evaluator to a file.
+
+    >>> from kbrl import PolicyEvaluator, load_sums, save_sums
+    >>> from kbrl.tasks import PuddleWorld
+    >>> log = PuddleWorld().collect(3000, random_state=0)
+    >>> save_sums(PolicyEvaluator(lambda states: [0] * len(states), discount=0.99).fit(log), "north.sums")
+    >>> load_sums("north.sums").n_episodes == len(set(log.episodes.tolist()))
+    True
+    """
+    frame, sums = evaluator.finish().checked_frame(), evaluator.sums
+    if sums is None or evaluator.decisions is None:
+        raise ValueError("There are no sums to save yet. Call fit with a log first.")
+    facts = {
+        "library_version": __version__,
+        "action_labels": labels_as_facts(frame.action_labels),
+        "names": names_as_facts(frame.source),
+        "policies": list(frame.names),
+        "discount": frame.discount,
+        "n_blocks": frame.n_blocks,
+        "width": frame.features.width,
+        "is_exact": frame.features.is_exact,
+    }
+    arrays: dict[str, Array] = {f"sums.{field.name}": getattr(sums, field.name) for field in fields(sums)}
+    units = frame.features.coordinates
+    arrays |= {"reps": frame.features.reps, "centre": units.centre, "scale": units.scale}
+    arrays["decisions"] = evaluator.decisions
+    with written_beside(path) as beside, open(beside, "wb") as file:
+        write_sealed(file, FORMAT, VERSION, facts, arrays)
+
+
+def load_sums(path: str | os.PathLike[str]) -> PolicyEvaluator:
+    """Return an evaluator with the sums of a file; it knows no policy, so it can be added up but not fitted.
+
+    >>> from kbrl import PolicyEvaluator, load_sums, save_sums
+    >>> from kbrl.tasks import PuddleWorld
+    >>> log = PuddleWorld().collect(3000, random_state=0)
+    >>> found = PolicyEvaluator(lambda states: [0] * len(states), discount=0.99).fit(log)
+    >>> save_sums(found, "north.sums")
+    >>> bool((load_sums("north.sums").sums.next_policy == found.sums.next_policy).all())
+    True
+    """
+    contents = read_sealed(path, FORMAT, VERSION)
+    try:
+        return _evaluator(contents)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        refuse(path, f"it is sealed but holds no valid sums: {error}", "Make it again by kbrl judge --sums.")
+
+
+def is_sums_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file starts as a file of sums does."""
+    try:
+        with open(path, "rb") as file:
+            return f'"format":"{FORMAT}"'.encode() in file.read(512)
+    except OSError:
+        return False
+
+
+def _evaluator(contents: Contents) -> PolicyEvaluator:
+    facts, arrays, _ = contents
+    names, labels = facts["names"], facts["action_labels"]
+    units = Coordinates(arrays["centre"], arrays["scale"])
+    features = Features(arrays["reps"], units, float(facts["width"]), bool(facts["is_exact"]))
+    source = Source(None if names["state"] is None else tuple(names["state"]), tuple(names["others"]))
+    action_labels = np.array(labels["values"], dtype=labels["dtype"])
+    policies = dict.fromkeys(facts["policies"])
+    evaluator = PolicyEvaluator(policies, discount=float(facts["discount"]), n_blocks=facts["n_blocks"])
+    evaluator.frame = Frame(
+        features, action_labels, evaluator.discount, evaluator.n_blocks, tuple(facts["policies"]), source
+    )
+    sums = {field.name: np.array(arrays[f"sums.{field.name}"]) for field in fields(BlockSums)}
+    _check(sums, (evaluator.n_blocks, len(action_labels), features.n_reps, len(policies)))
+    evaluator.sums, evaluator.decisions = BlockSums(**sums), arrays["decisions"]
+    return evaluator
+
+
+def _check(sums: dict[str, Array], shape: tuple[int, int, int, int]) -> None:
+    """Refuse sums of other shapes, and numbers that cannot be sums."""
+    empty = vars(BlockSums.empty(*shape))
+    for name, array in sums.items():
+        if array.shape != empty[name].shape or array.dtype != np.float64:
+            raise ValueError(f"{name} must have the shape {empty[name].shape}, but it has {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} holds numbers that are not finite")
+        if name not in _SIGNED and array.size and array.min() < 0:
+            raise ValueError(f"{name} must not be below 0")

@@ -1,0 +1,193 @@
+"""Another start: CSV files as batches of columns, packed or not, in any encoding and with decimal commas if so stated.
+
+A file has a header line; commas, semicolons or tabs separate the cells.  Blanks around the name of a column are
+dropped, and then those around its labels as well: "a, b" means "a,b".  Memory is bounded: the text is unpacked,
+decoded and split block by block.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from kbrl.limits import memory_limit, shown
+from kbrl.tables.arrow_files import BUFFER, refusing, texts_from_arrow
+from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_texts, stripped
+from kbrl.tables.dialect import PLAIN, Dialect
+from kbrl.tables.faults import LogError, Place, refuse_size
+
+_LONGEST_HEADER = 1 << 24  # characters of the first line of a text
+PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # ending: how Arrow calls it
+_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16",
+          codecs.BOM_UTF16_BE: "utf-16"}  # fmt: skip
+
+
+class CsvTable:
+    """One CSV file."""
+
+    is_text = True
+
+    def __init__(self, path: Path, dialect: Dialect = PLAIN) -> None:
+        self.path, self._dialect = path, dialect
+        with refusing(path):
+            self._encoding = encoding_of(path, dialect)
+            self._delimiter, self._written = _header(path, self._encoding, dialect.delimiter)
+        self.names = _without_blanks(self._written)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        written = {name: as_written for name, as_written in zip(self.names, self._written) if name in kinds}
+        with refusing(self.path):
+            for block in self._blocks(list(written.values())):
+                for start in range(0, block.num_rows, n_rows):
+                    piece = block.slice(start, n_rows)
+                    yield {name: self._cells(piece, name, written[name], kind) for name, kind in kinds.items()}
+
+    def _cells(self, piece: Any, name: str, written: str, kind: Kind) -> Column:
+        cells = texts_in(piece.column(written), kind, self._dialect)
+        return cells if name == written else stripped(cells)
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the lines of some rows."""
+        return self._lines(rows)
+
+    def _blocks(self, columns: list[str]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        encoding = "utf8" if self._encoding == "utf-8-sig" else self._encoding
+        try:
+            with open_bytes(self.path) as file:
+                yield from arrow_csv.open_csv(
+                    file,
+                    read_options=arrow_csv.ReadOptions(use_threads=False, block_size=BUFFER, encoding=encoding),
+                    parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+                    convert_options=arrow_csv.ConvertOptions(
+                        include_columns=columns,
+                        column_types=dict.fromkeys(columns, pa.string()),
+                        strings_can_be_null=False,
+                    ),
+                )
+        except (pa.ArrowInvalid, UnicodeError) as error:
+            if not isinstance(error, UnicodeError) and "UTF8" not in str(error):
+                raise
+            raise undecodable(self.path, self._encoding, str(error).splitlines()[0]) from None
+
+    def _lines(self, rows: Sequence[int]) -> list[Place]:
+        """Return the line at which each row starts; a quoted cell may span lines, an empty line is not a row."""
+        wanted, found = set(rows), dict[int, int]()
+        try:
+            with open_text(self.path, self._encoding) as file:
+                reader = csv.reader(file, delimiter=self._delimiter)
+                row, n_lines = -1, 0  # the header is the row before the first
+                while len(found) < len(wanted):
+                    cells = next(reader)
+                    if cells and row in wanted:
+                        found[row] = n_lines + 1
+                    row, n_lines = row + bool(cells), reader.line_num
+        except (StopIteration, UnicodeError, csv.Error, OSError):  # the file has changed, or Arrow is less strict
+            pass
+        units = {row: ("line", found[row]) if row in found else ("row", row + 1) for row in rows}
+        return [Place(*units[row], str(self.path)) for row in rows]
+
+
+def open_bytes(path: Path) -> Any:
+    """Open a file, unpacked as its ending says."""
+    import pyarrow as pa
+
+    return pa.input_stream(str(path), compression=PACKED.get(path.suffix.lower()), buffer_size=BUFFER)
+
+
+def open_text(path: Path, encoding: str) -> TextIO:
+    """Open a file as text, unpacked as its ending says."""
+    return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="")
+
+
+def encoding_of(path: Path, dialect: Dialect) -> str:
+    """Return the encoding that is stated, or that the first bytes of a file say; else that of UTF-8."""
+    if dialect.encoding is not None:
+        name = codecs.lookup(dialect.encoding).name
+        return "utf-8-sig" if name == "utf-8" else name
+    with open_bytes(path) as file:
+        start = file.read(4)
+    return next((name for mark, name in _MARKS.items() if start.startswith(mark)), "utf-8-sig")
+
+
+def texts_in(column: Any, kind: Kind, dialect: Dialect) -> Column:
+    """Convert an Arrow array of strings in which numbers are written as a dialect says."""
+    import pyarrow.compute as pc
+
+    if dialect.is_plain or kind == "flags":
+        return texts_from_arrow(column, kind)
+    if kind == "labels":
+        return _plain_labels(texts_from_arrow(column, kind), dialect)
+    if pc.all(pc.match_substring_regex(column, dialect.number)).as_py():
+        bare = pc.replace_substring_regex(column, dialect.separators, "") if dialect.thousands else column
+        return texts_from_arrow(pc.replace_substring(bare, dialect.point, "."), kind)
+    different = column.dictionary_encode()  # each text is converted once
+    found = from_texts([dialect.plain(text) for text in different.dictionary.to_pylist()], kind)
+    assert isinstance(found, Numbers)
+    return found.take(np.asarray(different.indices).astype(np.intp))
+
+
+def _plain_labels(labels: Column, dialect: Dialect) -> Column:
+    """Return labels in which decimals such as 0,5 are written 0.5; thousands stay: they may be part of a name."""
+    assert isinstance(labels, Labels)
+    decimal = Dialect(decimal=dialect.decimal)
+    values = [str(value) for value in labels.values]
+    plain = [decimal.plain(value) if dialect.point in value else value for value in values]
+    bare = from_texts(plain, "labels")
+    assert isinstance(bare, Labels)
+    return Labels(np.append(bare.codes, -1)[labels.codes], bare.values)  # the last entry serves the code -1
+
+
+def _header(path: Path, encoding: str, delimiter: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return the delimiter, stated or the most frequent candidate in the first line, and the names of the columns."""
+    longest = max(_LONGEST_HEADER, memory_limit() // 64)
+    try:
+        with open_text(path, encoding) as file:
+            line = file.readline(longest).removeprefix("\ufeff")
+            if len(line) >= longest - 1:
+                refuse_size(f"its first line, the header, has more than {shown(longest)}", path)
+            if "\0" in line:  # every other byte of UTF-16, if the text is English
+                raise undecodable(path, encoding, "the header has bytes of 0")
+            delimiter = delimiter or max(",;\t", key=line.count)
+            rest = iter(lambda: file.readline(longest), "")  # a cell in quotes may go on in the next line
+            names = tuple(next(csv.reader(chain([line], rest), delimiter=delimiter), ()))
+            has_rows = bool(file.read(1))
+    except UnicodeError as error:
+        raise undecodable(path, encoding, str(error)) from None
+    except csv.Error as error:
+        raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
+    if not names:
+        raise LogError("empty_log", f"{path} has no header line.")
+    if not has_rows:
+        raise LogError("empty_log", f"{path} has a header, but no row below it.")
+    return delimiter, names
+
+
+def _without_blanks(written: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the columns without the blanks around them, unless only blanks distinguish two names."""
+    bare = tuple(name.strip() for name in written)
+    return bare if len(set(bare)) == len(set(written)) else written
+
+
+def undecodable(path: Path, encoding: str, reason: str) -> LogError:
+    """Return the error about a text that is not in its encoding."""
+    if encoding != "utf-8-sig":
+        return LogError(
+            "unreadable", f"{path} cannot be read: its text is not in {encoding} ({reason}). State another encoding."
+        )
+    return LogError(
+        "unreadable",
+        f"{path} cannot be read: its text is not in UTF-8 ({reason}); save it as UTF-8, or state its encoding: "
+        f"--encoding latin-1, --encoding utf-16 and the like, in Python columns={{'encoding': 'latin-1'}}.",
+        advice=f"kbrl init {path.name} proposes one.",
+    )

@@ -1,0 +1,226 @@
+"""Another start: what a query selects from a database, as batches of columns.
+
+SQLite needs nothing else.  DuckDB and PostgreSQL (by ADBC) are extras.  Rows are fetched some at a time.  Databases are
+opened for reading only, and a query can reach no other file: what it may do is limited before it is run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from kbrl.checks import how_to_install
+from kbrl.data.column_names import listing
+from kbrl.tables.arrow_files import converted
+from kbrl.tables.cell_values import Batch, Kind
+from kbrl.tables.dialect import PLAIN, Dialect
+from kbrl.tables.faults import LogError
+from kbrl.tables.python_rows import batches_of
+
+DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3", ".duckdb")
+_QUERY = "State a query: --query 'select ...', in Python columns={'query': 'select ...'}."
+_SELECTS = r"[\s(]*(select|with|values|table|from)\b"
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_CLOSED: dict[str, Any] = {
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "lock_configuration": "true",
+}
+
+
+class _QueryTable:
+    """What the tables of all databases share."""
+
+    is_text = False
+
+    def __init__(self, where: str, query: str | None, dialect: Dialect) -> None:
+        self.where, self._dialect = where, dialect
+        if query is not None and re.match(_SELECTS, query, re.IGNORECASE) is None:
+            message = f"{where} must be read by a query that starts with SELECT or WITH, but it is {query!r}."
+            raise LogError("unreadable", message, advice=_QUERY)
+        self.is_unordered = query is not None and re.search(r"\border\s+by\b", query, re.IGNORECASE) is None
+        self._query = query or f'select * from "{self._only_table()}"'
+        self.names = self._columns()
+
+    def _only_table(self) -> str:
+        tables = self._tables()
+        if len(tables) == 1:
+            return tables[0].replace('"', '""')
+        raise LogError(
+            "unreadable", f"{self.where} must have one table or a query, but it has {listing(tables)}.", advice=_QUERY
+        )
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turn errors of the database into a fault that names it."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, (*self._errors(), OSError)):
+                raise
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            message = f"{self.where} cannot be read: {reason}."
+            raise LogError("unreadable", message, advice="Check the query and the address.") from None
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        raise NotImplementedError
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        raise NotImplementedError
+
+    def _tables(self) -> list[str]:
+        raise NotImplementedError
+
+    def _columns(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+
+class SqliteTable(_QueryTable):
+    """What a query selects from an SQLite file."""
+
+    def __init__(self, path: Path, query: str | None = None, dialect: Dialect = PLAIN) -> None:
+        self.path = path
+        super().__init__(str(path), query, dialect)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        with self._refusing(), self._opened() as connection:
+            cursor = connection.execute(self._query)
+            cursor.arraysize = n_rows
+            yield from batches_of(cursor, self.names, kinds, n_rows, self._dialect)
+
+    def _opened(self) -> Any:
+        address = f"file:{quote(str(self.path.absolute()))}?mode=ro"
+        connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+        connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY)
+        return closing(connection)
+
+    def _tables(self) -> list[str]:
+        query = "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'"
+        with self._refusing(), self._opened() as connection:
+            return [name for (name,) in connection.execute(query)]
+
+    def _columns(self) -> tuple[str, ...]:
+        with self._refusing(), self._opened() as connection:
+            return tuple(column[0] for column in connection.execute(self._query).description or ())
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        return (sqlite3.Error, sqlite3.Warning)
+
+
+class _ArrowQueryTable(_QueryTable):
+    """What a query selects from a database that speaks Arrow."""
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        with self._refusing(), self._reader(self._query, n_rows) as reader:
+            for batch in reader:
+                for start in range(0, batch.num_rows, n_rows):
+                    yield converted(batch.slice(start, n_rows), kinds)
+
+    def _columns(self) -> tuple[str, ...]:
+        with self._refusing(), self._reader(self._query, 1) as reader:
+            return tuple(reader.schema.names)
+
+    def _reader(self, query: str, n_rows: int) -> Any:
+        raise NotImplementedError
+
+
+class DuckdbTable(_ArrowQueryTable):
+    """What a query selects from a DuckDB file."""
+
+    def __init__(self, path: Path, query: str | None = None, dialect: Dialect = PLAIN) -> None:
+        if importlib.util.find_spec("duckdb") is None:
+            raise ImportError(f"{path}: DuckDB files need duckdb. {how_to_install('duckdb')}")
+        self.path = path
+        super().__init__(str(path), query, dialect)
+
+    @contextmanager
+    def _reader(self, query: str, n_rows: int) -> Iterator[Any]:
+        import duckdb
+
+        with closing(duckdb.connect(str(self.path), read_only=True, config=_CLOSED)) as connection:
+            _refuse_several(duckdb.extract_statements(query), self.where)
+            selected: Any = connection.sql(query)
+            if selected is None:
+                raise LogError("unreadable", f"The query of {self.where} selects nothing.", advice=_QUERY)
+            read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader  # before version 2
+            yield read(n_rows)
+
+    def _tables(self) -> list[str]:
+        query = "select table_name from information_schema.tables where table_schema = 'main'"
+        with self._refusing(), self._reader(query, 1000) as reader:
+            return list(reader.read_all().column(0).to_pylist())
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        import duckdb
+
+        return (duckdb.Error,)
+
+
+class PostgresTable(_ArrowQueryTable):
+    """What a query selects from a PostgreSQL server."""
+
+    def __init__(self, address: str, query: str | None = None, dialect: Dialect = PLAIN) -> None:
+        if importlib.util.find_spec("adbc_driver_postgresql") is None:
+            raise ImportError(f"PostgreSQL needs adbc-driver-postgresql. {how_to_install('postgres')}")
+        self._address = address
+        parts = urlsplit(address)
+        super().__init__(f"{parts.scheme}://{parts.hostname or ''}{parts.path}", query, dialect)  # without the password
+
+    @contextmanager
+    def _reader(self, query: str, n_rows: int) -> Iterator[Any]:
+        from adbc_driver_postgresql import dbapi
+
+        with dbapi.connect(self._address) as connection, connection.cursor() as cursor:
+            cursor.execute("set transaction read only")
+            cursor.execute(query)
+            yield cursor.fetch_record_batch()
+
+    def _tables(self) -> list[str]:
+        query = "select table_name::text from information_schema.tables where table_schema = 'public'"
+        with self._refusing(), self._reader(query, 1000) as reader:
+            return list(reader.read_all().column(0).to_pylist())
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        from adbc_driver_postgresql import dbapi
+
+        return (dbapi.Error,)
+
+
+def is_address(source: Any) -> bool:
+    """Return whether a text names a database: sqlite:FILE?QUERY, duckdb:FILE?QUERY or postgresql://..."""
+    return isinstance(source, str) and source.startswith(("sqlite:", "duckdb:", "postgresql://", "postgres://"))
+
+
+def open_address(source: str, dialect: Dialect) -> _QueryTable:
+    """Return the table of a database that a text names."""
+    if source.startswith("postgres"):
+        return PostgresTable(source, dialect.query, dialect)
+    kind, _, rest = source.partition(":")
+    name, _, query = rest.partition("?")
+    path = Path(name)
+    if not path.is_file():
+        raise LogError("missing_file", f"There is no file {path}.", advice=f"Write {kind}:FILE?QUERY.")
+    return (SqliteTable if kind == "sqlite" else DuckdbTable)(path, query or dialect.query, dialect)
+
+
+def open_database(path: Path, dialect: Dialect) -> _QueryTable:
+    """Return the table of a database in a file, of SQLite or of DuckDB by its first bytes."""
+    with path.open("rb") as file:
+        start = file.read(16)
+    return (DuckdbTable if start[8:12] == b"DUCK" else SqliteTable)(path, dialect.query, dialect)
+
+
+def _refuse_several(statements: list[Any], where: str) -> None:
+    if len(statements) != 1:
+        message = f"{where} must be read by one query, but there are {len(statements)}."
+        raise LogError("unreadable", message, advice=_QUERY)

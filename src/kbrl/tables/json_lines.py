@@ -1,0 +1,127 @@
+"""Another start: JSON lines, one object per line, as batches of columns.
+
+The text is read and parsed by Arrow, block by block.  A key is a column, whether or not each line has it; to find all
+keys, the file is read once when it is opened.  A field of an object within a line is a column such as observation_x.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kbrl.tables.arrow_files import BUFFER, converted, refusing
+from kbrl.tables.cell_values import Batch, Kind
+from kbrl.tables.csv_files import encoding_of, open_bytes, open_text, undecodable
+from kbrl.tables.dialect import PLAIN, Dialect
+from kbrl.tables.faults import LogError, Place
+
+JSON_ENDINGS = (".jsonl", ".ndjson")
+_LONGEST = 1 << 24  # bytes of a line
+
+
+class JsonLinesTable:
+    """One file of JSON lines."""
+
+    is_text = False
+
+    def __init__(self, path: Path, dialect: Dialect = PLAIN) -> None:
+        self.path = path
+        with refusing(path):
+            self._encoding = encoding_of(path, dialect)
+            self.names = tuple(dict.fromkeys(name for block in self._blocks() for name in block.column_names))
+        if not self.names:
+            raise LogError("empty_log", f"{path} has no object with keys.")
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        import pyarrow as pa
+
+        with refusing(self.path):
+            for block in self._blocks():
+                for name in kinds:
+                    if name not in block.column_names:
+                        block = block.append_column(name, pa.nulls(block.num_rows))
+                for batch in block.select(list(kinds)).to_batches(max_chunksize=n_rows):
+                    yield converted(batch, kinds)
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the lines of some rows; an empty line is not a row."""
+        wanted, found, row = set(rows), dict[int, int](), 0
+        with open_text(self.path, self._encoding) as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    found |= {row: number} if row in wanted else {}
+                    row += 1
+        return [Place("line", found.get(row, row + 1), str(self.path)) for row in rows]
+
+    def _blocks(self) -> Iterator[Any]:
+        """Yield Arrow tables of some lines each, the fields of objects as columns."""
+        for text in self._texts():
+            table = _parsed(text)
+            while any(_is_struct(field) for field in table.schema):
+                structs = [field.name for field in table.schema if _is_struct(field)]
+                table = table.flatten()
+                table = table.rename_columns([_joined(name, structs) for name in table.column_names])
+            if table.num_rows:
+                yield table
+
+    def _texts(self) -> Iterator[bytes]:
+        """Yield whole lines, about a block at a time, in UTF-8."""
+        rest = b""
+        with open_bytes(self.path) if self._encoding == "utf-8-sig" else self._recoded() as file:
+            while piece := file.read(BUFFER):
+                whole, newline, rest = (rest + piece).rpartition(b"\n")
+                if newline and whole.strip():
+                    yield whole.removeprefix(b"\xef\xbb\xbf")
+                if len(rest) > _LONGEST:
+                    reason = f"a line is longer than {_LONGEST:,} bytes"
+                    raise LogError("unreadable", f"{self.path} cannot be read: {reason}.")
+        if rest.strip():
+            yield rest.removeprefix(b"\xef\xbb\xbf")
+
+    def _recoded(self) -> Any:
+        return _Recoded(open_text(self.path, self._encoding), self.path, self._encoding)
+
+
+class _Recoded(io.RawIOBase):
+    """A text file as bytes of UTF-8."""
+
+    def __init__(self, file: Any, path: Path, encoding: str) -> None:
+        self._file, self._path, self._encoding = file, path, encoding
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._file.read(size).encode()
+        except UnicodeError as error:
+            raise undecodable(self._path, self._encoding, str(error)) from None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _parsed(text: bytes) -> Any:
+    """Return the lines as an Arrow table; a text that looks like a time stays a text, whatever its neighbours are."""
+    import pyarrow as pa
+    import pyarrow.json as arrow_json
+
+    options = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    table = arrow_json.read_json(io.BytesIO(text), read_options=options)
+    times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+    if times:
+        schema = arrow_json.ParseOptions(explicit_schema=pa.schema([(name, pa.string()) for name in times]))
+        table = arrow_json.read_json(io.BytesIO(text), read_options=options, parse_options=schema)
+    return table
+
+
+def _is_struct(field: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_struct(field.type)
+
+
+def _joined(name: str, structs: Sequence[str]) -> str:
+    """Return the name of a field as that of a column: observation.x becomes observation_x."""
+    struct = next((struct for struct in structs if name.startswith(f"{struct}.")), None)
+    return name if struct is None else f"{struct}_{name[len(struct) + 1 :]}"

@@ -1,0 +1,60 @@
+"""Rows of Python objects, as openpyxl and sqlite3 give them, as batches of columns.
+
+A cell may hold a number as text, as cells of Excel often do; it is read as the dialect says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from kbrl.tables.cell_values import BLANKS, Batch, Column, Kind, Numbers, as_flags, from_objects
+from kbrl.tables.dialect import Dialect
+
+_PLAIN = {int, float, type(None)}
+
+
+def batches_of(
+    rows: Iterable[Sequence[Any]], names: Sequence[str], kinds: Mapping[str, Kind], n_rows: int, dialect: Dialect
+) -> Iterator[Batch]:
+    """Yield the columns that ``kinds`` names of rows that have a cell for each name."""
+    places, remaining = {name: names.index(name) for name in kinds}, iter(rows)
+    while held := list(islice(remaining, n_rows)):
+        columns = list(zip(*held))
+        yield {name: _converted(columns[places[name]], kind, name, dialect) for name, kind in kinds.items()}
+
+
+def _converted(cells: Sequence[Any], kind: Kind, name: str, dialect: Dialect) -> Column:
+    if kind == "labels":
+        return from_objects(cells, kind, name)
+    if set(map(type, cells)) <= _PLAIN:
+        values = _floats(cells)
+        return as_flags(values, name) if kind == "flags" else Numbers(values)
+    if not any(isinstance(cell, (date, timedelta)) for cell in cells):
+        cells = [_number(cell, dialect) for cell in cells]
+    return from_objects(cells, kind, name)
+
+
+def _floats(cells: Sequence[Any]) -> Any:
+    """Return numbers as an array, NaN for None; whole numbers beyond all floats are infinite."""
+    try:
+        return np.array(cells, dtype=np.float64)
+    except OverflowError:
+        are_large = (isinstance(cell, int) and cell.bit_length() > 1023 for cell in cells)
+        return np.array([np.inf if is_large else cell for cell, is_large in zip(cells, are_large)], dtype=np.float64)
+
+
+def _number(cell: Any, dialect: Dialect) -> Any:
+    """Return the number that a text is, None for an empty one, and anything else as it is."""
+    if not isinstance(cell, str):
+        return cell
+    if cell.strip().lower() in BLANKS:
+        return None
+    try:
+        return cell if "_" in cell else float(dialect.plain(cell))
+    except ValueError:
+        return cell

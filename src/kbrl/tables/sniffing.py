@@ -1,0 +1,159 @@
+"""What to state about a source that its bytes do not tell, found by looking at it: for ``kbrl init``.
+
+Readers never guess.  This module does, from the first rows and, for the encoding of a text, from one pass over its
+bytes; a person reads the result before it is used.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from kbrl.tables.csv_files import encoding_of, open_bytes, open_text
+from kbrl.tables.databases import DATABASE_ENDINGS, open_database
+from kbrl.tables.dialect import PLAIN, Dialect, has_comma
+from kbrl.tables.excel import EXCEL_ENDINGS, ExcelTable
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import ending_of
+
+_LINES = 2000  # of a text that are looked at
+_BLOCK = 1 << 20
+_WITH_POINTS = re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]+)?", re.ASCII)  # 1.234 or 1.234,5
+_WITH_COMMAS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?", re.ASCII)  # 1,234 or 1,234.5
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A dialect to state, why, and what is unsure about it."""
+
+    dialect: Dialect
+    reasons: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+def guess_dialect(source: Any) -> Guess:
+    """Return what to state so that a source can be read as it was meant."""
+    path = Path(source) if isinstance(source, (str, Path)) else Path()
+    if not path.is_file():
+        return Guess(PLAIN)
+    ending = ending_of(path)
+    if ending in (".csv", ".tsv"):
+        return _of_text(path)
+    if ending in EXCEL_ENDINGS:
+        return _of_workbook(path)
+    return _of_database(path) if ending in DATABASE_ENDINGS else Guess(PLAIN)
+
+
+def _of_text(path: Path) -> Guess:
+    encoding, why = _encoding(path)
+    reasons = [why] if why else []
+    dialect = Dialect(encoding=encoding)
+    with open_text(path, encoding_of(path, dialect)) as file:
+        lines = list(islice(iter(lambda: file.readline(_BLOCK), ""), _LINES))
+    header = lines[0] if lines else ""
+    delimiter = max(",;\t|", key=header.count)
+    if delimiter == "|":
+        dialect, reasons = replace(dialect, delimiter="|"), [*reasons, "| separates the cells of the header"]
+    columns = list(zip(*_rows(lines[1:], delimiter)))
+    decimal, thousands, found = _numbers_in(columns)
+    titles = next(csv.reader([header], delimiter=delimiter), [])
+    names = ", ".join(title.strip() for k, title in enumerate(titles) if k in found)
+    if decimal:
+        reasons.append(f"numbers have a decimal comma in {names}")
+    if thousands:
+        reasons.append(f"{thousands} separates thousands in {names}")
+    return Guess(replace(dialect, decimal=decimal, thousands=thousands), tuple(reasons))
+
+
+def _encoding(path: Path) -> tuple[str | None, str]:
+    """Return the encoding to state, None if the file says it itself or is UTF-8, and why."""
+    if encoding_of(path, PLAIN) != "utf-8-sig":
+        return None, ""
+    decoder, zeros, high = codecs.getincrementaldecoder("utf-8")(), [0, 0], set[int]()
+    is_utf8, first = True, b""
+    for block in _blocks(path):
+        first = first or block
+        zeros = [zeros[k] + block[k::2].count(0) for k in (0, 1)]
+        if is_utf8:
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError:
+                is_utf8 = False
+        high |= set(block) & set(range(0x80, 0xA0)) if not is_utf8 else set()
+    if max(zeros) > len(first) // 8:
+        name = "utf-16-le" if zeros[1] > zeros[0] else "utf-16-be"
+        return name, f"every other byte is 0, as in {name}"
+    if is_utf8:
+        return None, ""
+    name = "cp1252" if high else "latin-1"
+    return name, f"its bytes are not UTF-8; {name} is the usual encoding of such files"
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with open_bytes(path) as file:
+        while block := file.read(_BLOCK):
+            yield block
+
+
+def _rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+    rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+    width = max((len(row) for row in rows), default=0)
+    return [row + [""] * (width - len(row)) for row in rows]
+
+
+def _numbers_in(columns: Sequence[Sequence[str]]) -> tuple[str | None, str | None, list[int]]:
+    """Return the decimal comma and the separator of thousands, if there are any, and the columns that show it."""
+    filled = [[cell.strip() for cell in column if cell.strip()] for column in columns]
+    commas = [k for k, cells in enumerate(filled) if _share(cells, _is_continental) and any(map(has_comma, cells))]
+    if commas:
+        points = any(_WITH_POINTS.fullmatch(cell) for k in commas for cell in filled[k])
+        return ",", "." if points else None, commas
+    grouped = [k for k, cells in enumerate(filled) if _share(cells, _is_english) and any(map(_is_grouped, cells))]
+    return None, "," if grouped else None, grouped
+
+
+def _is_continental(cell: str) -> bool:
+    return cell.lstrip("+-").isdigit() or has_comma(cell) or _WITH_POINTS.fullmatch(cell) is not None
+
+
+def _is_english(cell: str) -> bool:
+    return re.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]*)?", cell, re.ASCII) is not None or _is_grouped(cell)
+
+
+def _is_grouped(cell: str) -> bool:
+    return _WITH_COMMAS.fullmatch(cell) is not None
+
+
+def _share(cells: Sequence[str], holds: Any, share: float = 0.9) -> bool:
+    """Return whether a rule holds for most cells: some are blanks in words."""
+    return len(cells) > 0 and sum(map(holds, cells)) >= share * len(cells)
+
+
+def _of_workbook(path: Path) -> Guess:
+    try:
+        ExcelTable(path)
+    except LogError:
+        sizes = ExcelTable.sizes(path)
+        if len(sizes) > 1:
+            largest = max(sizes, key=lambda name: sizes[name])
+            doubt = f"the file has several sheets, {', '.join(sizes)}; the one with most cells was taken"
+            return Guess(Dialect(sheet=largest), (f"the sheet {largest!r} has most cells",), (doubt,))
+    return Guess(PLAIN)
+
+
+def _of_database(path: Path) -> Guess:
+    try:
+        open_database(path, PLAIN)
+    except LogError as error:
+        tables = re.findall(r"'([^']*)'", error.fault.message.split("but it has", 1)[-1])
+        if len(tables) > 1:
+            query = f'select * from "{tables[0]}"'
+            doubt = f"the database has several tables, {', '.join(tables)}; the first was taken, in its own order"
+            return Guess(Dialect(query=query), (), (doubt,))
+    return Guess(PLAIN)

@@ -1,0 +1,126 @@
+"""The value of a policy by importance weights, where the log says how probable each logged action was.
+
+Per-decision weighted importance sampling: each reward is weighted by the product of ratios pi / propensity up to it,
+and the weights of each step sum to one over the episodes (Precup, Sutton and Singh 2000).  It needs no features, but
+its weights explode with the horizon: the effective number of episodes says what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Floats, Integers
+from kbrl.checks import as_floats, check_lengths, in_unit_interval, one_entry_a_row, refuse_rows
+from kbrl.data.episodes import block_of, episode_hashes
+from kbrl.data.transitions import Transitions, as_log
+from kbrl.trust.policy_answers import DEFERS, as_answers, discount_of, labels_with
+
+ENOUGH_EPISODES = 30.0
+
+
+@dataclass(frozen=True)
+class ImportanceEstimate:
+    """A value by importance weights; it is usable if its effective number of episodes is at least 30."""
+
+    value: float
+    error: float  # the standard error, by the jackknife over blocks of episodes
+    effective_episodes: float  # (sum w)^2 / sum w^2 at the last step that each episode has
+    n_episodes: int
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether enough episodes are left."""
+        return self.effective_episodes >= ENOUGH_EPISODES
+
+    def __str__(self) -> str:
+        left = f"{self.effective_episodes:.1f} of {self.n_episodes} episodes count"
+        if not self.is_usable:
+            return f"Importance weights on logged propensities: {left}, fewer than {ENOUGH_EPISODES:g}: not usable."
+        return f"Importance weights on logged propensities: {self.value:.4g} (standard error {self.error:.3g}; {left})."
+
+
+def importance_estimate(
+    policy: Any, log: Transitions, propensities: Any, *, discount: float | None = None, n_blocks: int = 20
+) -> ImportanceEstimate:
+    """Return the value of a policy by per-decision weighted importance sampling.
+
+    ``propensities`` are the probabilities, (n,), with which current practice chose the logged actions; estimated ones
+    must not be passed: with them this estimator called practice better than itself in nearly all of our trials.
+
+    >>> import numpy as np
+    >>> from kbrl.tasks import PuddleWorld
+    >>> from kbrl.trust.importance import importance_estimate
+    >>> log = PuddleWorld().collect(6000, random_state=0)
+    >>> uniform = lambda states: np.full((len(states), 4), 0.25)
+    >>> found = importance_estimate(uniform, log, np.full(6000, 0.25), discount=0.9)
+    >>> found.effective_episodes == found.n_episodes
+    True
+    """
+    log, gamma = as_log(log), in_unit_interval(discount_of(policy, discount), "discount")
+    chances = _checked(propensities, log)
+    log = log.with_actions(labels_with(log.action_labels, policy))
+    with np.errstate(divide="ignore"):
+        log_ratios = np.log(_probabilities(policy, log) / chances)
+    episodes, first, places = np.unique(episode_hashes(log), return_index=True, return_inverse=True)
+    steps = np.arange(len(log)) - first[places]
+    if len(np.flatnonzero(np.diff(places))) + 1 != len(episodes):
+        raise ValueError("The rows of an episode must follow each other. Sort the log by episode and step.")
+    totals, paid, weights = _sums_per_step(log_ratios, log.rewards, steps, places, block_of(episodes, n_blocks))
+    kept = np.unique(block_of(episodes, n_blocks))
+    value, effective = _value(totals.sum(axis=1), paid.sum(axis=1), gamma), _effective(weights)
+    if len(kept) < 2:
+        return ImportanceEstimate(value, float("inf"), effective, len(episodes))
+    others = [np.arange(totals.shape[1]) != block for block in kept]
+    left_out = np.array([_value(totals[:, b].sum(axis=1), paid[:, b].sum(axis=1), gamma) for b in others])
+    error = float(np.sqrt((len(kept) - 1) / len(kept) * ((left_out - left_out.mean()) ** 2).sum()))
+    return ImportanceEstimate(value, error, effective, len(episodes))
+
+
+def _checked(propensities: Any, log: Transitions) -> Floats:
+    chances = one_entry_a_row(as_floats(propensities, "propensities"), "propensities")
+    check_lengths({"log": len(log), "propensities": len(chances)})
+    bad = ~((chances > 0) & (chances <= 1))
+    if bad.any():
+        refuse_rows(bad, chances, "propensities", "be above 0 and at most 1", "Log the probability of what was done.")
+    return chances
+
+
+def _probabilities(policy: Any, log: Transitions) -> Floats:
+    """Return how probable the logged action of each row is under the policy, (n,)."""
+    answers = as_answers(policy, log.action_labels)(log.states)
+    same = (answers.actions == log.action_indices[answers.rows]) | (answers.actions == DEFERS)
+    return np.asarray(np.bincount(answers.rows[same], answers.weights[same], minlength=len(log)), dtype=np.float64)
+
+
+def _sums_per_step(
+    log_ratios: Floats, rewards: Floats, steps: Integers, places: Integers, blocks: Integers
+) -> tuple[Floats, Floats, Floats]:
+    """Return sums of weights and of weighted rewards, (n_steps, n_blocks) each, and the last weights, (n_episodes,).
+
+    After its end an episode keeps its weight, and is paid nothing.  Weights of a step are relative to the largest.
+    """
+    n_blocks, n_steps = int(blocks.max()) + 1, int(steps.max()) + 1
+    order = np.argsort(steps, kind="stable")
+    bounds = np.searchsorted(steps[order], np.arange(n_steps + 1))
+    logs, weights = np.zeros(len(blocks)), np.ones(len(blocks))
+    totals, paid = np.zeros((n_steps, n_blocks)), np.zeros((n_steps, n_blocks))
+    for step in range(n_steps):
+        rows = order[bounds[step] : bounds[step + 1]]
+        logs[places[rows]] += log_ratios[rows]
+        largest = logs.max()
+        weights = np.exp(logs - largest) if np.isfinite(largest) else np.zeros(len(logs))
+        totals[step] = np.bincount(blocks, weights, minlength=n_blocks)
+        paid[step] = np.bincount(blocks[places[rows]], weights[places[rows]] * rewards[rows], minlength=n_blocks)
+    return totals, paid, weights
+
+
+def _value(totals: Floats, paid: Floats, discount: float) -> float:
+    means = np.divide(paid, totals, out=np.zeros_like(totals), where=totals > 0)
+    return float(means @ discount ** np.arange(len(means)))
+
+
+def _effective(weights: Floats) -> float:
+    return float(weights.sum() ** 2 / (weights**2).sum()) if weights.any() else 0.0

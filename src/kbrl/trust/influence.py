@@ -1,0 +1,91 @@
+"""How much each episode adds to a value: the terms of the estimating equations, one sum per episode.
+
+For the solution theta of the equations and u of the transposed ones, an episode adds
+psi = D theta + u (R + discount T theta - (1 - lambda) S theta - lambda W theta), with the sums of the episode alone.
+Over all episodes psi sums to n V, up to what the ridge adds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Floats
+from kbrl.data.transitions import Transitions
+from kbrl.trust.block_sums import Seen, settled
+from kbrl.trust.estimates import Evidence, Solved, solve_system
+from kbrl.trust.evaluator import PolicyEvaluator, chunks_of
+from kbrl.trust.judgement import Influence
+from kbrl.trust.policy_answers import Answers, PolicyAnswers
+from kbrl.trust.trajectories import Trajectories
+
+
+def influences(evaluator: PolicyEvaluator, log: Any, smoothing: float, policy: int = 0) -> tuple[Influence, ...]:
+    """Return all episodes, those first whose absence would change the gain most."""
+    names, value, now = episode_terms(evaluator, log, smoothing, policy)
+    terms = value - now
+    changes = -(terms - terms.mean()) / len(terms)
+    order = np.argsort(-np.abs(changes), kind="stable")
+    return tuple(Influence(names[place], float(changes[place])) for place in order)
+
+
+def episode_terms(
+    evaluator: PolicyEvaluator, log: Any, smoothing: float, policy: int = 0
+) -> tuple[list[Any], Floats, Floats]:
+    """Return the episodes, and what each adds to n V of the policy and of the logged one, (n_episodes,) each."""
+    frame, answers = evaluator.checked_frame(), evaluator.answers()[policy]
+    assert evaluator.sums is not None
+    evidence = Evidence(evaluator.sums, frame.discount, policy)
+    solved = [solve_system(evidence.system(now=now), smoothing, frame.discount) for now in (False, True)]
+    trajectories = Trajectories(frame.features.coordinates.scale, frame.discount)
+    names: dict[int, Any] = {}
+    terms: list[tuple[Array, Floats, Floats]] = []
+
+    def add(stretches: Any) -> None:
+        for stretch in stretches:
+            seen = Seen.of(stretch, frame.features, frame.n_blocks)
+            _remember(names, seen)
+            value = _terms(seen, solved[0], smoothing, frame.discount, answers)
+            now = _terms(seen, solved[1], smoothing, frame.discount, None)
+            terms.append((seen.counted(stretch.hashes), value, now))
+
+    for chunk in chunks_of(log):
+        add(trajectories.add(chunk.in_order_of(frame.source).with_actions(frame.action_labels)))
+    add(trajectories.finish())
+    hashes, places = np.unique(np.concatenate([part[0] for part in terms]), return_inverse=True)
+    sums = [np.bincount(places, np.concatenate([part[k] for part in terms])) for k in (1, 2)]
+    shared = [np.asarray(total - each.leftover / len(hashes)) for total, each in zip(sums, solved)]
+    return [names[value] for value in hashes.tolist()], shared[0], shared[1]
+
+
+def _remember(names: dict[int, Any], seen: Seen) -> None:
+    log: Transitions = seen.stretch.log
+    starts = np.flatnonzero(seen.counted(seen.stretch.is_start))
+    assert log.episodes is not None
+    names.update(zip(seen.stretch.hashes[starts].tolist(), log.episodes[starts].tolist()))
+
+
+def _terms(seen: Seen, solved: Solved, smoothing: float, discount: float, policy: PolicyAnswers | None) -> Floats:
+    """Return what each counted row adds, (n,); without a policy, for the logged one."""
+    stretch, log = seen.stretch, seen.stretch.log
+    n, m = stretch.n_counted, seen.phi.shape[1]
+    actions, ends, is_cut = (seen.counted(x) for x in (log.action_indices, log.terminals, stretch.is_cut))
+    theta, ratios = solved.theta.reshape(-1, m), solved.ratios.reshape(-1, m)
+    values, rows = seen.phi @ theta.T, np.arange(n)
+    ratio = (seen.phi[seen.here] @ ratios.T)[rows, actions]
+    smoothed = (seen.phi[seen.here] @ (ratios * theta).T)[rows, actions]
+    going_on, starts = np.flatnonzero(~ends), np.flatnonzero(seen.counted(stretch.is_start))
+    if policy is None:
+        going_on = going_on[~is_cut[going_on]]
+        after = Answers(going_on, seen.next_actions[going_on], np.ones(len(going_on)))
+        first = Answers(starts, actions[starts], np.ones(len(starts)))
+    else:
+        after = settled(policy(log.next_states[going_on]).at(going_on), seen.next_actions, actions)
+        first = settled(policy(log.states[starts]).at(starts), actions, actions)
+    following = np.bincount(after.rows, after.weights * values[seen.there[after.rows], after.actions], minlength=n)
+    own = (1.0 - smoothing) * ratio * values[rows, actions] + smoothing * smoothed
+    terms = ratio * (log.rewards[:n] + discount * following) - own
+    if policy is None:
+        terms = np.where(is_cut, 0.0, terms)
+    return terms + np.bincount(first.rows, first.weights * values[first.rows, first.actions], minlength=n)

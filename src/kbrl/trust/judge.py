@@ -1,0 +1,168 @@
+"""`judge`: is a policy better than what was done, by how much, and how sure is that?
+
+The log must hold episodes that the policy did not learn from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from kbrl.checks import in_unit_interval
+from kbrl.trust.estimates import VALUE, Evidence, Rung, rungs
+from kbrl.trust.evaluator import N_BLOCKS, PolicyEvaluator
+from kbrl.trust.importance import importance_estimate
+from kbrl.trust.influence import influences
+from kbrl.trust.judgement import BETTER, CANNOT_TELL, WORSE, Interval, Judgement
+from kbrl.trust.learnt_episodes import refuse_learnt
+from kbrl.trust.verdict import excess_of_self_check, judged, quantile
+
+
+def judge(
+    policy: Any,
+    log: Any,
+    level: float = 0.95,
+    *,
+    discount: float | None = None,
+    n_reps: int | None = None,
+    n_blocks: int = N_BLOCKS,
+    propensities: Any = None,
+    second: Interval | None = None,
+    allow_learnt: bool = False,
+) -> Judgement:
+    """Judge a policy against what was done in a log: value of now, value of the policy, gain, and a verdict.
+
+    policy: a Model, a learner, a committee, or a function from states, (n, n_dims), to labels, (n,), or to
+        probabilities, (n, n_actions).  Where it answers "as now", the logged action counts.
+    log: Transitions with episodes, or an opened log (`open_log`), of episodes that the policy did not learn from.
+    level: of the intervals.
+    discount, n_reps, n_blocks: as for `PolicyEvaluator`.
+    propensities: the logged probabilities of the logged actions, (n,); with them, importance weights are shown, too.
+    second: the gain by an independent method; if the intervals do not meet, the verdict is "cannot tell".
+    allow_learnt: judge on episodes that the model has learnt from, all the same; its value is too high then.
+
+    >>> from kbrl import KBSF, judge, split_episodes
+    >>> from kbrl.tasks import PuddleWorld
+    >>> learn, rest = split_episodes(PuddleWorld().collect(30000, random_state=0), 0.5)
+    >>> model = KBSF(100, sample_width=0.3, rep_width=0.3, random_state=0).fit(learn).model_
+    >>> found = judge(model, rest)
+    >>> found.verdict, found.gain.low > 0, found.now.low < found.observed < found.now.high
+    ('better', True, True)
+    """
+    in_unit_interval(level, "level")
+    if not allow_learnt:
+        refuse_learnt(policy, log)
+    evaluator = PolicyEvaluator(policy, discount=discount, n_reps=n_reps, n_blocks=n_blocks).fit(log)
+    found = judge_evaluated(evaluator, log, level, second=second)
+    if propensities is None:
+        return found
+    return replace(found, importance=importance_estimate(policy, log, propensities, discount=evaluator.discount))
+
+
+def judge_evaluated(
+    evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *, second: Interval | None = None
+) -> Judgement:
+    """Judge by an evaluator that was fitted to a log, which is read once more to name influential episodes."""
+    found, rung = _judged(_evidence(evaluator), level, second)
+    return found if rung is None else replace(found, influences=influences(evaluator, log, rung.smoothing))
+
+
+def judge_sums(evaluator: PolicyEvaluator, level: float = 0.95, *, second: Interval | None = None) -> Judgement:
+    """Judge by sums alone, as of several sites; no episode is named then.
+
+    >>> from kbrl import PolicyEvaluator, judge_sums
+    >>> from kbrl.tasks import PuddleWorld
+    >>> log = PuddleWorld().collect(5000, random_state=0, max_steps=50)
+    >>> north, south = log[log.episodes % 2 == 0], log[log.episodes % 2 == 1]
+    >>> first = PolicyEvaluator(lambda states: [2] * len(states), discount=0.95).fit(north)
+    >>> second = PolicyEvaluator(lambda states: [2] * len(states), like=first).fit(south)
+    >>> judge_sums(first + second).n_rows
+    5000
+    """
+    return _judged(_evidence(evaluator.finish()), in_unit_interval(level, "level"), second)[0]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several policies, each against what was done, and each against each, at one joint level."""
+
+    judgements: dict[str, Judgement]  # by name
+    differences: dict[tuple[str, str], Interval]  # value of the first minus that of the second
+    level: float  # joint: that all intervals hold
+    n_statements: int  # among which the level is shared (Bonferroni)
+
+    def verdict(self, one: str, other: str) -> str:
+        """Return whether one policy is better or worse than another, or cannot be told from it."""
+        refused = any(self.judgements[name].refusals for name in (one, other))
+        pair, sign = ((one, other), 1) if (one, other) in self.differences else ((other, one), -1)
+        found = self.differences[pair]
+        if refused or found.low <= 0 <= found.high:
+            return CANNOT_TELL
+        return BETTER if sign * found.estimate > 0 else WORSE
+
+    def __str__(self) -> str:
+        lines = [f"{name}: {found.sentence}" for name, found in self.judgements.items()]
+        lines += [f"{a} minus {b}: {d}; {self.verdict(a, b)}" for (a, b), d in self.differences.items()]
+        shared = f"All {self.n_statements} intervals hold together with {100 * self.level:g} % (Bonferroni)."
+        return "\n".join([*lines, shared])
+
+
+def compare(policies: Mapping[str, Any], log: Any, level: float = 0.95, **options: Any) -> Comparison:
+    """Judge several policies by name on one log, against what was done and against each other.
+
+    The level holds for all intervals together: each of k has the level 1 - (1 - level) / k (Bonferroni).  Options are
+    those of `judge`.
+
+    >>> import numpy as np
+    >>> from kbrl import compare
+    >>> from kbrl.tasks import PuddleWorld
+    >>> log = PuddleWorld().collect(20000, random_state=0, max_steps=100)
+    >>> down, corner = lambda states: [1] * len(states), lambda states: np.where(states[:, 0] < states[:, 1], 2, 0)
+    >>> found = compare({"down": down, "corner": corner}, log, discount=0.95)
+    >>> found.n_statements, found.verdict("corner", "down")
+    (3, 'better')
+    """
+    if not options.pop("allow_learnt", False):
+        for policy in policies.values():
+            refuse_learnt(policy, log)
+    evaluator = PolicyEvaluator(policies, **options).fit(log)
+    names = list(policies)
+    n_statements = len(names) * (len(names) + 1) // 2
+    each = 1.0 - (1.0 - in_unit_interval(level, "level")) / n_statements
+    evidence = _evidence(evaluator)
+    found = {name: _judged(evidence.of(place), each, None) for place, name in enumerate(names)}
+    differences = {(a, b): _difference(found[a][1], found[b][1], each) for a, b in combinations(names, 2)}
+    return Comparison({name: pair[0] for name, pair in found.items()}, differences, level, n_statements)
+
+
+def _evidence(evaluator: PolicyEvaluator) -> Evidence:
+    if evaluator.sums is None:
+        raise ValueError("There is nothing to judge by: the evaluator has seen no rows.")
+    return Evidence(evaluator.sums, evaluator.discount, features=evaluator.checked_frame().features)
+
+
+def _judged(evidence: Evidence, level: float, second: Interval | None) -> tuple[Judgement, Rung | None]:
+    return judged(evidence, rungs(evidence), level, second=second)
+
+
+def _difference(one: Rung | None, other: Rung | None, level: float) -> Interval:
+    """Return the difference of two values with its interval; the blocks are the same, so its error is paired."""
+    if one is None or other is None:
+        return Interval(float("nan"), -np.inf, np.inf)
+    t = quantile(level, one)
+    both = replace(
+        one,
+        estimates=one.estimates - other.estimates,
+        smoother=one.smoother - other.smoother,
+        coarse=one.coarse - other.coarse,
+        left_out=one.left_out - other.left_out,
+    )
+    bias = max(one.bias(VALUE), other.bias(VALUE), both.bias(VALUE))
+    check = max(excess_of_self_check(one, t), excess_of_self_check(other, t))
+    parts = (t * both.error(VALUE), bias, check)
+    estimate = both.of(VALUE)
+    return Interval(estimate, estimate - sum(parts), estimate + sum(parts), *parts)

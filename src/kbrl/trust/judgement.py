@@ -1,0 +1,130 @@
+"""What a judgement says: now, the policy, the gain, each with its interval; the verdict, and what could be wrong.
+
+The half width of an interval has three parts: sampling (the log might have had other episodes), smoothing (the
+estimate changes with the smoothing of the method) and self-check (the method gives the logged policy a value that is
+not the one observed, by more than chance).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+BETTER, WORSE, CANNOT_TELL = "better", "worse", "cannot tell"
+VERDICTS = (BETTER, WORSE, CANNOT_TELL)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and the interval around it, with the parts of its half width."""
+
+    estimate: float
+    low: float
+    high: float
+    sampling: float = 0.0
+    smoothing: float = 0.0
+    self_check: float = 0.0
+
+    @property
+    def half(self) -> float:
+        """The half width before it was cut to what rewards allow."""
+        return self.sampling + self.smoothing + self.self_check
+
+    def clipped(self, low: float, high: float) -> Interval:
+        """Return the same within limits; an interval that lies outside becomes the nearest limit."""
+        cut = [float(np.clip(x, low, high)) for x in (self.estimate, self.low, self.high)]
+        return replace(self, estimate=cut[0], low=cut[1], high=cut[2])
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether two intervals have a point in common."""
+        return self.low <= other.high and other.low <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+@dataclass(frozen=True)
+class Influence:
+    """An episode, and by how much the gain would change, about, if the log had not had it."""
+
+    episode: Any
+    change: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a policy is better than what was done, by how much, and how sure that is.
+
+    ``now``, ``value`` and ``gain`` are `Interval`: estimate, low, high, and the parts of the half width.
+    ``verdict`` is "better", "worse" or "cannot tell"; ``refusals`` say why it is "cannot tell" whatever the gain;
+    ``warnings`` say what to keep in mind.  All values are expected discounted sums of rewards from the starts of the
+    logged episodes.
+    """
+
+    verdict: str
+    now: Interval
+    value: Interval
+    gain: Interval
+    observed: float  # the mean discounted return of the logged episodes
+    level: float
+    discount: float
+    n_episodes: int
+    n_rows: int
+    thin_share: float  # of the policy's decisions: at states where fewer than five rows show the action
+    memory: float  # the correlation of an error of the logged policy's values with the next one
+    refusals: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    second: Interval | None = None  # of the gain, by an independent method
+    importance: Any = None  # an estimate from logged propensities
+    influences: tuple[Influence, ...] = field(default=(), repr=False)
+
+    def influential(self, n: int = 10) -> tuple[Influence, ...]:
+        """Return the episodes on which the gain hangs most, the most influential first."""
+        return self.influences[:n]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one sentence, with its numbers."""
+        span = f"{100 * self.level:.4g} % interval {self.gain.low:+.4g} to {self.gain.high:+.4g}"
+        about = f"({span}), by {self.n_episodes:,} episodes."
+        gain = f"{self.gain.estimate:+.4g}"
+        if self.verdict == CANNOT_TELL:
+            return f"Cannot tell: the estimated gain over what is done now is {gain} {about}"
+        word = "Better" if self.verdict == BETTER else "Worse"
+        return f"{word}: the policy gains {gain} over what is done now {about}"
+
+    def __str__(self) -> str:
+        lines = [self.sentence, "", f"{'':9}{'estimate':>12}{'low':>12}{'high':>12}   half width from"]
+        for name in ("now", "value", "gain"):
+            found: Interval = getattr(self, name)
+            parts = f"sampling {found.sampling:.3g}, smoothing {found.smoothing:.3g}, self-check {found.self_check:.3g}"
+            lines.append(f"{name:9}{found.estimate:12.5g}{found.low:12.5g}{found.high:12.5g}   {parts}")
+        lines += ["", f"Observed mean return {self.observed:.5g}; discount {self.discount:g}; {self.n_rows:,} rows."]
+        if self.second is not None:
+            lines.append(f"A second method gives a gain of {self.second}.")
+        if self.importance is not None:
+            lines.append(str(self.importance))
+        lines += [f"No verdict: {text}" for text in self.refusals]
+        lines += [f"Mind: {text}" for text in self.warnings]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain values; numbers that are not finite are None."""
+        plain: dict[str, Any] = _plain(asdict(self) | {"sentence": self.sentence})
+        return plain
+
+    def to_json(self) -> str:
+        """Return all of it as JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False, default=str)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,0 +1,131 @@
+"""What a policy would do, as pairs of a row and an action with a probability.
+
+A policy is a Model, a learner, a committee, or any function from states, (n, n_dims), to labels, (n,), or to
+probabilities, (n, n_actions).  The label "as now", or that of a model that defers, stands for what was done: the logged
+action of that moment counts.  An action of the log that is called so is that action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array, Floats, Integers
+from kbrl.checks import refuse_rows
+from kbrl.data.action_labels import find_label, unite_labels
+from kbrl.mdp.deferral import AS_NOW
+
+DEFERS = -1  # in the place of an action
+_SUM_OF_ONE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Pairs of a state and an action that has a probability above 0."""
+
+    rows: Integers  # (k,): of the states asked about
+    actions: Integers  # (k,): places among the labels, or DEFERS
+    weights: Floats  # (k,)
+
+    def at(self, rows: Integers) -> Answers:
+        """Return the same answers for states that are some rows of a larger set, (n,)."""
+        return replace(self, rows=rows[self.rows])
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyAnswers:
+    """A policy whose answers are places among the labels of a log."""
+
+    decide: Callable[[Floats], Any]
+    labels: Array  # (n_actions,)
+    as_now: str = AS_NOW  # the answer that leaves a decision to people
+
+    def __call__(self, states: Floats) -> Answers:
+        """Return what the policy would do in states in the units of the data, (n, n_dims)."""
+        if not len(states):
+            return Answers(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), np.empty(0))
+        found = np.asarray(self.decide(states))
+        if found.shape == (len(states), len(self.labels)) and found.dtype.kind in "fiub":
+            return _of_probabilities(found.astype(np.float64))
+        if found.shape != (len(states),):
+            raise ValueError(
+                f"A policy must return one label per state, shape {(len(states),)}, or one probability per state and "
+                f"action, shape {(len(states), len(self.labels))}, but the shape of its answer is {found.shape}."
+            )
+        rows = np.arange(len(states))
+        return Answers(rows, self._places(found), np.ones(len(states)))
+
+    def _places(self, found: Array) -> Integers:
+        different, inverse = _different(found)
+        places = {label: place for place, label in enumerate(self.labels.tolist())}
+        known = np.array([find_label(label, places) for label in different], dtype=np.intp)
+        defers = (known < 0) & np.array([isinstance(label, str) and label == self.as_now for label in different])
+        unknown = (known < 0) & ~defers
+        if unknown.any():
+            refuse_rows(
+                unknown[inverse],
+                found,
+                "answers of the policy",
+                f"be among the actions of the log, {self.labels.tolist()}, or {self.as_now!r}",
+                "Nothing is known of other actions; name them in the log to have them count as never tried: "
+                "Transitions(..., action_labels=[...]).",
+            )
+        return np.where(defers, DEFERS, known)[inverse].astype(np.intp)
+
+
+def _different(found: Array) -> tuple[list[Any], Integers]:
+    """Return the different labels, and the place of each answer among them; numbers and words may be mixed."""
+    if found.dtype.kind != "O":
+        values, inverse = np.unique(found, return_inverse=True)
+        return values.tolist(), inverse
+    places = {label: place for place, label in enumerate(dict.fromkeys(found.tolist()))}
+    return list(places), np.array([places[label] for label in found.tolist()], dtype=np.intp)
+
+
+def _of_probabilities(table: Floats) -> Answers:
+    bad = ~((table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1.0) <= _SUM_OF_ONE))
+    if bad.any():
+        refuse_rows(bad, table, "probabilities of the policy", "not be below 0 and sum to 1", "Divide by their sum.")
+    rows, actions = np.nonzero(table)
+    return Answers(rows.astype(np.intp), actions.astype(np.intp), table[rows, actions])
+
+
+def as_answers(policy: Any, labels: Array) -> PolicyAnswers:
+    """Return a policy with its answers as places among labels."""
+    decide = getattr(policy, "predict", policy)
+    if not callable(decide):
+        raise TypeError(
+            f"A policy is a Model, a learner that has learnt, or a function from states to labels or probabilities, "
+            f"but it is {policy!r}."
+        )
+    deferral = getattr(getattr(policy, "model_", policy), "deferral", None)
+    return PolicyAnswers(decide, labels, AS_NOW if deferral is None else deferral.label)
+
+
+def labels_with(labels: Array, policy: Any) -> Array:
+    """Return the labels of a log, and those that a policy knows beside them; these count as never tried."""
+    known = getattr(policy, "action_labels", getattr(policy, "action_labels_", None))
+    if not isinstance(known, np.ndarray) or known.ndim != 1:
+        return labels
+    return unite_labels([labels, known])
+
+
+def discount_of(policy: Any, discount: Any) -> float:
+    """Return the discount that was given, or else that of the policy, or of the learner that it is made of."""
+    sources = (
+        policy,
+        getattr(policy, "model_", None),
+        getattr(policy, "learner", None),
+        getattr(policy, "model", None),
+    )
+    found = [discount, *(getattr(source, "discount", None) for source in sources)]
+    known = [float(value) for value in found if isinstance(value, (int, float, np.number))]
+    if not known:
+        raise ValueError(
+            "A discount is needed, and this policy has none of its own. Pass discount=0.99, say: the value of a "
+            "reward of 1 one step later."
+        )
+    return known[0]

@@ -1,0 +1,48 @@
+"""Parts of a log made of whole episodes: some to learn from, the others to judge by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kbrl.checks import whole
+from kbrl.data.episodes import EpisodePart, episode_hashes
+from kbrl.data.transitions import Transitions, as_log
+from kbrl.logs.log import Log
+
+AnyLog = TypeVar("AnyLog", Transitions, Log)
+
+
+def split_episodes(log: AnyLog, share: float = 0.5, random_state: int = 0) -> tuple[AnyLog, AnyLog]:
+    """Return two logs: about this share of the episodes to learn from, and the others to judge by.
+
+    A hash of the identifier decides, so an episode is in the same part whatever the order of the rows and the files;
+    another ``random_state`` splits in another way.  The log is Transitions, or an opened log (`open_log`).
+
+    >>> from kbrl import split_episodes
+    >>> from kbrl.tasks import PuddleWorld
+    >>> log = PuddleWorld().collect(5000, random_state=0)
+    >>> learn, rest = split_episodes(log, 0.5)
+    >>> len(learn) + len(rest), set(learn.episodes.tolist()) & set(rest.episodes.tolist())
+    (5000, set())
+    """
+    part = EpisodePart(check_share(share), whole(random_state, "random_state", at_least=0))
+    if isinstance(log, Log):
+        return replace(log, part=part), replace(log, part=replace(part, is_rest=True))
+    learns = part.rows(as_log(log))
+    if learns.all() or not learns.any():
+        n = len(np.unique(episode_hashes(log)))
+        raise ValueError(
+            f"Both parts of a split must have an episode, but share={share:g} puts all {n} episodes into one. Use "
+            f"another share or random_state, or more episodes."
+        )
+    return log[learns], log[~learns]
+
+
+def check_share(share: Any) -> float:
+    """Return a share strictly between 0 and 1."""
+    if isinstance(share, bool) or not isinstance(share, (int, float, np.number)) or not 0 < share < 1:
+        raise ValueError(f"share must be a number above 0 and below 1, but it is {share!r}.")
+    return float(share)

@@ -1,0 +1,101 @@
+"""What others wrote into a log commands neither the terminal nor a spreadsheet program."""
+
+import contextlib
+import csv
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from kbrl.cli import main
+from kbrl.cli.console import visible
+from kbrl.logs.writing import looks_like_a_formula
+
+CLIPBOARD, TITLE, C1, LEFTWARDS = "\x1b]52;c;ZWNobyBoaQ==\x07", "\x1b]0;yours\x07", "\x9b2J", "\u202e"
+LABELS = [f"low{CLIPBOARD}", f"high{TITLE}{C1}", '=HYPERLINK("http://x","y")', f"-2{LEFTWARDS}"]
+COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with open("log.csv", "w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", f"age{TITLE}", "drug", "score", "done"])
+        for t in range(40):
+            rows.writerow([f"p{t // 4}{CLIPBOARD}", t % 7, LABELS[t % 4], t % 3, int(t % 4 == 3)])
+    return tmp_path
+
+
+COLUMNS = ["--state", f"age{TITLE}", "--action", "drug", "--reward", "score", "--terminated", "done", "--episode", "id"]
+FIT = ["fit", "log.csv", "-o", "model.kbrl", "--reps", "3", "--sample-width", "1", "--rep-width", "1", *COLUMNS]
+
+
+def printed(arguments, capsys):
+    with contextlib.suppress(SystemExit):
+        main(arguments)
+    found = capsys.readouterr()
+    return found.out + found.err
+
+
+def test_no_command_prints_what_a_terminal_would_obey(folder, capsys):
+    everything = printed(FIT, capsys)
+    assert "\\x1b]52;c" in everything
+    for arguments in (
+        ["check", "log.csv", *COLUMNS],
+        ["check", "log.csv", "--state", f"nothing{TITLE}"],
+        ["explain", "model.kbrl", "--state", "3", "--log", "log.csv"],
+        ["explain", "model.kbrl", "--state", f"3{TITLE}"],
+        ["explain", "model.kbrl", "--state", "3", "--json"],
+        ["predict", "model.kbrl", "log.csv", "-o", f"answers{TITLE}.txt"],
+        ["predict", f"{TITLE}.kbrl", "log.csv"],
+        ["update", "model.kbrl", "log.csv", "-o", "more.kbrl"],
+        ["fit", "log.csv", "--discount", f"much{CLIPBOARD}"],
+    ):
+        everything += printed(arguments, capsys)
+    assert COMMANDS.search(everything) is None
+
+
+def test_answers_that_are_shown_on_a_terminal_are_spelt_out_and_those_in_a_pipe_are_the_data(folder, capfd):
+    main([*FIT, "--quiet"])
+    capfd.readouterr()
+    command = [sys.executable, "-m", "kbrl", "predict", "model.kbrl", "log.csv", "--quiet"]
+    piped = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+    assert {row["action"] for row in csv.DictReader(piped.splitlines(keepends=True))} <= set(LABELS)
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end was closed
+            while piece := os.read(ours, 65536):
+                shown += piece
+    os.close(ours)
+    assert process.returncode == 0
+    assert COMMANDS.search(shown.decode().replace("\r\n", "\n")) is None
+    assert len(shown.splitlines()) == 41
+
+
+def rows_of(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_csv_for_a_spreadsheet_program_holds_no_formulas_and_without_the_option_a_warning_says_so(folder, capsys):
+    main([*FIT, "--quiet"])
+    assert "--for-spreadsheet" in printed(["predict", "model.kbrl", "log.csv", "-o", "raw.csv"], capsys)
+    assert "Warning" not in printed(["predict", "model.kbrl", "log.csv", "-o", "safe.csv", "--for-spreadsheet"], capsys)
+    raw, safe = rows_of(folder / "raw.csv"), rows_of(folder / "safe.csv")
+    formulas = [row["action"] for row in raw if looks_like_a_formula(row["action"])]
+    assert formulas
+    assert not any(looks_like_a_formula(row["action"]) for row in safe)
+    assert [row["action"].removeprefix("'") for row in safe] == [row["action"] for row in raw]
+    assert [row["value"] for row in safe] == [row["value"] for row in raw]  # numbers below 0 stay numbers
+
+
+def test_text_without_commands_stays_as_it_is():
+    for text in ("naïve, 42 %", "two\nlines\tand a tab", "漢字 \U0001f600"):
+        assert visible(text) == text
+    assert visible("\ud800") == "\\ud800"

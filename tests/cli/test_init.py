@@ -1,0 +1,282 @@
+"""kbrl init: what it proposes for logs as people have them is taken by check and fit, with at most two edits."""
+
+import json
+import tomllib
+import warnings
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas
+import pyarrow as pa
+import pytest
+
+from kbrl import KBSF, load_model
+from kbrl.cli import main
+from kbrl.logs.guessed_roles import propose
+from kbrl.logs.log import load_log
+from ward_simulator import DOSES, ROLES, as_people_keep_it, clean_table, mean_return
+
+QUICK = {"n_reps": 40, "sample_width": 0.2, "rep_width": 0.2, "random_state": 0, "min_cases": 5}
+TOML = Path("log.toml")
+FIT = ["--reps", "40", "--sample-width", "0.2", "--rep-width", "0.2", "-q"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def clean_return():
+    """The return of the policy that is learnt from the clean table, by Python."""
+    return mean_return(KBSF(**QUICK).fit(load_log(clean_table(), columns=ROLES)).predict)
+
+
+def proposed():
+    return tomllib.loads(TOML.read_text(encoding="utf-8"))
+
+
+def written(log):
+    main(["init", str(log), "-o", "log.toml", "--force"])
+    return proposed()
+
+
+def through_all_commands(log, state, edits=()):
+    """Run init, check, fit, predict, explain and report, after at most two edits of the TOML file."""
+    assert len(edits) <= 2
+    written(log)
+    text = TOML.read_text(encoding="utf-8")
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    TOML.write_text(text, encoding="utf-8")
+    main(["check", str(log), "--config", "log.toml"])
+    main(["fit", str(log), "--config", "log.toml", "-o", "model.kbrl", *FIT])
+    main(["predict", "model.kbrl", str(log), "-o", "answers.csv", "-q"])
+    main(["explain", "model.kbrl", "--state", state, "--log", str(log), "-q"])
+    main(["report", "model.kbrl", str(log), "-o", "report.html", "-q"])
+    answers = pandas.read_csv("answers.csv")
+    assert answers["action"].notna().all()
+    return load_model("model.kbrl"), answers
+
+
+WARDS = {
+    "a byte order mark": {"encoding": "utf-8-sig"},
+    "latin-1": {"encoding": "latin-1"},
+    "utf-16": {"encoding": "utf-16"},
+    "rows in any order": {"shuffled": True},
+}
+
+
+@pytest.mark.parametrize("case", WARDS)
+def test_a_messy_ward_is_learnt_as_well_as_the_clean_one(here, case, clean_return, capsys):
+    log = as_people_keep_it(clean_table(), here / "ward.csv", **WARDS[case])
+    model, _ = through_all_commands(log, "Schwere=3,Laktat=2,Geschlecht=weiblich")
+    found = proposed()
+    assert found["terminated"] == "outcome in ('died', 'home')"
+    assert (found["episode"], found["step"], found["action"], found["reward"]) == ("Patient", "Tag", "Dosis", "Score")
+    assert sorted(found["state"]) == ["Geschlecht", "Laktat", "Schwere"]
+    assert found.get("encoding") == ("latin-1" if case == "latin-1" else None)
+    assert found["decimal"] == ","
+    assert found.get("sort", False) == (case == "rows in any order")
+    told = capsys.readouterr().out
+    assert "Klinik" in told
+    assert "it is always Süd" in told
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reached = mean_return(lambda frame: model.predict(frame))
+    best_dose = max(mean_return(lambda frame, dose=dose: [dose] * len(frame)) for dose in DOSES)
+    assert clean_return > best_dose + 1.0  # there is something to learn
+    assert reached >= clean_return - 0.05 * (clean_return - best_dose)
+
+
+def test_a_packed_ward_is_the_same(here):
+    plain, packed = (written(as_people_keep_it(clean_table(30), here / name)) for name in ("ward.csv", "ward.csv.gz"))
+    assert plain == packed
+
+
+def test_a_record_in_minutes_has_persons_minutes_and_doses_in_classes(here):
+    rng = np.random.default_rng(3)
+    minutes = rng.integers(1, 30, size=(40, 15)).cumsum(axis=1).ravel() * 5
+    glucose = rng.normal(130, 40, 600).round(1)
+    insulin = np.where(rng.random(600) < 0.4, 0.0, rng.gamma(2.0, 2.0, 600).round(2))
+    frame = pandas.DataFrame({"subject_id": np.repeat(np.arange(40), 15), "minute": minutes, "glucose": glucose})
+    frame = frame.assign(insulin=insulin, in_range=((glucose > 70) & (glucose < 180)).astype(int))
+    frame.to_csv("record.csv", index=False)
+    through_all_commands("record.csv", "glucose=130")
+    found = proposed()
+    assert (found["episode"], found["step"], found["action"]) == ("subject_id", "minute", "insulin")
+    assert (found["reward"], found["state"], found["bins"]) == ("in_range", ["glucose"], {"insulin": "0+3"})
+    assert "# discount_per = " in TOML.read_text(encoding="utf-8")
+
+
+def test_an_excel_sheet_among_others(here):
+    with pandas.ExcelWriter("ward.xlsx") as writer:
+        pandas.DataFrame({"read me": ["made by hand"]}).to_excel(writer, sheet_name="notes", index=False)
+        clean_table(60).to_excel(writer, sheet_name="visits", index=False)
+    model, _ = through_all_commands("ward.xlsx", "Schwere=3,Laktat=2,Geschlecht=weiblich")
+    assert proposed()["sheet"] == "visits"
+    assert model.n_samples > 100
+
+
+def test_a_file_of_d3rlpy(here):
+    rng = np.random.default_rng(0)
+    with h5py.File("buffer.h5", "w") as file:
+        file["columns"], file["num_episodes"], file["version"] = ["observations"], 20, "2.1"
+        for i in range(20):
+            file[f"observations_{i}"] = rng.normal(size=(10, 2)).astype(np.float32)
+            file[f"actions_{i}"], file[f"rewards_{i}"] = rng.integers(2, size=(10, 1)), rng.normal(size=(10, 1))
+            file[f"terminated_{i}"] = bool(i % 2)
+    model, _ = through_all_commands("buffer.h5", "0,0")
+    assert model.n_samples == 190  # the last rows of the ten that were cut are left out
+
+
+def test_a_replay_buffer(here):
+    rng = np.random.default_rng(0)
+    shapes = {"observations": (200, 1, 2), "next_observations": (200, 1, 2), "rewards": (200, 1)}
+    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    ends = {"dones": (rng.random((200, 1)) < 0.1).astype(np.float32), "timeouts": np.zeros((200, 1), np.float32)}
+    np.savez("buffer.npz", **arrays, **ends, actions=rng.integers(2, size=(200, 1, 1)))
+    model, _ = through_all_commands("buffer.npz", "0,0")
+    assert model.n_samples == 200
+
+
+def test_a_bandit_needs_no_episodes_and_its_policy_is_right(here):
+    rng = np.random.default_rng(0)
+    age, arm = rng.normal(50, 10, 800).round(1), rng.integers(2, size=800)
+    clicked = rng.random(800) < np.where((arm == 0) == (age > 50), 0.8, 0.2)  # arm A is for those above 50
+    table = {
+        "user_id": np.arange(800) + 10_000,
+        "age": age,
+        "device": np.array(["ios", "web"])[rng.integers(2, size=800)],
+    }
+    table |= {
+        "arm": np.array(["A", "B"])[arm],
+        "clicked": clicked.astype(int),
+        "propensity": rng.uniform(0.4, 0.6, 800),
+    }
+    pandas.DataFrame(table).to_csv("bandit.csv", index=False)
+    model, _ = through_all_commands("bandit.csv", "age=60,device=web")
+    found = proposed()
+    assert (found["one-step"], found["action"], found["reward"]) == (True, "arm", "clicked")
+    assert sorted(found["state"]) == ["age", "device"]
+    assert found["action_prob"] == "propensity"
+    asked = pandas.DataFrame({"age": [35.0, 40.0, 60.0, 65.0], "device": ["ios", "web", "ios", "web"]})
+    assert list(model.predict(asked)) == ["B", "B", "A", "A"]
+
+
+def test_vectors_as_actions_are_split_and_put_into_classes():
+    rng = np.random.default_rng(0)
+    lists = {"observation.state": rng.normal(size=(200, 3)), "action": rng.normal(size=(200, 2))}
+    table = pa.table({name: pa.FixedSizeListArray.from_arrays(v.ravel(), v.shape[1]) for name, v in lists.items()})
+    table = table.append_column("episode_index", pa.array(np.arange(200) // 20))
+    found = propose(table.append_column("next.reward", pa.array(rng.normal(size=200)))).stated
+    assert found["split"] == ["action"]
+    assert found["action"] == ["action_0", "action_1"]
+    assert found["bins"] == {"action_0": 3, "action_1": 3}
+
+
+def small(**changes):
+    rng = np.random.default_rng(0)
+    n = 60
+    columns = {
+        "patient_id": np.repeat(np.arange(12), 5),
+        "visit": np.tile(np.arange(5), 12),
+        "sofa": rng.normal(size=n),
+        "treatment": np.array(["a", "b"])[rng.integers(2, size=n)],
+        "score": rng.normal(size=n),
+        "died": np.tile([0, 0, 0, 0, 1], 12),
+    }
+    return {name: column for name, column in (columns | changes).items() if column is not None}
+
+
+PROPOSALS = {
+    "the plain case": (small(), {"episode": "patient_id", "step": "visit", "action": "treatment"}),
+    "a flag of ends": (small(), {"terminated": "died", "reward": "score", "state": ["sofa"]}),
+    "names in capitals": ({name.upper(): c for name, c in small().items()}, {"episode": "PATIENT_ID"}),
+    "names in camels": (small(patient_id=None, patientId=np.repeat(np.arange(12), 5)), {"episode": "patientId"}),
+    "an identifier of rows": (small(row_id=np.arange(60) + 1000), {"state": ["sofa"]}),
+    "a note": (small(note=[f"text {k}" for k in range(60)]), {"state": ["sofa"]}),
+    "a constant": (small(site=np.ones(60)), {"state": ["sofa"]}),
+    "a cost": (small(score=None, cost=np.arange(60.0)), {"minimize": "cost"}),
+    "canonical names": ({"episode_id": [0, 0, 1, 1], "observation_x": [1.0, 2.0, 3.0, 4.0], "action": [0, 1, 0, 1],
+                         "reward": [0.0, 1.0, 0.0, 2.0]}, {"state": ["observation_x"], "action": "action"}),
+    "next states": (small(next_sofa=np.arange(60.0)), {"state": ["sofa"], "next_state": ["next_sofa"]}),
+    "a bandit": (small(patient_id=None, visit=None, died=None), {"one-step": True, "action": "treatment"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PROPOSALS)
+def test_roles_are_proposed_by_names_and_values(case):
+    table, expected = PROPOSALS[case]
+    found = propose(table, options=("minimize", "one-step", "missing")).stated
+    assert {name: found.get(name) for name in expected} == expected
+
+
+def test_what_is_unsure_is_said_and_stands_in_the_file(capsys):
+    pandas.DataFrame(small(treatment=None, site=list("xyz") * 20)).to_csv("log.csv", index=False)
+    main(["init", "log.csv"])
+    told = capsys.readouterr().out
+    assert "Unsure: whether 'site' is the action: it only has few values." in told
+    assert "whether 'site' is the action" in TOML.read_text(encoding="utf-8")
+
+
+def test_what_the_user_states_counts(capsys):
+    pandas.DataFrame(small(arm=list("xyz") * 20)).to_csv("log.csv", index=False)
+    main(["init", "log.csv", "--action", "arm", "--reward", "sofa"])
+    found = proposed()
+    assert (found["action"], found["reward"]) == ("arm", "sofa")
+    assert "arm" not in found["state"]
+
+
+def test_a_file_that_exists_is_not_written_over(capsys):
+    pandas.DataFrame(small()).to_csv("log.csv", index=False)
+    main(["init", "log.csv"])
+    with pytest.raises(SystemExit):
+        main(["init", "log.csv"])
+    assert "log.toml exists. Name another file: -o NEW.toml, or write over it: --force." in capsys.readouterr().err
+    main(["init", "log.csv", "--force"])
+
+
+def test_names_that_need_quotes_come_back_from_the_file():
+    table = {
+        'a "b"': small()["sofa"],
+        "x, y": small()["score"],
+        "drug": small()["treatment"],
+        "patient": np.arange(60) // 5,
+    }
+    pandas.DataFrame(table).to_csv("log.csv", index=False)
+    found = written("log.csv")
+    assert json.dumps(sorted(found["state"] + [found["reward"]])) == json.dumps(sorted(['a "b"', "x, y"]))
+
+
+@pytest.mark.parametrize(("name", "words"), [("nothing.csv", "There is no file"), ("log.xls", "unknown ending")])
+def test_what_cannot_be_read_is_refused(name, words, capsys):
+    if name == "log.xls":
+        Path(name).write_text("x")
+    with pytest.raises(SystemExit):
+        main(["init", name])
+    assert words in capsys.readouterr().err
+
+
+def test_bars_between_cells_and_commas_between_thousands(here):
+    rng = np.random.default_rng(0)
+    table = {"Session ID": np.repeat(np.arange(20), 10), "round": np.tile(np.arange(10), 20)}
+    table |= {
+        "Offer": rng.choice(["none", "5%", "10%"], 200),
+        "Budget": [f"{x:,.2f}" for x in rng.uniform(500, 9e3, 200)],
+    }
+    table["Revenue"] = [f"{x:,.2f}" for x in rng.uniform(0, 3000, 200)]
+    pandas.DataFrame(table).to_csv("shop.csv", sep="|", index=False)
+    found = written("shop.csv")
+    assert (found["delimiter"], found["thousands"], found["reward"], found["state"]) == (
+        "|",
+        ",",
+        "Revenue",
+        ["Budget"],
+    )
+    main(["check", "shop.csv", "--config", "log.toml"])
+    log = load_log("shop.csv", columns={k: v for k, v in found.items() if k != "stride"})
+    np.testing.assert_allclose(log.states[:9, 0], [float(text.replace(",", "")) for text in table["Budget"][:9]])

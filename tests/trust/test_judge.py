@@ -1,0 +1,240 @@
+"""Verdicts: what is judged, what is refused, and what is said."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kbrl import KBSF, Committee, KbrlWarning, Transitions, compare, judge, open_log, split_episodes
+from kbrl.trust.estimates import Evidence, rungs
+from kbrl.trust.evaluator import PolicyEvaluator
+from kbrl.trust.importance import importance_estimate
+from kbrl.trust.judge import judge_evaluated
+from kbrl.trust.judgement import Interval
+from kbrl.trust.learnt_episodes import LearntError
+from kbrl.trust.verdict import judged
+from trust.finite_logs import Finite, random_world
+
+WORLD = Finite(  # action 1 moves to the state that pays, action 0 to the one that does not
+    np.array([[[0.8, 0.1], [0.8, 0.1]], [[0.1, 0.8], [0.1, 0.8]]]),
+    np.array([[0.0, 2.0], [0.0, 2.0]]),
+    np.array([0.5, 0.5]),
+    np.full((2, 2), 0.5),
+    0.9,
+)
+
+
+@pytest.fixture(scope="module")
+def log():
+    (found,) = WORLD.logs(1, 400, np.random.default_rng(0))
+    return found
+
+
+def always(action):
+    return lambda states: np.full(len(states), action)
+
+
+def test_a_policy_that_is_much_better_or_much_worse_is_called_so_and_practice_neither(log):
+    better, worse = (judge(always(action), log, discount=0.9) for action in (1, 0))
+    assert (better.verdict, worse.verdict) == ("better", "worse")
+    truths = [WORLD.value(np.eye(2)[[action, action]]) - WORLD.value(WORLD.practice) for action in (1, 0)]
+    assert better.gain.low < truths[0] < better.gain.high
+    assert worse.gain.low < truths[1] < worse.gain.high
+    same = judge(lambda states: np.full((len(states), 2), 0.5), log, discount=0.9)
+    assert same.verdict == "cannot tell"
+    assert same.refusals == ()
+    assert "Cannot tell: the estimated gain" in str(same)
+
+
+def test_the_gain_is_the_value_minus_now_and_its_half_width_the_sum_of_its_parts(log):
+    found = judge(always(1), log, discount=0.9)
+    assert found.gain.estimate == pytest.approx(found.value.estimate - found.now.estimate)
+    for part in (found.now, found.value, found.gain):
+        assert part.half == pytest.approx(part.sampling + part.smoothing + part.self_check)
+        assert part.high - part.low <= 2 * part.half + 1e-12
+    assert json.loads(found.to_json())["gain"]["low"] == found.gain.low
+
+
+def test_the_most_influential_episode_is_the_one_whose_absence_changes_the_gain_most(log):
+    found = judge(always(1), log, discount=0.9)
+    first = found.influential(1)[0]
+    without = judge(always(1), log[log.episodes != first.episode], discount=0.9)
+    assert without.gain.estimate - found.gain.estimate == pytest.approx(first.change, rel=0.2)
+    assert len(found.influential(7)) == 7
+
+
+def test_few_episodes_give_numbers_but_no_verdict(log):
+    few = log[np.isin(log.episodes, np.unique(log.episodes)[:39])]
+    found = judge(always(1), few, discount=0.9)
+    assert found.verdict == "cannot tell"
+    assert any("there are 39 episodes, and a verdict needs at least 40" in text for text in found.refusals)
+
+
+def test_one_episode_gives_no_verdict_and_no_number_beyond_what_rewards_allow(log):
+    single = log[log.episodes == log.episodes[0]]
+    found = judge(always(1), single, discount=0.9)
+    assert found.verdict == "cannot tell"
+    widest = (single.rewards.max() - single.rewards.min()) / (1 - 0.9)
+    assert found.gain.high - found.gain.low <= 2 * widest + 10
+    assert found.influences == ()
+
+
+def test_rows_that_nothing_follows_give_no_verdict():
+    rng = np.random.default_rng(0)
+    states, actions = rng.random((200, 1)), rng.integers(2, size=200)
+    log = Transitions(states, actions, 1.0 * actions, rng.random((200, 1)), episodes=np.arange(200))
+    found = judge(always(1), log, discount=0.9)
+    assert found.verdict == "cannot tell"
+    assert any("the next action is not known" in text for text in found.refusals)
+
+
+def test_decisions_without_sequels_are_judged_too():
+    rng = np.random.default_rng(0)
+    states, actions = rng.random((400, 1)), rng.integers(2, size=400)
+    rewards = actions + rng.normal(size=400)
+    log = Transitions(states, actions, rewards, states, np.ones(400, dtype=bool), np.arange(400))
+    found = judge(always(1), log, discount=0.9)
+    assert found.verdict == "better"
+    assert found.gain.low < 0.5 < found.gain.high  # 1 against a mean of 1/2
+
+
+def test_an_action_that_was_never_tried_gives_no_verdict(log):
+    known = log.with_actions(np.array([0, 1, 2]))
+    found = judge(always(2), known, discount=0.9)
+    assert found.verdict == "cannot tell"
+    assert found.thin_share > 0.9
+
+
+def test_a_state_that_lacks_what_matters_is_noticed():
+    # what pays is a hidden weather that changes every ten steps or so; the state is a coin
+    rng = np.random.default_rng(1)
+    n_episodes, n_steps = 100, 40
+    weather = (np.cumsum(rng.random((n_episodes, n_steps)) < 0.1, axis=1) % 2).ravel()
+    coins = rng.integers(2, size=(n_episodes, n_steps + 1))
+    states, following = coins[:, :-1].reshape(-1, 1).astype(float), coins[:, 1:].reshape(-1, 1).astype(float)
+    actions = rng.integers(2, size=n_episodes * n_steps)
+    names = np.repeat(np.arange(n_episodes), n_steps)
+    log = Transitions(states, actions, 1.0 * weather + 0.2 * actions, following, episodes=names)
+    found = judge(always(1), log, discount=0.9)
+    assert found.memory > 0.5
+    assert found.verdict == "cannot tell"
+
+
+def test_a_second_estimate_that_does_not_meet_the_first_takes_the_verdict_away(log):
+    agrees = judge(always(1), log, discount=0.9, second=Interval(5.0, 0.0, 10.0))
+    differs = judge(always(1), log, discount=0.9, second=Interval(-1.0, -2.0, -0.5))
+    assert (agrees.verdict, differs.verdict) == ("better", "cannot tell")
+    assert "second method" in differs.refusals[0]
+
+
+def test_values_are_cut_to_what_rewards_allow_and_an_interval_outside_gives_no_verdict(log):
+    evaluator = PolicyEvaluator(always(1), discount=0.9).fit(log)
+    evidence = Evidence(evaluator.sums, 0.9)
+    found = judge(always(1), log, discount=0.9)
+    assert log.rewards.min() / (1 - 0.9) <= found.value.low <= found.value.high <= log.rewards.max() / (1 - 0.9)
+    limits = {"smallest_reward": np.array([0.0]), "largest_reward": np.array([0.1])}  # a value of at most 1
+    refused, _ = judged(replace(evidence, sums=replace(evaluator.sums, **limits)), rungs(evidence), 0.95)
+    assert refused.verdict == "cannot tell"
+    assert any("outside of what the rewards allow" in text for text in refused.refusals)
+    assert (refused.value.low, refused.value.high) == pytest.approx((1.0, 1.0))
+
+
+def test_a_model_is_not_judged_by_episodes_it_learnt_from_and_a_committee_neither(log):
+    learn, rest = split_episodes(log, 0.5)
+    model = KBSF(n_reps=2, discount=0.9, random_state=0).fit(learn).model_
+    assert judge(model, rest).verdict == "better"
+    n_learnt = len(np.unique(learn.episodes))
+    with pytest.raises(LearntError, match=f"{n_learnt} of the 400 episodes were learnt from"):
+        judge(model, log)
+    assert judge(model, log, allow_learnt=True).n_episodes == 400
+    committee = Committee(KBSF(n_reps=2, discount=0.9), n_members=3, random_state=0).fit(learn)
+    assert judge(committee, rest).verdict == "better"
+    with pytest.raises(LearntError):
+        judge(committee, learn)
+
+
+def test_a_model_that_does_not_know_what_it_learnt_is_judged_with_a_warning(log):
+    learn, rest = split_episodes(log, 0.5)
+    model = replace(KBSF(n_reps=2, discount=0.9, random_state=0).fit(learn).model_, sketch=None)
+    with pytest.warns(KbrlWarning, match="does not say what was learnt from"):
+        judge(model, rest)
+
+
+def test_where_episodes_have_no_identifiers_learnt_rows_are_noticed():
+    rng = np.random.default_rng(0)
+    columns = {"s": rng.random(600), "action": rng.integers(2, size=600), "reward": rng.random(600)}
+    columns["done"] = np.arange(600) % 5 == 4
+    opened = open_log(columns, columns={"state": "s"})
+    model = KBSF(n_reps=5, random_state=0).fit(opened.chunks()).model_
+    with pytest.raises(LearntError, match="rows that it did not learn from"):
+        judge(model, opened)
+
+
+def test_compared_policies_share_the_level(log):
+    found = compare({"one": always(1), "zero": always(0)}, log, discount=0.9)
+    assert (found.verdict("one", "zero"), found.verdict("zero", "one")) == ("better", "worse")
+    single = judge(always(1), log, discount=0.9)
+    assert found.judgements["one"].gain.half > single.gain.half
+    difference = found.differences["one", "zero"]
+    one, zero = (found.judgements[name].value.estimate for name in ("one", "zero"))
+    assert difference.estimate == pytest.approx(one - zero)
+
+
+def test_a_log_that_is_read_in_chunks_is_judged_as_in_memory(log, tmp_path):
+    from kbrl.logs.writing import write_log
+
+    write_log(log, tmp_path / "log.parquet")
+    opened = open_log(tmp_path / "log.parquet")
+    in_memory = judge(always(1), log, discount=0.9)
+    from_file = judge_evaluated(PolicyEvaluator(always(1), discount=0.9).fit(opened), opened)
+    assert from_file.gain.low == pytest.approx(in_memory.gain.low)
+    assert from_file.influences[0].episode == in_memory.influences[0].episode
+
+
+def test_a_split_is_by_episode_and_the_same_for_any_order_of_rows_and_kind_of_log(log, tmp_path):
+    from kbrl.logs.writing import write_log
+
+    learn, rest = split_episodes(log, 0.3)
+    chosen = set(learn.episodes.tolist())
+    assert not chosen & set(rest.episodes.tolist())
+    assert 0.2 < len(chosen) / 400 < 0.4
+    backwards = split_episodes(log[::-1], 0.3)[0]
+    assert set(backwards.episodes.tolist()) == chosen
+    assert set(split_episodes(log, 0.3, random_state=1)[0].episodes.tolist()) != chosen
+    write_log(log, tmp_path / "log.parquet")
+    opened = split_episodes(open_log(tmp_path / "log.parquet"), 0.3)[0].chunks(100)
+    assert {episode for chunk in opened for episode in chunk.episodes.tolist()} == chosen
+    for share in (0, 1.0, "half"):
+        with pytest.raises(ValueError, match="share must be a number"):
+            split_episodes(log, share)
+    with pytest.raises(ValueError, match="puts all 1 episodes into one"):
+        split_episodes(log[:1], 0.5)
+
+
+def test_importance_weights_of_practice_itself_give_the_observed_mean():
+    world = random_world(2)
+    (log,) = world.logs(1, 200, np.random.default_rng(3))
+    states = log.states[:, 0].astype(int)
+    propensities = world.practice[states, log.action_indices]
+    found = importance_estimate(
+        lambda seen: world.practice[seen[:, 0].astype(int)], log, propensities, discount=world.discount
+    )
+    starts = np.append(True, log.episodes[1:] != log.episodes[:-1])
+    steps = np.arange(len(log)) - np.maximum.accumulate(np.where(starts, np.arange(len(log)), 0))
+    assert found.value == pytest.approx((log.rewards * world.discount**steps).sum() / 200)
+    assert found.effective_episodes == pytest.approx(200)
+    with pytest.raises(ValueError, match="be above 0 and at most 1"):
+        importance_estimate(always(0), log, 0 * propensities, discount=0.9)
+
+
+def test_importance_weights_are_the_products_of_ratios_worked_out_by_hand():
+    # two episodes of two steps; the policy takes action 1 for certain, practice did so with 1/2
+    log = Transitions(
+        np.zeros((4, 1)), [1, 1, 1, 0], [1.0, 2.0, 3.0, 5.0], np.zeros((4, 1)), [0, 1, 0, 1], ["x", "x", "y", "y"]
+    )
+    found = importance_estimate(always(1), log, np.full(4, 0.5), discount=0.5)
+    # step 0: weights 2, 2: mean of 1 and 3; step 1: weights 4, 0: 2
+    assert found.value == pytest.approx(2.0 + 0.5 * 2.0)
+    assert found.effective_episodes == pytest.approx(1.0)
+    assert not found.is_usable

@@ -54,6 +54,16 @@ def test_learning_while_acting_gets_as_far_as_it_says(capsys):
     assert float(capsys.readouterr().out) > 3
 
 
+def test_the_judged_policy_is_better_and_truly_so(capsys):
+    found = example_with("found = judge(model, rest)")
+    assert capsys.readouterr().out.startswith("better")
+    assert found["found"].gain.low > 0
+    from kbrl.tasks import PuddleWorld
+
+    true = PuddleWorld().evaluate(found["model"].predict, random_state=1).mean
+    assert true > found["log"].rewards.sum() / len(np.unique(found["log"].episodes))
+
+
 def test_what_it_says_of_bounds_is_true():
     found = example_with("small.bound(log)")
     whole, small, log = found["whole"], found["small"], found["log"]

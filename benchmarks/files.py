@@ -31,7 +31,7 @@ def run(quick: bool, tick: Tick) -> Iterator[Report]:
     n, m = (100_000, 50) if quick else (10**7, 500)
     with tempfile.TemporaryDirectory() as folder:
         tick(f"writing a log of {n:,} rows")
-        n_bytes = _write(Path(folder) / "log.parquet", n)
+        n_bytes = write_wandering(Path(folder) / "log.parquet", n)
         found = {}
         for work in WORKS:
             tick(work)
@@ -62,7 +62,7 @@ def _report(found: dict[str, dict[str, float]], n: int, m: int, n_bytes: int) ->
     return Report("A model from a Parquet file", rows, notes, compared="ratio to both")
 
 
-def _write(path: Path, n: int) -> int:
+def write_wandering(path: Path, n: int) -> int:
     """Write a log of wandering states, a group of rows at a time; return the size of the file."""
     import pyarrow as pa
     import pyarrow.parquet as parquet

@@ -21,6 +21,7 @@ from kbrl.cli.console import progress
 
 FIGURES = (
     "theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter", "trust", "deferral",
+    "power",
 )  # fmt: skip
 
 

@@ -1,9 +1,11 @@
 """Explaining models of order 1: the cases behind the lines, and the plan."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Plan, Transitions, explain
+from kbrl import KBSF, Plan, Transitions, explain, split_episodes
 from kbrl.checks import KbrlWarning
 from kbrl.report import write_report
 
@@ -65,3 +67,14 @@ def test_the_report_of_a_model_of_order_1_is_written(tmp_path):
     write_log(log, tmp_path / "log.csv")
     write_report(tmp_path / "m.kbrl", tmp_path / "log.csv", tmp_path / "page.html")
     assert "left" in (tmp_path / "page.html").read_text()
+
+
+def test_episodes_that_were_held_out_are_no_cases():
+    log = drifting_log()
+    learn, rest = split_episodes(log, 0.5)
+    model = replace(model_of(learn), held_out=0.5)
+    found = explain(model, [0.5, 0.0], log=log, n_cases=2000)  # the whole log, as the command gets it
+    held = set(rest.episodes.tolist())
+    for each in found.actions:
+        assert each.total_weight == pytest.approx(1.0, abs=1e-9)
+        assert not held & {case.episode for case in each.cases}

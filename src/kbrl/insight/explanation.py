@@ -16,6 +16,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, whole
+from kbrl.data.episodes import EpisodePart
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.insight.agreement import agreement
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
@@ -189,13 +190,23 @@ def _weigh_log(
         numbers, logs = zip(*chunks)
         chunks = iter([(np.concatenate(numbers), join(logs))])
     for row_numbers, chunk in chunks:
-        chunk = model.prepared(chunk)
+        step(len(chunk))
+        learnt = _learnt_rows(model, chunk)
+        if not len(learnt):
+            continue
+        row_numbers, chunk = row_numbers[learnt], model.prepared(chunk[learnt])
         weights = weigh(chunk)
         for action, rows in enumerate(chunk.by_action()):
             heavy = rows[weights[rows] > 0]
             if len(heavy):
                 tallies[action].add(weights[heavy], chunk[heavy], worths(model, chunk[heavy]), row_numbers[heavy])
-        step(len(chunk))
+
+
+def _learnt_rows(model: Model, log: Transitions) -> Integers:
+    """Return the rows that a model learnt from: not those of the episodes that were held out to judge it."""
+    if model.held_out is None or log.episodes is None:
+        return np.arange(len(log))
+    return np.flatnonzero(EpisodePart(1.0 - model.held_out).rows(log))
 
 
 @dataclass(eq=False)

@@ -227,6 +227,19 @@ class Recipe:
         return tuple(name for column in self.columns for name in column.variables)
 
     @property
+    def flags(self) -> dict[str, tuple[str, str]]:
+        """What variables that are 0 or 1 say where they are 1, and where they are 0, by their names."""
+        found = {}
+        for column in self.columns:
+            for name in column.variables:
+                if column.kind == "category":
+                    level = name.removeprefix(f"{column.name}=")
+                    found[name] = (f"{column.name} is {level}", f"{column.name} is not {level}")
+                elif name != column.name and column.kind != "vector":
+                    found[name] = (name, f"{column.name} is not missing")
+        return found
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns of the state."""
         return tuple(column.name for column in self.columns)

@@ -328,6 +328,10 @@ def _change_rule(inputs: Inputs, rule: Rule, sample: Transitions, sampled: Answe
 def condition_text(inputs: Inputs, condition: Condition) -> str:
     """Return a condition as people read it, as in "age is 65 years or more"."""
     name = inputs.variables[condition.variable]
+    flags = {} if inputs.model.recipe is None else inputs.model.recipe.flags
+    if name in flags and (condition.low is None) != (condition.high is None):  # 0 or 1: one side is a statement
+        is_true, is_false = flags[name]
+        return is_false if condition.low is None else is_true
     unit = f" {inputs.units[name]}" if name in inputs.units else ""
     low, high = (None if limit is None else f"{limit:.10g}" for limit in (condition.low, condition.high))
     if low is None:

@@ -192,3 +192,11 @@ def test_order_1_has_no_bound_and_no_samples():
         learner.bound(log)
     with pytest.raises(ValueError, match="Only a model of order 1 has lines and plans"):
         _ = KBSF(20).fit(log).model_.lines
+
+
+def test_successors_are_spread_only_where_steps_are_noisy():
+    quiet = drifting_log()
+    rng = np.random.default_rng(0)
+    noisy = quiet.replaced(next_states=quiet.next_states + 0.2 * rng.normal(size=(2000, 2)))
+    assert not fitted(quiet).plans.is_spread
+    assert fitted(noisy).plans.is_spread

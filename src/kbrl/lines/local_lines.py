@@ -20,6 +20,7 @@ from kbrl.numba_cache import njit
 GRAPH = 32  # neighbours of each representative state among which the nearest of a state nearby are looked for
 _POOLED = 128  # representative states around one whose cells may be pooled
 _CASES_PER_NUMBER = 10  # pooled cases for each of the 1 + n_dims numbers of a line, unless the user says how many
+_NOISY = 0.05  # of the gap between representative states: less noise does not change which ones are near
 _RANK = 1e-9  # directions in which pooled states vary by less, relative to the widest, have no slope
 
 
@@ -44,6 +45,19 @@ class LocalLines:
     def known(self) -> Booleans:
         """Which actions were taken around which representative states, (n_actions, n_reps)."""
         return self.cases > 0
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether steps are so noisy that it matters which representative states are near their ends.
+
+        Measured: 0.001 to 0.03 of the gap on deterministic tasks (CartPole, mountain car, pendulum), 0.2 on Acrobot,
+        where the lines bend, and 0.5 in the noisy puddle world.
+        """
+        if len(self.reps) == 1 or not self.known.any():
+            return True
+        gaps = np.linalg.norm(self.reps - self.reps[self.graph[:, 1]], axis=1)
+        noise = np.sqrt(np.maximum(np.trace(self.noise, axis1=2, axis2=3), 0.0))
+        return bool(np.median((noise / gaps)[self.known]) >= _NOISY)
 
     def usual(self, share: float) -> Booleans:
         """Return which actions were taken at least this share as often as the most frequent one, around each state."""

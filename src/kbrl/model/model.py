@@ -161,13 +161,13 @@ class Model:
         actions = np.flatnonzero(self.often_taken & (self.sums.counts > 0))
         usual = None if plan.usual is None else lines.usual(plan.usual)
         return Plans(
-            world_of(lines, circles=self.basis.circles, is_spread=True, inside=plan.inside, usual=usual),
+            world_of(lines, circles=self.basis.circles, is_spread=lines.is_noisy, inside=plan.inside, usual=usual),
             actions,
             len(self.action_labels),
             *plan_length(len(actions), plan.decisions, plan.hold),
             self.discount,
             n_near=self.basis.rep_kernel.neighbors or NEAR,
-            is_spread=True,
+            is_spread=lines.is_noisy,
             n_jobs=number_of_jobs(self.settings.n_jobs),
         )
 

@@ -163,3 +163,10 @@ def test_to_ignore_a_variable_is_to_learn_without_its_column(order):
     without = KBSF(reps=reps, scaling=np.array([0.5]), **settings).fit(alone)
     ignoring = KBSF(reps=np.column_stack([reps, np.zeros((30, 2))]), scaling=scale, **settings).fit(log)
     np.testing.assert_allclose(ignoring.q_values(log.states[:50]), without.q_values(alone.states[:50]), atol=1e-6)
+
+
+def test_decisions_of_one_step_leave_nothing_out():
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(800, 3))
+    log = Transitions(states, rng.integers(2, size=800), states[:, 0], states, np.ones(800, dtype=bool))
+    assert variables_that_matter(log, np.arange(800) % 2 == 0).all()

@@ -14,12 +14,12 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import stdtrit
-from threadpoolctl import threadpool_limits
 
 from kbrl.arrays import Booleans, Floats
 from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions
 from kbrl.lines.circles import find_circles
+from kbrl.threads import one_blas_thread
 
 IGNORED = 1e9  # times its scale: a variable that is left out counts for nothing in distances, nor has it a slope
 _FALSE_TIES = 0.05  # expected by chance, in all that are looked for
@@ -31,6 +31,7 @@ _MOST_WORK = 1e9  # rows times the square of the number of features: about a sec
 _STEPS = (0.25, 0.5, 0.75)  # quantiles at which a variable may have a step
 _FREQUENT = 8  # actions that have slopes of their own
 _CONSTANT = 1e-9
+_LEAST_GOING = 50  # transitions of each half that do not end an episode
 
 
 def variables_that_matter(log: Transitions, in_first: Booleans) -> Booleans:
@@ -39,7 +40,7 @@ def variables_that_matter(log: Transitions, in_first: Booleans) -> Booleans:
     log: whole episodes in a random order, as an `EpisodeSample` gives them; of a large one only the start is used.
     in_first: the half of each row, (n,); each half is predicted from the other, so no episode must be in both.
     """
-    with threadpool_limits(limits=1, user_api="blas"):  # the same result whatever the number of threads
+    with one_blas_thread():  # the same result whatever the number of threads
         return _matters(log, in_first)
 
 
@@ -53,6 +54,8 @@ def _matters(log: Transitions, in_first: Booleans) -> Booleans:
     design = _design(log, kinds)
     outcomes = _Problem(design, np.column_stack([log.rewards, log.terminals]), in_first)
     going = ~log.terminals
+    if min((in_first & going).sum(), (~in_first & going).sum()) < _LEAST_GOING:  # decisions of one step have no moves
+        return everything
     moves = (log.next_states - log.states)[going]
     displacements = _Problem(design._replace(features=design.features[going]), moves, in_first[going])
     if not (outcomes.is_solvable and displacements.is_solvable):

@@ -22,6 +22,8 @@ from experiments.study import Job, Row, Settings, Verdict, select
 from kbrl import KBSF, Transitions, coverage, fit_automatically, open_log
 from kbrl.logs.writing import write_log
 
+AVERAGES = ("n_reps", "sample_width", "rep_width")  # what is chosen of a model of order 0: only these can defer
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -69,7 +71,8 @@ def fitted(log: Transitions, people: People) -> KBSF:
         warnings.simplefilter("ignore")  # of rows without a next state
         path = Path(folder) / "log.parquet"
         write_log(log, path)
-        return fit_automatically(KBSF(discount=people.task.discount, random_state=0, n_jobs=1), open_log(path)).model
+        learner = KBSF(discount=people.task.discount, random_state=0, n_jobs=1)
+        return fit_automatically(learner, open_log(path), choose=AVERAGES).model
 
 
 def decisions(model: KBSF, people: People, found: Row, seed: int) -> Iterator[Row]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF, Transitions
-from kbrl.choosing.rehearsal import EpisodeSample, _best, _returns_to_go, can_rehearse, choose_by_rehearsal
+from kbrl.choosing.rehearsal import EpisodeSample, _best, _flags, _returns_to_go, can_rehearse, choose_by_rehearsal
 from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Rehearsal, Stage, predicted
 from kbrl.settings import Growth, Settings, Variant
@@ -118,13 +118,43 @@ def test_predicted_next_states_are_near_the_logged_ones():
     assert np.median(errors) < 0.02
 
 
-def test_a_model_that_knows_nothing_is_flagged():
-    rng = np.random.default_rng(1)
-    n = 2000
-    states = rng.normal(size=(n, 3))
-    log = Transitions(
-        states, rng.integers(2, size=n), rng.normal(size=n), rng.normal(size=(n, 3)), episodes=np.arange(n) // 20
-    )
-    choice = choose_by_rehearsal(log, KBSF(discount=0.9, reps="spread", random_state=0))
-    assert any("another random_state decides otherwise" in flag for flag in choice.flags)
-    assert not choice.is_better_than_now or choice.chosen.mean > choice.now
+def drift(step, reward, seed=0, n=1200):
+    """Return points on a line that move by a step, whatever is done, and are paid the same everywhere."""
+    states = np.random.default_rng(seed).uniform(-1, 1, size=(n, 1))
+    return Transitions(states, np.arange(n) % 2, np.full(n, reward), states + step, episodes=np.arange(n) // 20)
+
+
+def test_a_model_of_other_dynamics_predicts_worse_than_that_nothing_moves():
+    learnt, held = drift(0.1, 0.0), drift(-0.1, 0.0, seed=1)
+    model = KBSF(40, reps="spread", order=1, discount=0.9, random_state=0).fit(learnt).model_
+    (flag,) = [flag for flag in _flags(model, learnt, held, True) if "nothing moves" in flag]
+    assert "(4 times the error)" in flag  # it errs by 0.2, nothing moving by 0.1; squared
+    assert not any("nothing moves" in flag for flag in _flags(model, learnt, drift(0.1, 0.0, seed=1), True))
+
+
+def test_a_model_that_promises_more_than_was_ever_earned_is_flagged():
+    learnt = drift(0.0, 1.0)
+    model = KBSF(40, reps="spread", order=1, discount=0.9, random_state=0).fit(learnt).model_
+    flags = _flags(model, learnt, drift(0.0, 0.5, seed=1), True)
+    assert any("promises up to 10, and no held-out episode earned more than 4.392" in flag for flag in flags)
+    assert pytest.approx(4.392, abs=1e-3) == 0.5 * (1 - 0.9**20) / 0.1
+
+
+def test_decisions_that_depend_on_the_seed_are_flagged():
+    rng = np.random.default_rng(3)
+    states = rng.uniform(size=(1200, 3))
+    log = Transitions(states, rng.integers(2, size=1200), rng.normal(size=1200), states, episodes=np.arange(1200) // 20)
+    model = KBSF(200, reps="random", order=1, sample_neighbors=5, discount=0.5, random_state=0).fit(log).model_
+    assert any("another random_state decides otherwise in" in flag for flag in _flags(model, log, log, True))
+
+
+@pytest.mark.parametrize("name", ["patient_{:04d}", "2024-03-01/{:03d}", "a long name of a ward, bed {}"])
+def test_episodes_with_long_names_that_begin_alike_are_told_apart(name):
+    log = walks()
+    named = log.replaced(episodes=np.array([name.format(episode) for episode in log.episodes.tolist()]))
+    sample = EpisodeSample(len(named), 800)
+    list(sample.kept([named]))
+    assert 500 < len(sample.log) < 1100
+    whole = EpisodeSample(len(named))
+    list(whole.kept([named]))
+    assert choose_by_rehearsal(whole.log, KBSF(discount=0.95, reps="spread", random_state=0)) is not None

@@ -19,8 +19,8 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
 from kbrl.choosing.hyperparameters import WIDTHS, choose_widths
 from kbrl.choosing.relevance import IGNORED, variables_that_matter
+from kbrl.data.episodes import EpisodePart, episode_hashes
 from kbrl.data.scaling import state_scale
-from kbrl.data.sketch import row_hashes
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
@@ -32,6 +32,8 @@ from kbrl.settings import Growth, Settings, Variant
 
 REPS_OF_LINES = "spread"
 REHEARSAL_ROWS = 20_000  # of whole episodes, to learn from and to rehearse in
+# Splits of episodes that have nothing to do with each other, nor with that of --hold-out.
+_SAMPLE_SEED, _HALVES_SEED = 101, 102
 _LEAST_ROWS = 500  # below that, halves are too small to tell anything
 _BLOCK_ROWS = 200  # that stand for an episode where the log tells none apart
 _RUNS, _STEPS = 16, 200
@@ -85,16 +87,17 @@ class EpisodeSample:
     """
 
     def __init__(self, n_rows: int, wanted: int = REHEARSAL_ROWS) -> None:
-        self._share = min(1.0, wanted / max(n_rows, 1))
+        self._part = EpisodePart(min(1.0, wanted / max(n_rows, 1)), _SAMPLE_SEED)
         self._parts: list[Transitions] = []
         self._n_before = 0
 
     def kept(self, chunks: Iterable[Transitions]) -> Iterator[Transitions]:
         """Yield the chunks, and keep the rows of the sample."""
         for chunk in chunks:
-            rows = _numbers(_episodes_of(chunk, self._n_before)) < self._share
+            named = chunk.replaced(episodes=_episodes_of(chunk, self._n_before))
+            rows = self._part.rows(named)
             if rows.any():
-                self._parts.append(chunk[rows].replaced(episodes=_episodes_of(chunk, self._n_before)[rows]))
+                self._parts.append(named[rows])
             self._n_before += len(chunk)
             yield chunk
 
@@ -104,7 +107,7 @@ class EpisodeSample:
         if sum(map(len, self._parts)) < _LEAST_ROWS:
             return None
         log = join(self._parts)
-        return log[np.argsort(_numbers(log.episodes), kind="stable")]  # whatever the order of the files
+        return log[np.argsort(episode_hashes(log), kind="stable")]  # whatever the order of the files
 
 
 def _episodes_of(log: Transitions, n_before: int) -> Any:
@@ -112,15 +115,6 @@ def _episodes_of(log: Transitions, n_before: int) -> Any:
     if log.episodes is not None:
         return log.episodes
     return (n_before + np.arange(len(log))) // _BLOCK_ROWS
-
-
-def _numbers(episodes: Any, seed: float = 0.0) -> Floats:
-    """Return a number from 0 to 1 for the episode of each row, the same wherever the episode is."""
-    different, places = np.unique(episodes, return_inverse=True)
-    keys = np.array([float(int.from_bytes(str(name).encode()[:6], "little")) for name in different.tolist()])
-    lengths = np.array([float(len(str(name))) for name in different.tolist()])
-    hashes = row_hashes([keys, lengths, np.full(len(keys), seed)])
-    return (hashes / 2.0**64)[places]
 
 
 def choose_by_rehearsal(
@@ -136,7 +130,7 @@ def choose_by_rehearsal(
     The representative states of the candidates with lines are chosen as ``learner`` says.  If ``may_ignore``, all
     candidates measure distances without the variables that do not matter (`kbrl.choosing.relevance`).
     """
-    in_first = _numbers(log.episodes, seed=1.0) < 0.5
+    in_first = EpisodePart(0.5, _HALVES_SEED).rows(log)
     if min(in_first.sum(), (~in_first).sum()) < _LEAST_ROWS // 4:
         return None
     learnt, held = log[in_first], log[~in_first]

@@ -357,23 +357,37 @@ def _sigma_points(state: Floats, spread: Floats, points: Floats) -> None:
 
 
 @njit(cache=True, nogil=True)
+def _fill_points(ends: Ends, plan: int, points: Floats) -> None:
+    """Fill in where a plan may end: its end alone, or points spread around it."""
+    if len(points) == 1:
+        _copy(ends.states[plan], points[0])
+    else:
+        _sigma_points(ends.states[plan], ends.spread[plan], points)
+
+
+@njit(cache=True, nogil=True)
+def _blend_point(
+    ends: Ends, plan: int, point: Floats, n_near: int, world: World, places: Integers, weights: Floats
+) -> int:
+    """Fill in the representative states around one of the points where a plan may end; return how many they are."""
+    cell = ends.cells[plan]
+    if len(ends.spread) > 0:
+        settle(point, world)
+        cell = _nearest_from(point, cell, world)
+    return blend(point, cell, n_near, world, places, weights)
+
+
+@njit(cache=True, nogil=True)
 def mean_value(ends: Ends, plan: int, values: Floats, n_near: int, world: World) -> float:
     """Return the value of where a plan ends: that of its neighbours, and of points around it if it is spread."""
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
     n_dims = ends.states.shape[1]
     n_points = 2 * n_dims if len(ends.spread) > 0 else 1
     points = np.empty((n_points, n_dims))
-    if n_points == 1:
-        _copy(ends.states[plan], points[0])
-    else:
-        _sigma_points(ends.states[plan], ends.spread[plan], points)
+    _fill_points(ends, plan, points)
     total = 0.0
     for p in range(n_points):
-        cell = ends.cells[plan]
-        if n_points > 1:
-            settle(points[p], world)
-            cell = _nearest_from(points[p], cell, world)
-        n_used = blend(points[p], cell, n_near, world, places, weights)
+        n_used = _blend_point(ends, plan, points[p], n_near, world, places, weights)
         for j in range(n_used):
             total += weights[j] * values[places[j]]
     return total / n_points
@@ -408,16 +422,9 @@ def plan_rows(
         _refuse_unusual(first + row, actions, world, ends)
         for plan in range(n_plans):
             rewards[plan, row], ranks[plan, row] = ends.rewards[plan], ends.ranks[plan]
-            if n_points == 1:
-                _copy(ends.states[plan], points[0])
-            else:
-                _sigma_points(ends.states[plan], ends.spread[plan], points)
+            _fill_points(ends, plan, points)
             for p in range(n_points):
-                cell = ends.cells[plan]
-                if n_points > 1:
-                    settle(points[p], world)
-                    cell = _nearest_from(points[p], cell, world)
-                n_used = blend(points[p], cell, n_near, world, places, weights)
+                n_used = _blend_point(ends, plan, points[p], n_near, world, places, weights)
                 for j in range(n_near):
                     here = p * n_near + j
                     shares[plan, row, here] = ends.alive[plan] * weights[j] / n_points if j < n_used else 0.0

@@ -30,6 +30,7 @@ from kbrl.choosing.hyperparameters import (
     measure,
 )
 from kbrl.choosing.rehearsal import (
+    MOST_DIMS,
     REPS_OF_LINES,
     Choice,
     EpisodeSample,
@@ -202,8 +203,8 @@ def _rehearse(
 
 
 def _suits_lines(log: Transitions) -> bool:
-    """Return whether models of order 1 may be tried: not with durations, nor where levels and marks are variables."""
-    return log.durations is None and log.source.recipe is None
+    """Return whether models of order 1 may be tried: few variables, no durations, and no levels as variables."""
+    return log.durations is None and log.source.recipe is None and log.n_dims <= MOST_DIMS
 
 
 class RareActionsError(ValueError):

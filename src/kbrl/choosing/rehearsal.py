@@ -31,6 +31,7 @@ from kbrl.model.q_functions import best_actions
 from kbrl.settings import Growth, Settings, Variant
 
 REPS_OF_LINES = "spread"
+MOST_DIMS = 20  # state variables: rolling plans out takes time with their cube
 REHEARSAL_ROWS = 20_000  # of whole episodes, to learn from and to rehearse in
 # Splits of episodes that have nothing to do with each other, nor with that of --hold-out.
 _SAMPLE_SEED, _HALVES_SEED = 101, 102

@@ -21,6 +21,9 @@ _JUDGED = {
 }
 
 
+_WHY_NOT_REHEARSED = (
+    "there are too few rows, or over 20 variables, or columns, options or a cluster that only order 0 can have"
+)
 _WHY_IGNORED = (
     "in held-out episodes they help to predict neither rewards, ends nor other variables that matter, and neither "
     "actions nor such variables move them (--scaling std: keep them)"
@@ -85,7 +88,7 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
         plan = found.model.model_.plans
         words += f": {_count(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
     is_regular = found.model.model_.basis.discount is None
-    unable = "too few rows to rehearse" if is_regular else "steps have durations"
+    unable = "not rehearsed: " + _WHY_NOT_REHEARSED if is_regular else "steps have durations"
     why = "as asked for" if "order" in asked else unable if choice is None else "chosen by rehearsal"
     lines = {"order": f"{order} (--order): {words}; {why}"}
     if choice is None:

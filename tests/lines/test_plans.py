@@ -8,8 +8,8 @@ from kbrl.data.scaling import Coordinates
 from kbrl.lines.circles import find_circles
 from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
-from kbrl.lines.plan_loops import BLENDED
 from kbrl.lines.plans import PlanQ, Plans, plan_length, world_of
+from kbrl.lines.step_loops import BLENDED
 from kbrl.mdp.dynamic_programming import backup
 from kbrl.model.basis import Basis
 from kbrl.model.kernels import Kernel

@@ -20,7 +20,7 @@ from kbrl.data.sketch import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
 from kbrl.lines.local_lines import cell_weights
 from kbrl.lines.moments import LineSums, nearest_cells
-from kbrl.lines.plan_loops import blended
+from kbrl.lines.step_loops import blended
 from kbrl.model import compiled
 from kbrl.model.basis import Basis
 from kbrl.model.compiled import FARTHEST

@@ -1,8 +1,7 @@
-"""The inner loops of plans, compiled: blending lines, rolling plans out, and interpolating where they end.
+"""The inner loops of plans, compiled: rolling plans out, and interpolating where they end.
 
 A plan is a sequence of decisions, each held for some steps.  All plans of one length are rolled out together, so that
-plans with a common beginning share it.  The representative states near a state are looked for among the neighbours of
-the one that was nearest a step before (`LocalLines.graph`).  The tests hold these loops against slow ones.
+plans with a common beginning share it.  The tests hold these loops against slow ones.
 """
 
 from __future__ import annotations
@@ -11,29 +10,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.arrays import Floats, Integers
+from kbrl.lines.step_loops import (
+    World,
+    blend,
+    copy,
+    copy_square,
+    factor_of,
+    nearest_from,
+    nearest_of_all,
+    predict,
+    settle,
+    spread_on,
+    square_distance,
+)
 from kbrl.numba_cache import njit
 
 OFFERED, REFUSED, UNKNOWN = 2, 1, 0  # plans that stay with the data; that do not; of which a step is not known
-BLENDED = 6  # representative states whose lines are mixed at a state
-_FAST = {"contract", "arcp", "nsz"}
-
-
-class World(NamedTuple):
-    """What the loops need: the lines, and what may be done where."""
-
-    reps: Floats  # (n_reps, n_dims)
-    columns: Floats  # (n_dims, n_reps): the same, for the search among all of them
-    graph: Integers  # (n_reps, n_near)
-    lines: Floats  # (n_actions, n_reps, n_dims + 2, 1 + n_dims)
-    limits: Floats  # (n_actions, n_reps, 4)
-    known: Booleans  # (n_actions, n_reps)
-    noise: Floats  # (n_actions, n_reps, n_dims, n_dims); empty where successors are not spread
-    span: Floats  # (2, n_dims)
-    circles: Integers  # (n_circles, 2): pairs of variables that lie on a circle
-    circle: Floats  # (n_circles, 5): its centre, scaled, the scales of the two variables, and its radius
-    usual: Booleans  # (n_actions, n_reps): actions that people took often enough, to begin a plan with
-    reach: Floats  # (n_reps,): a plan must not end farther from the nearest representative state
 
 
 class Ends(NamedTuple):
@@ -61,190 +54,6 @@ def room_for(n_plans: int, n_dims: int, is_spread: bool) -> Ends:
     )
 
 
-# Loops instead of assignments to slices: they take a fraction of the time to compile.
-
-
-@njit(cache=True, nogil=True)
-def _fill(values: Floats, value: float) -> None:
-    for k in range(len(values)):
-        values[k] = value
-
-
-@njit(cache=True, nogil=True)
-def _copy(source: Floats, target: Floats) -> None:
-    for k in range(len(target)):
-        target[k] = source[k]
-
-
-@njit(cache=True, nogil=True)
-def _copy_square(source: Floats, target: Floats) -> None:
-    for r in range(len(target)):
-        for c in range(len(target)):
-            target[r, c] = source[r, c]
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _square(state: Floats, rep: Floats) -> float:
-    total = 0.0
-    for k in range(len(state)):
-        total += (state[k] - rep[k]) * (state[k] - rep[k])
-    return total
-
-
-@njit(cache=True, nogil=True)
-def nearest_of_all(state: Floats, world: World) -> int:
-    """Return the representative state nearest to a state."""
-    best, least = 0, np.inf
-    for i in range(len(world.reps)):
-        square = _square(state, world.reps[i])
-        if square < least:
-            best, least = i, square
-    return best
-
-
-@njit(cache=True, nogil=True)
-def _nearest_from(state: Floats, start: int, world: World) -> int:
-    """Return the nearest representative state, going from neighbour to neighbour as long as they are nearer."""
-    best, least = start, _square(state, world.reps[start])
-    while True:
-        here = best
-        for near in range(1, world.graph.shape[1]):
-            i = world.graph[here, near]
-            square = _square(state, world.reps[i])
-            if square < least:
-                best, least = i, square
-        if best == here:
-            return here
-
-
-@njit(cache=True, nogil=True)
-def blend(state: Floats, cell: int, n_blended: int, world: World, places: Integers, weights: Floats) -> int:
-    """Fill in the nearest representative states around a cell and their weights; return how many they are.
-
-    The weight falls as (1 - distance / reach)^2; the reach is the distance of the first that does not count.
-    """
-    n_near = world.graph.shape[1]
-    n_sorted = min(n_blended + 1, n_near)
-    for j in range(n_sorted):
-        weights[j] = np.inf
-    for near in range(n_near):
-        i = world.graph[cell, near]
-        square = _square(state, world.reps[i])
-        if square < weights[n_sorted - 1]:
-            rank = n_sorted - 1
-            while rank > 0 and weights[rank - 1] > square:
-                weights[rank], places[rank] = weights[rank - 1], places[rank - 1]
-                rank -= 1
-            weights[rank], places[rank] = square, i
-    n_used = n_sorted - 1 if n_near > n_blended else n_sorted
-    reach = np.sqrt(weights[n_sorted - 1]) if n_near > n_blended else 2.0 * np.sqrt(weights[n_sorted - 1])
-    total = 0.0
-    for j in range(n_used):
-        share = 1.0 - np.sqrt(weights[j]) / reach if reach > 0 else 1.0
-        weights[j] = share * share
-        total += weights[j]
-    if total <= 0.0:  # all are equally far
-        _fill(weights, 1.0)
-        total = float(n_used)
-    for j in range(n_used):
-        weights[j] /= total
-    return n_used
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def predict(
-    state: Floats, action: int, cell: int, world: World, places: Integers, weights: Floats, found: Floats
-) -> bool:
-    """Fill in the expected displacement, reward and end, (n_dims + 2,); return whether anything is known.
-
-    After it, ``places`` and ``weights`` are those of the blend, with weight 0 where the action is not known.
-    """
-    n_dims = len(state)
-    n_used = blend(state, cell, BLENDED, world, places, weights)
-    mass = 0.0
-    _fill(found, 0.0)
-    for j in range(n_used):
-        i = places[j]
-        if not world.known[action, i]:
-            weights[j] = 0.0
-            continue
-        mass += weights[j]
-        line, limits = world.lines[action, i], world.limits[action, i]
-        for target in range(n_dims + 2):
-            value = line[target, 0]
-            for k in range(n_dims):
-                value += line[target, 1 + k] * (state[k] - world.reps[i, k])
-            if target == n_dims:
-                value = min(max(value, limits[0]), limits[1])
-            elif target == n_dims + 1:
-                value = min(max(value, limits[2]), limits[3])
-            found[target] += weights[j] * value
-    if mass <= 0.0:
-        return False
-    for target in range(n_dims + 2):
-        found[target] /= mass
-    for j in range(n_used):
-        weights[j] /= mass
-    for j in range(n_used, len(weights)):
-        weights[j] = 0.0
-    return True
-
-
-def blended(state: Floats, action: int, world: World) -> tuple[Integers, Floats]:
-    """Return the representative states whose lines are mixed for an action at a scaled state, and their weights."""
-    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
-    predict(state, action, nearest_of_all(state, world), world, places, weights, np.empty(len(state) + 2))
-    used = weights > 0
-    return places[used], weights[used]
-
-
-@njit(cache=True, nogil=True)
-def _spread_on(action: int, world: World, places: Integers, weights: Floats, spread: Floats, room: Floats) -> None:
-    """Let the covariance of a state pass through a step, in place: J spread J' + noise, with J = 1 + slopes."""
-    n_dims = len(spread)
-    slopes, noise, moved = room[0], room[1], room[2]
-    for r in range(n_dims):
-        _fill(slopes[r], 0.0)
-        _fill(noise[r], 0.0)
-    for j in range(len(weights)):
-        if weights[j] == 0.0:
-            continue
-        line, own = world.lines[action, places[j]], world.noise[action, places[j]]
-        for r in range(n_dims):
-            for c in range(n_dims):
-                slopes[r, c] += weights[j] * line[r, 1 + c]
-                noise[r, c] += weights[j] * own[r, c]
-    for r in range(n_dims):
-        slopes[r, r] += 1.0
-    for r in range(n_dims):
-        for c in range(n_dims):
-            total = 0.0
-            for k in range(n_dims):
-                total += slopes[r, k] * spread[k, c]
-            moved[r, c] = total
-    for r in range(n_dims):
-        for c in range(n_dims):
-            total = noise[r, c]
-            for k in range(n_dims):
-                total += moved[r, k] * slopes[c, k]
-            spread[r, c] = total
-
-
-@njit(cache=True, nogil=True)
-def settle(state: Floats, world: World) -> None:
-    """Put a predicted state back, in place: into the range of the data, and onto the circles that they lie on."""
-    for k in range(len(state)):
-        state[k] = min(max(state[k], world.span[0, k]), world.span[1, k])
-    for c in range(len(world.circles)):
-        one, other = world.circles[c, 0], world.circles[c, 1]
-        x = (state[one] - world.circle[c, 0]) * world.circle[c, 2]
-        y = (state[other] - world.circle[c, 1]) * world.circle[c, 3]
-        size = np.sqrt(x * x + y * y)
-        if size > 0:
-            state[one] = world.circle[c, 0] + x * world.circle[c, 4] / (size * world.circle[c, 2])
-            state[other] = world.circle[c, 1] + y * world.circle[c, 4] / (size * world.circle[c, 3])
-
-
 @njit(cache=True, nogil=True)
 def roll_out(
     state: Floats,
@@ -268,7 +77,7 @@ def roll_out(
     spreads = np.zeros((n_decisions + 1, n_dims, n_dims))
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
     found, room = np.empty(n_dims + 2), np.empty((3, n_dims, n_dims))
-    _copy(state, states[0])
+    copy(state, states[0])
     cells[0] = cell
     digits = np.zeros(n_decisions, dtype=np.intp)
     changed = 0  # the first decision that differs from the plan before
@@ -276,31 +85,31 @@ def roll_out(
         for level in range(changed, n_decisions):
             action = actions[digits[level]]
             here = states[level + 1]
-            _copy(states[level], here)
+            copy(states[level], here)
             cell, total, left = cells[level], rewards[level], alive[level]
             factor = discount ** (level * n_held)
             known[level + 1] = known[level]
             if is_spread:
-                _copy_square(spreads[level], spreads[level + 1])
+                copy_square(spreads[level], spreads[level + 1])
             for _ in range(n_held):
                 if not predict(here, action, cell, world, places, weights, found):
                     known[level + 1] = False
                     break
                 if is_spread:
-                    _spread_on(action, world, places, weights, spreads[level + 1], room)
+                    spread_on(action, world, places, weights, spreads[level + 1], room)
                 total += factor * left * found[n_dims]
                 left *= 1.0 - found[n_dims + 1]
                 factor *= discount
                 for k in range(n_dims):
                     here[k] += found[k]
                 settle(here, world)
-                cell = _nearest_from(here, cell, world)
+                cell = nearest_from(here, cell, world)
             cells[level + 1], rewards[level + 1], alive[level + 1] = cell, total, left
         ends.rewards[plan], ends.alive[plan] = rewards[n_decisions], alive[n_decisions]
-        _copy(states[n_decisions], ends.states[plan])
+        copy(states[n_decisions], ends.states[plan])
         ends.cells[plan] = cells[n_decisions]
         if is_spread:
-            _copy_square(spreads[n_decisions], ends.spread[plan])
+            copy_square(spreads[n_decisions], ends.spread[plan])
         ends.ranks[plan] = UNKNOWN
         if known[n_decisions]:
             ends.ranks[plan] = OFFERED if _is_near(ends, plan, world) else REFUSED
@@ -317,7 +126,7 @@ def _is_near(ends: Ends, plan: int, world: World) -> bool:
     if ends.alive[plan] < 0.5:
         return True
     cell = ends.cells[plan]
-    return _square(ends.states[plan], world.reps[cell]) <= world.reach[cell] ** 2
+    return square_distance(ends.states[plan], world.reps[cell]) <= world.reach[cell] ** 2
 
 
 @njit(cache=True, nogil=True)
@@ -330,25 +139,11 @@ def _refuse_unusual(cell: int, actions: Integers, world: World, ends: Ends) -> N
 
 
 @njit(cache=True, nogil=True)
-def _factor(spread: Floats, factor: Floats) -> None:
-    """Fill in a lower triangle whose product with its transpose is a covariance, (n_dims, n_dims); zeros stay zeros."""
-    for r in range(len(spread)):
-        for c in range(r + 1):
-            total = spread[r, c]
-            for k in range(c):
-                total -= factor[r, k] * factor[c, k]
-            if r == c:
-                factor[r, r] = np.sqrt(max(total, 0.0))
-            else:
-                factor[r, c] = total / factor[c, c] if factor[c, c] > 0 else 0.0
-
-
-@njit(cache=True, nogil=True)
 def _sigma_points(state: Floats, spread: Floats, points: Floats) -> None:
     """Fill in 2 n_dims points with this mean and covariance: along the columns of a Cholesky factor."""
     n_dims = len(state)
     factor = np.zeros((n_dims, n_dims))
-    _factor(spread, factor)
+    factor_of(spread, factor)
     size = np.sqrt(float(n_dims))
     for k in range(n_dims):
         for r in range(n_dims):
@@ -360,7 +155,7 @@ def _sigma_points(state: Floats, spread: Floats, points: Floats) -> None:
 def _fill_points(ends: Ends, plan: int, points: Floats) -> None:
     """Fill in where a plan may end: its end alone, or points spread around it."""
     if len(points) == 1:
-        _copy(ends.states[plan], points[0])
+        copy(ends.states[plan], points[0])
     else:
         _sigma_points(ends.states[plan], ends.spread[plan], points)
 
@@ -373,7 +168,7 @@ def _blend_point(
     cell = ends.cells[plan]
     if len(ends.spread) > 0:
         settle(point, world)
-        cell = _nearest_from(point, cell, world)
+        cell = nearest_from(point, cell, world)
     return blend(point, cell, n_near, world, places, weights)
 
 
@@ -469,49 +264,3 @@ def look_ahead(
             action = actions[plan // n_first]
             if value > q[t, action]:
                 q[t, action], best[t, action] = value, plan
-
-
-@njit(cache=True, nogil=True)
-def advance(
-    states: Floats,
-    cells: Integers,
-    actions: Integers,
-    draws: Floats,
-    world: World,
-    rewards: Floats,
-    ends: Floats,
-    inside: Booleans,
-) -> None:
-    """Let each state take its action in the lines' world, in place; fill in rewards, probabilities of an end, and more.
-
-    ``draws``, (n, n_dims), are standard normal: they become the noise of the step.  ``inside`` says whether the action
-    is known there, and whether the state that is reached is near logged ones.
-    """
-    n_dims = states.shape[1]
-    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
-    found, factor = np.empty(n_dims + 2), np.zeros((n_dims, n_dims))
-    for t in range(len(states)):
-        here = states[t]
-        inside[t] = predict(here, actions[t], cells[t], world, places, weights, found)
-        rewards[t], ends[t] = found[n_dims], found[n_dims + 1]
-        if len(world.noise):
-            _factor(_blended_noise(actions[t], world, places, weights), factor)
-            for r in range(n_dims):
-                for k in range(r + 1):
-                    found[r] += factor[r, k] * draws[t, k]
-        for k in range(n_dims):
-            here[k] += found[k]
-        settle(here, world)
-        cells[t] = _nearest_from(here, cells[t], world)
-        inside[t] = inside[t] and _square(here, world.reps[cells[t]]) <= world.reach[cells[t]] ** 2
-
-
-@njit(cache=True, nogil=True)
-def _blended_noise(action: int, world: World, places: Integers, weights: Floats) -> Floats:
-    n_dims = world.noise.shape[2]
-    noise = np.zeros((n_dims, n_dims))
-    for j in range(len(weights)):
-        for r in range(n_dims):
-            for c in range(n_dims):
-                noise[r, c] += weights[j] * world.noise[action, places[j], r, c]
-    return noise

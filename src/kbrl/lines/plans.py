@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.lines import plan_loops
+from kbrl.lines import plan_loops, step_loops
 from kbrl.lines.local_lines import LocalLines
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.threads import for_each_action
@@ -33,7 +33,7 @@ class Plans:
     ``values`` of the representative states are what plans end with; see `solve`.
     """
 
-    world: plan_loops.World
+    world: step_loops.World
     actions: Integers  # that may be taken
     n_actions: int  # all there are: columns of Q
     n_decisions: int
@@ -135,7 +135,7 @@ def world_of(
     is_spread: bool = False,
     inside: float | None = None,
     usual: Booleans | None = None,
-) -> plan_loops.World:
+) -> step_loops.World:
     """Return the lines as the compiled loops need them.
 
     inside: a plan must end within so many root mean squares of the distance that logged states have; None: anywhere.
@@ -143,7 +143,7 @@ def world_of(
     """
     nothing = np.zeros((0, 2), dtype=np.intp), np.zeros((0, 5))
     places, shapes = nothing if circles is None else circles
-    return plan_loops.World(
+    return step_loops.World(
         reps=np.ascontiguousarray(lines.reps),
         columns=np.ascontiguousarray(lines.reps.T),
         graph=lines.graph,

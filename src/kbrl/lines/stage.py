@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.lines import plan_loops
+from kbrl.lines import step_loops
 
 _SURVIVAL = 1e-3  # a run that has survived less counts for nothing
 
@@ -22,7 +22,7 @@ _SURVIVAL = 1e-3  # a run that has survived less counts for nothing
 class Stage:
     """Where policies rehearse: the lines of held-out episodes, and how a rehearsal goes."""
 
-    world: plan_loops.World
+    world: step_loops.World
     starts: Floats  # (n_runs, n_dims), scaled
     n_steps: int  # of a run, at most
     discount: float
@@ -36,7 +36,7 @@ class Stage:
         """
         states = self.starts[runs].copy()
         draws = np.random.default_rng(self.seed)
-        cells = np.array([plan_loops.nearest_of_all(state, self.world) for state in states], dtype=np.intp)
+        cells = np.array([step_loops.nearest_of_all(state, self.world) for state in states], dtype=np.intp)
         returns, alive, left = np.zeros(len(states)), np.ones(len(states)), np.zeros(len(states), dtype=bool)
         factor = 1.0
         for _ in range(self.n_steps):
@@ -46,7 +46,7 @@ class Stage:
                 break
             here, at = states[acting], cells[acting]
             rewards, ends, inside = np.empty(len(acting)), np.empty(len(acting)), np.empty(len(acting), dtype=bool)
-            plan_loops.advance(here, at, decide(here), noise[acting], self.world, rewards, ends, inside)
+            step_loops.advance(here, at, decide(here), noise[acting], self.world, rewards, ends, inside)
             returns[acting] += factor * alive[acting] * np.where(inside, rewards, self.value_outside)
             alive[acting] *= np.where(inside, 1.0 - ends, 0.0)
             left[acting[~inside]] = True
@@ -73,18 +73,18 @@ class Rehearsal:
         return float(self.returns.std(ddof=1) / np.sqrt(len(self.returns))) if len(self.returns) > 1 else np.inf
 
 
-def predicted(states: Floats, actions: Integers, world: plan_loops.World) -> Floats:
+def predicted(states: Floats, actions: Integers, world: step_loops.World) -> Floats:
     """Return the expected next states, (n, n_dims), of scaled states; NaN where nothing is known of the action."""
     return predicted_outcomes(states, actions, world)[0]
 
 
-def predicted_outcomes(states: Floats, actions: Integers, world: plan_loops.World) -> tuple[Floats, Floats, Floats]:
+def predicted_outcomes(states: Floats, actions: Integers, world: step_loops.World) -> tuple[Floats, Floats, Floats]:
     """Return the expected next states, (n, n_dims), rewards, (n,), and ends, (n,); NaN where nothing is known."""
     found = np.ascontiguousarray(states).copy()
-    cells = np.array([plan_loops.nearest_of_all(state, world) for state in found], dtype=np.intp)
+    cells = np.array([step_loops.nearest_of_all(state, world) for state in found], dtype=np.intp)
     rewards, ends, inside = np.empty(len(found)), np.empty(len(found)), np.empty(len(found), dtype=bool)
     quiet = world._replace(noise=np.zeros((0, 0, 0, 0)), reach=np.full(len(world.reps), np.inf))
-    plan_loops.advance(found, cells, actions.astype(np.intp), np.zeros_like(found), quiet, rewards, ends, inside)
+    step_loops.advance(found, cells, actions.astype(np.intp), np.zeros_like(found), quiet, rewards, ends, inside)
     for part in (found, rewards, ends):
         part[~inside] = np.nan
     return found, rewards, ends

@@ -1,0 +1,278 @@
+"""The inner loops of one step, compiled: which lines are mixed at a state, where they lead, and back onto the data.
+
+The representative states near a state are looked for among the neighbours of the one that was nearest a step before
+(`LocalLines.graph`).  The tests hold these loops against slow ones.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.numba_cache import njit
+
+BLENDED = 6  # representative states whose lines are mixed at a state
+_FAST = {"contract", "arcp", "nsz"}
+
+
+class World(NamedTuple):
+    """What the loops need: the lines, and what may be done where."""
+
+    reps: Floats  # (n_reps, n_dims)
+    columns: Floats  # (n_dims, n_reps): the same, for the search among all of them
+    graph: Integers  # (n_reps, n_near)
+    lines: Floats  # (n_actions, n_reps, n_dims + 2, 1 + n_dims)
+    limits: Floats  # (n_actions, n_reps, 4)
+    known: Booleans  # (n_actions, n_reps)
+    noise: Floats  # (n_actions, n_reps, n_dims, n_dims); empty where successors are not spread
+    span: Floats  # (2, n_dims)
+    circles: Integers  # (n_circles, 2): pairs of variables that lie on a circle
+    circle: Floats  # (n_circles, 5): its centre, scaled, the scales of the two variables, and its radius
+    usual: Booleans  # (n_actions, n_reps): actions that people took often enough, to begin a plan with
+    reach: Floats  # (n_reps,): a plan must not end farther from the nearest representative state
+
+
+# Loops instead of assignments to slices: they take a fraction of the time to compile.
+
+
+@njit(cache=True, nogil=True)
+def fill(values: Floats, value: float) -> None:
+    for k in range(len(values)):
+        values[k] = value
+
+
+@njit(cache=True, nogil=True)
+def copy(source: Floats, target: Floats) -> None:
+    for k in range(len(target)):
+        target[k] = source[k]
+
+
+@njit(cache=True, nogil=True)
+def copy_square(source: Floats, target: Floats) -> None:
+    for r in range(len(target)):
+        for c in range(len(target)):
+            target[r, c] = source[r, c]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def square_distance(state: Floats, rep: Floats) -> float:
+    total = 0.0
+    for k in range(len(state)):
+        total += (state[k] - rep[k]) * (state[k] - rep[k])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def nearest_of_all(state: Floats, world: World) -> int:
+    """Return the representative state nearest to a state."""
+    best, least = 0, np.inf
+    for i in range(len(world.reps)):
+        square = square_distance(state, world.reps[i])
+        if square < least:
+            best, least = i, square
+    return best
+
+
+@njit(cache=True, nogil=True)
+def nearest_from(state: Floats, start: int, world: World) -> int:
+    """Return the nearest representative state, going from neighbour to neighbour as long as they are nearer."""
+    best, least = start, square_distance(state, world.reps[start])
+    while True:
+        here = best
+        for near in range(1, world.graph.shape[1]):
+            i = world.graph[here, near]
+            square = square_distance(state, world.reps[i])
+            if square < least:
+                best, least = i, square
+        if best == here:
+            return here
+
+
+@njit(cache=True, nogil=True)
+def blend(state: Floats, cell: int, n_blended: int, world: World, places: Integers, weights: Floats) -> int:
+    """Fill in the nearest representative states around a cell and their weights; return how many they are.
+
+    The weight falls as (1 - distance / reach)^2; the reach is the distance of the first that does not count.
+    """
+    n_near = world.graph.shape[1]
+    n_sorted = min(n_blended + 1, n_near)
+    for j in range(n_sorted):
+        weights[j] = np.inf
+    for near in range(n_near):
+        i = world.graph[cell, near]
+        square = square_distance(state, world.reps[i])
+        if square < weights[n_sorted - 1]:
+            rank = n_sorted - 1
+            while rank > 0 and weights[rank - 1] > square:
+                weights[rank], places[rank] = weights[rank - 1], places[rank - 1]
+                rank -= 1
+            weights[rank], places[rank] = square, i
+    n_used = n_sorted - 1 if n_near > n_blended else n_sorted
+    reach = np.sqrt(weights[n_sorted - 1]) if n_near > n_blended else 2.0 * np.sqrt(weights[n_sorted - 1])
+    total = 0.0
+    for j in range(n_used):
+        share = 1.0 - np.sqrt(weights[j]) / reach if reach > 0 else 1.0
+        weights[j] = share * share
+        total += weights[j]
+    if total <= 0.0:  # all are equally far
+        fill(weights, 1.0)
+        total = float(n_used)
+    for j in range(n_used):
+        weights[j] /= total
+    return n_used
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def predict(
+    state: Floats, action: int, cell: int, world: World, places: Integers, weights: Floats, found: Floats
+) -> bool:
+    """Fill in the expected displacement, reward and end, (n_dims + 2,); return whether anything is known.
+
+    After it, ``places`` and ``weights`` are those of the blend, with weight 0 where the action is not known.
+    """
+    n_dims = len(state)
+    n_used = blend(state, cell, BLENDED, world, places, weights)
+    mass = 0.0
+    fill(found, 0.0)
+    for j in range(n_used):
+        i = places[j]
+        if not world.known[action, i]:
+            weights[j] = 0.0
+            continue
+        mass += weights[j]
+        line, limits = world.lines[action, i], world.limits[action, i]
+        for target in range(n_dims + 2):
+            value = line[target, 0]
+            for k in range(n_dims):
+                value += line[target, 1 + k] * (state[k] - world.reps[i, k])
+            if target == n_dims:
+                value = min(max(value, limits[0]), limits[1])
+            elif target == n_dims + 1:
+                value = min(max(value, limits[2]), limits[3])
+            found[target] += weights[j] * value
+    if mass <= 0.0:
+        return False
+    for target in range(n_dims + 2):
+        found[target] /= mass
+    for j in range(n_used):
+        weights[j] /= mass
+    for j in range(n_used, len(weights)):
+        weights[j] = 0.0
+    return True
+
+
+def blended(state: Floats, action: int, world: World) -> tuple[Integers, Floats]:
+    """Return the representative states whose lines are mixed for an action at a scaled state, and their weights."""
+    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
+    predict(state, action, nearest_of_all(state, world), world, places, weights, np.empty(len(state) + 2))
+    used = weights > 0
+    return places[used], weights[used]
+
+
+@njit(cache=True, nogil=True)
+def spread_on(action: int, world: World, places: Integers, weights: Floats, spread: Floats, room: Floats) -> None:
+    """Let the covariance of a state pass through a step, in place: J spread J' + noise, with J = 1 + slopes."""
+    n_dims = len(spread)
+    slopes, noise, moved = room[0], room[1], room[2]
+    for r in range(n_dims):
+        fill(slopes[r], 0.0)
+        fill(noise[r], 0.0)
+    for j in range(len(weights)):
+        if weights[j] == 0.0:
+            continue
+        line, own = world.lines[action, places[j]], world.noise[action, places[j]]
+        for r in range(n_dims):
+            for c in range(n_dims):
+                slopes[r, c] += weights[j] * line[r, 1 + c]
+                noise[r, c] += weights[j] * own[r, c]
+    for r in range(n_dims):
+        slopes[r, r] += 1.0
+    for r in range(n_dims):
+        for c in range(n_dims):
+            total = 0.0
+            for k in range(n_dims):
+                total += slopes[r, k] * spread[k, c]
+            moved[r, c] = total
+    for r in range(n_dims):
+        for c in range(n_dims):
+            total = noise[r, c]
+            for k in range(n_dims):
+                total += moved[r, k] * slopes[c, k]
+            spread[r, c] = total
+
+
+@njit(cache=True, nogil=True)
+def settle(state: Floats, world: World) -> None:
+    """Put a predicted state back, in place: into the range of the data, and onto the circles that they lie on."""
+    for k in range(len(state)):
+        state[k] = min(max(state[k], world.span[0, k]), world.span[1, k])
+    for c in range(len(world.circles)):
+        one, other = world.circles[c, 0], world.circles[c, 1]
+        x = (state[one] - world.circle[c, 0]) * world.circle[c, 2]
+        y = (state[other] - world.circle[c, 1]) * world.circle[c, 3]
+        size = np.sqrt(x * x + y * y)
+        if size > 0:
+            state[one] = world.circle[c, 0] + x * world.circle[c, 4] / (size * world.circle[c, 2])
+            state[other] = world.circle[c, 1] + y * world.circle[c, 4] / (size * world.circle[c, 3])
+
+
+@njit(cache=True, nogil=True)
+def factor_of(spread: Floats, factor: Floats) -> None:
+    """Fill in a lower triangle whose product with its transpose is a covariance, (n_dims, n_dims); zeros stay zeros."""
+    for r in range(len(spread)):
+        for c in range(r + 1):
+            total = spread[r, c]
+            for k in range(c):
+                total -= factor[r, k] * factor[c, k]
+            if r == c:
+                factor[r, r] = np.sqrt(max(total, 0.0))
+            else:
+                factor[r, c] = total / factor[c, c] if factor[c, c] > 0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def advance(
+    states: Floats,
+    cells: Integers,
+    actions: Integers,
+    draws: Floats,
+    world: World,
+    rewards: Floats,
+    ends: Floats,
+    inside: Booleans,
+) -> None:
+    """Let each state take its action in the lines' world, in place; fill in rewards, probabilities of an end, and more.
+
+    ``draws``, (n, n_dims), are standard normal: they become the noise of the step.  ``inside`` says whether the action
+    is known there, and whether the state that is reached is near logged ones.
+    """
+    n_dims = states.shape[1]
+    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
+    found, factor = np.empty(n_dims + 2), np.zeros((n_dims, n_dims))
+    for t in range(len(states)):
+        here = states[t]
+        inside[t] = predict(here, actions[t], cells[t], world, places, weights, found)
+        rewards[t], ends[t] = found[n_dims], found[n_dims + 1]
+        if len(world.noise):
+            factor_of(_blended_noise(actions[t], world, places, weights), factor)
+            for r in range(n_dims):
+                for k in range(r + 1):
+                    found[r] += factor[r, k] * draws[t, k]
+        for k in range(n_dims):
+            here[k] += found[k]
+        settle(here, world)
+        cells[t] = nearest_from(here, cells[t], world)
+        inside[t] = inside[t] and square_distance(here, world.reps[cells[t]]) <= world.reach[cells[t]] ** 2
+
+
+@njit(cache=True, nogil=True)
+def _blended_noise(action: int, world: World, places: Integers, weights: Floats) -> Floats:
+    n_dims = world.noise.shape[2]
+    noise = np.zeros((n_dims, n_dims))
+    for j in range(len(weights)):
+        for r in range(n_dims):
+            for c in range(n_dims):
+                noise[r, c] += weights[j] * world.noise[action, places[j], r, c]
+    return noise

@@ -3,18 +3,26 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SMALL := $(VENV)/.ready-demo
 
 .PHONY: setup demo test test-oldest test-newest check fuzz soak bench figures browser clean
 
 setup: $(READY)
 
-$(READY): pyproject.toml
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(READY)
 
-demo: setup
+# Without the development tools; an environment that has them will do.
+$(SMALL): pyproject.toml | $(BIN)/python
+	test -e $(READY) || $(BIN)/python -m pip install --quiet --editable ".[plot]"
+	touch $(SMALL)
+
+demo: $(SMALL)
 	$(BIN)/kbrl demo
 
 test: setup

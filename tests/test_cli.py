@@ -20,7 +20,7 @@ def run(*arguments, **options):
 
 
 def test_the_demonstration_prints_its_table_and_draws_its_picture(tmp_path, capsys):
-    main(["demo", "-n", "600", "-m", "40", "--runs", "2", "-o", str(tmp_path / "new"), "--quiet"])
+    main(["demo", "--only", "puddles", "-n", "600", "-m", "40", "--runs", "2", "-o", str(tmp_path / "new"), "--quiet"])
     out, err = capsys.readouterr()
     rows = {line.split("  ")[0].strip() for line in out.splitlines()}
     assert {"random moves", "KBRL", "KBSF"} <= rows

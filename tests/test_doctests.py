@@ -11,7 +11,7 @@ import kbrl
 NAMES = [name for name in kbrl.__all__ if name != "__version__"]
 # Public names are also in these modules, beside those of kbrl.__all__.
 FURTHER = ("kbrl.tasks.puddle_world", "kbrl.tasks.from_gymnasium", "kbrl.trials.evaluation", "kbrl.trials.rollouts")
-FURTHER += ("kbrl.trust.importance",)
+FURTHER += ("kbrl.trust.importance", "kbrl.demo.ward_table")
 MODULES = sorted({getattr(kbrl, name).__module__ for name in NAMES} | set(FURTHER))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kbrl
-import kbrl.demo
+import kbrl.demo.puddle_picture
 from kbrl.checks import how_to_install
 from kbrl.cli import main
 from kbrl.logs.writing import write_log
@@ -56,7 +56,7 @@ def test_a_plain_installation_learns_from_a_text_file(tmp_path):
 
 def test_the_demonstration_asks_for_matplotlib_before_any_work(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(kbrl.demo, "run", lambda *arguments: pytest.fail("it has started to work"))
+    monkeypatch.setattr(kbrl.demo.puddle_picture, "run", lambda *arguments: pytest.fail("it has started to work"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         main(["demo", "--runs", "1"])

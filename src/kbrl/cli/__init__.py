@@ -26,7 +26,7 @@ from kbrl.limits import VARIABLE, parse_size
 
 # Each command's module, in the order of the work; it is loaded when the command is used.
 _HOMES = {
-    "demo": "kbrl.cli.simulators",
+    "demo": "kbrl.cli.demonstration",
     "tasks": "kbrl.cli.simulators",
     "collect": "kbrl.cli.simulators",
     "init": "kbrl.cli.starting",

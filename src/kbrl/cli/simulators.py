@@ -1,4 +1,4 @@
-"""Commands that act in a simulator: demo, tasks, collect, evaluate."""
+"""Commands that act in a simulator: tasks, collect, evaluate."""
 
 from __future__ import annotations
 
@@ -13,42 +13,9 @@ from kbrl.cli.console import print_table, progress, row_progress
 from kbrl.cli.options import FILE, FiniteRange, json_option, model_argument, quiet_option, seed_option
 
 if TYPE_CHECKING:
-    from kbrl.demo import Score
     from kbrl.tasks import Task
     from kbrl.trials import Evaluation
     from kbrl.trials.policies import Policy
-
-
-@click.command()
-@click.option(
-    "-n", "--transitions", default=4000, show_default=True, type=click.IntRange(10, 20000), help="Moves per run."
-)
-@click.option("-m", "--reps", default=100, show_default=True, type=click.IntRange(1), help="Representative states.")
-@click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Independent runs.")
-@seed_option
-@click.option(
-    "-o", "--output", default="demo", show_default=True, type=click.Path(path_type=Path), help="Folder for the picture."
-)
-@quiet_option
-def demo(transitions: int, reps: int, runs: int, seed: int, output: Path, quiet: bool) -> None:
-    """Learn the puddle world from random moves and draw what was learnt.
-
-    Example: kbrl demo --runs 3 -o pictures
-    """
-    from kbrl.demo import draw, run
-    from kbrl.report.drawing import need_matplotlib
-
-    need_matplotlib("The demonstration")  # before any work is done
-    output.mkdir(parents=True, exist_ok=True)
-    with progress(3 * runs, quiet) as step:
-        scores, model = run(transitions, reps, runs, seed, step)
-    click.echo(
-        f"Puddle world: {transitions} random moves per run, {runs} runs, "
-        f"13 test states of the paper; the goal is worth 5, discounted by {model.discount} per move."
-    )
-    _print_scores(scores)
-    draw(model, output / "puddle_world.png", seed)
-    click.echo(f"Picture: {output / 'puddle_world.png'}")
 
 
 @click.command()
@@ -230,17 +197,3 @@ def _print_evaluation(facts: dict[str, Any]) -> None:
 def _with_interval(score: dict[str, Any]) -> str:
     half = score["half_width"]
     return f"{score['mean']:.4g}" + ("" if half is None else f" +- {half:.2g}")
-
-
-def _print_scores(scores: list[Score]) -> None:
-    rows = []
-    for score in scores:
-        mean, half = score.interval()
-        learnt = (
-            (f"{sum(score.seconds) / len(score.seconds):.3f}", f"{score.n_states}", f"{score.n_bytes / 1e6:.1f}")
-            if score.n_states
-            else ("-", "-", "-")
-        )
-        rows.append((score.method, f"{mean:.2f} +- {half:.2f}", *learnt))
-    names = ("policy", "return (99 % interval)", "seconds to learn", "model's states", "model's MB")
-    print_table(names, rows, right=True)

@@ -31,7 +31,7 @@ class Score:
     """What one method achieved over the runs."""
 
     method: str
-    returns: list[float] = field(default_factory=list)  # one mean over the test states a run
+    returns: list[float] = field(default_factory=list)  # one mean over the test states per run
     seconds: list[float] = field(default_factory=list)  # to learn
     n_states: int = 0  # of the model
     n_bytes: int = 0

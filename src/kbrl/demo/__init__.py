@@ -1,0 +1,1 @@
+"""What `kbrl demo` shows: a table as people keep it, and the puddle world."""

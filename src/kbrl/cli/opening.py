@@ -172,6 +172,7 @@ def _parse_cells(text: str, recipe: Recipe) -> list[float]:
     encoded = recipe.encode({name: cells.get(name, [None]) for name in names})
     if encoded.say(0):
         raise _bad_state(f"{encoded.say(0)}.")
+    encoded.tell()
     return [float(value) for value in encoded.rows[0]]
 
 

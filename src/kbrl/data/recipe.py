@@ -7,6 +7,7 @@ actions are classes of a number, and where an action is allowed.  See docs/decis
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -16,8 +17,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
+from kbrl.checks import KbrlWarning
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Cells, Coded, Expression, parse
+from kbrl.data.value_memory import EpisodeStarts, Seen, ValueMemory
 
 Kind = Literal["number", "category", "ordinal", "boolean", "elapsed", "vector"]
 Missing = Literal["refuse", "median", "forward", "constant", "level", "drop"]
@@ -38,8 +41,8 @@ class StateColumn:
     levels: tuple[str, ...] = ()  # of a category; of an ordinal column, from low to high
     has_other: bool = False  # rare and unknown levels have a variable of their own
     missing: Missing = "refuse"
-    fill: float | None = None  # what missing values become; of a category, the place of a level
-    has_indicator: bool = False  # a variable is 1 where the value was filled in
+    fill: float | None = None  # what missing values become; of a category, the place of a level, or -1 for none
+    has_indicator: bool = False  # a variable is 1 where the value was filled in; of a category, a level
     width: int = 1  # of a column of vectors
     seconds: float = 1.0  # in a unit of elapsed time
 
@@ -50,8 +53,13 @@ class StateColumn:
             return tuple(f"{self.name}_{place}" for place in range(self.width))
         if self.kind != "category":
             return (self.name, f"{self.name} is missing") if self.has_indicator else (self.name,)
-        names = [*self.levels, *([OTHER] if self.has_other else []), *([MISSING] if self.missing == "level" else [])]
+        names = [*self.levels, *([OTHER] if self.has_other else []), *([MISSING] if self._has_missing_level else [])]
         return tuple(f"{self.name}={name}" for name in names)
+
+    @property
+    def _has_missing_level(self) -> bool:
+        """Whether a missing value of a category is a level of its own."""
+        return self.kind == "category" and (self.missing == "level" or self.has_indicator)
 
     def fixed_scale(self, distance: float) -> list[float]:
         """Return what each variable is divided by so that levels are this far apart; NaN where the spread decides."""
@@ -65,12 +73,11 @@ class StateColumn:
         """Whether a value may depend on earlier rows of the episode."""
         return self.missing == "forward" or self.kind == "elapsed"
 
-    def looking_back(self, values: Floats, seen: tuple[Floats, Floats]) -> Floats:
-        """Return values with those of earlier rows; ``seen`` are the first and the last ones of each row's episode."""
-        first, last = seen
+    def looking_back(self, values: Floats, seen: Seen) -> Floats:
+        """Return values with those of earlier rows; ``seen`` are the ones of each row's episode."""
         if self.missing == "forward":
-            values = np.where(np.isnan(values), last, values)
-        return (values - first) / self.seconds if self.kind == "elapsed" else values
+            values = np.where(np.isnan(values), seen.last, values)
+        return (values - seen.first) / self.seconds if self.kind == "elapsed" else values
 
     def values(self, cells: Cells) -> Values:
         """Return the number behind each cell, NaN where it is missing, and what is wrong with it."""
@@ -113,7 +120,7 @@ class StateColumn:
         """
         missing = np.isnan(values)
         if self.kind == "category":
-            if self.missing == "level":
+            if self._has_missing_level:
                 values = np.where(missing, len(self.levels) + self.has_other, values)
             elif self.missing in ("forward", "constant") and self.fill is not None:
                 values = np.where(missing, self.fill, values)
@@ -131,7 +138,7 @@ class StateColumn:
         if self.kind == "category":
             names = tuple(name.removeprefix(f"{self.name}=") for name in self.variables)
             codes = np.where(rows.max(axis=1) > 0, rows.argmax(axis=1), len(names))
-            gone = len(names) - 1 if self.missing == "level" else -2
+            gone = len(names) - 1 if self._has_missing_level else -2
             return Coded(np.where(codes == gone, -1, codes), (*names, OTHER))
         numbers = _rounded(rows[:, 0])
         if self.has_indicator:
@@ -153,6 +160,16 @@ class StateColumn:
             filled = f" {self.fill:g}" if self.fill is not None and not self.levels else ""
             said.append(f"missing: {self.missing}{filled}")
         return f"{self.name} ({'; '.join(said)})" if said else self.name
+
+    def without_history(self) -> str:
+        """Return what a missing value becomes where no earlier value of the episode is known; empty if refused."""
+        if self.missing != "forward" or (self.fill is None and not self.has_indicator):
+            return ""
+        if self.kind == "category":
+            place = -1 if self.fill is None else int(self.fill)
+            return "a level of its own" if self.has_indicator else self.levels[place] if place >= 0 else "none of them"
+        middle = self.levels[int(self.fill or 0)] if self.kind == "ordinal" else f"{self.fill:g}"
+        return f"the median, {middle}{', with a variable that marks it' if self.has_indicator else ''}"
 
     def why_missing(self) -> str:
         """Return why a missing value cannot be answered."""
@@ -257,17 +274,21 @@ class Recipe:
 
         Without the column of the episode, each row stands alone.
         """
-        parts, reasons, notes = [], list[tuple[Booleans, str | Unfit]](), list[Unfit]()
+        parts, reasons, notes = [], list[tuple[Booleans, str | Unfit]](), list[str]()
         episodes = _as_codes(table[self.episode]) if self.episode is not None and self.episode in table else None
         for column in self.columns:
             cells = as_cells(table[column.name])
             found = column.values(cells)
             numbers = found.numbers
             if column.looks_back:
-                numbers = column.looking_back(numbers, ValueMemory().add(numbers, episodes))
+                starts = EpisodeStarts().add(episodes, len(numbers))
+                numbers = column.looking_back(numbers, ValueMemory().add(numbers, starts))
+                notes += said_of_filled(column, int(np.isnan(numbers).sum()), len(numbers))
             rows = column.expanded(numbers) if column.kind != "vector" else np.asarray(cells)
             reasons += [(unfit.rows, unfit) for unfit in found.unfit]
-            notes += [found.unknown] if found.unknown is not None and not column.has_other else []
+            if found.unknown is not None and not column.has_other:
+                said = found.unknown.say(int(np.argmax(found.unknown.rows)))
+                notes.append(f"{said}: it is equally far from all of them.")
             parts.append(rows)
             reasons.append((np.asarray(np.isnan(rows).any(axis=1)), column.why_missing()))
         return Encoded(np.column_stack(parts), tuple(reasons), tuple(notes))
@@ -359,52 +380,13 @@ class Recipe:
         return cls(columns, bins, tuple((label, text) for label, text in pairs), episode, tuple(facts["actions"]))
 
 
-class ValueMemory:
-    """Remembers, from batch to batch, the first value of the present episode and its last one."""
-
-    def __init__(self) -> None:
-        self._episode: Any = None
-        self._first = self._last = np.nan
-        self._has_begun = False
-
-    def add(self, values: Floats, episodes: Coded | None) -> tuple[Floats, Floats]:
-        """Return, for each row, the first value of its episode and the last one up to this row, each (n,)."""
-        codes: Array = np.arange(len(values)) if episodes is None else episodes.codes
-        starts = np.append(True, codes[1:] != codes[:-1])
-        known = [*episodes.values, None] if episodes is not None else []
-        if self._has_begun and episodes is not None and known[codes[0]] == self._episode:
-            starts[0] = False
-        padded = np.append(self._last, values)
-        last = padded[_latest(np.append(True, starts), ~np.isnan(padded))][1:]
-        begun = np.append(self._first, values)
-        first = begun[_earliest(np.append(True, starts), ~np.isnan(begun))][1:]
-        self._first, self._last, self._has_begun = float(first[-1]), float(last[-1]), True
-        self._episode = known[codes[-1]] if episodes is not None else None
-        return first, last
-
-
-def _latest(starts: Booleans, known: Booleans) -> Array:
-    """Return the place of the latest known value of each row's episode, of its first row if there is none."""
-    return np.maximum.accumulate(np.where(starts | known, np.arange(len(starts)), 0))
-
-
-def _earliest(starts: Booleans, known: Booleans) -> Array:
-    """Return the place of the first known value of each row's episode up to the row, of its first row if none."""
-    number = np.cumsum(starts) - 1
-    begins = np.flatnonzero(starts)
-    places = np.arange(len(starts))
-    first_known = np.full(len(begins), len(starts))
-    np.minimum.at(first_known, number[known], places[known])
-    return np.where(first_known[number] <= places, first_known[number], begins[number])
-
-
 @dataclass(frozen=True, eq=False)
 class Encoded:
     """State variables of some rows, and what is wrong with rows that have NaN."""
 
     rows: Floats  # (n, n_dims)
     reasons: tuple[tuple[Booleans, str | Unfit], ...]
-    notes: tuple[Unfit, ...] = ()  # unknown levels, which are equally far from all known ones
+    notes: tuple[str, ...] = ()  # unknown levels, and missing values that nothing could be carried forward to
 
     @property
     def usable(self) -> Booleans:
@@ -418,6 +400,11 @@ class Encoded:
                 return why if isinstance(why, str) else why.say(row)
         return ""
 
+    def tell(self) -> None:
+        """Warn of what was taken as something else."""
+        for note in self.notes:
+            warnings.warn(note, KbrlWarning, stacklevel=4)
+
     def refuse(self) -> None:
         """Raise an error for the first row that has no state."""
         bad = ~self.usable
@@ -427,6 +414,17 @@ class Encoded:
                 f"States must have a value for each variable, but {int(bad.sum())} of {len(bad)} rows have not; the "
                 f"first is row {row}: {self.say(row)}. Drop these rows, or fill them in."
             )
+
+
+def said_of_filled(column: StateColumn, n_filled: int, n_rows: int) -> list[str]:
+    """Return what is said where values are missing and there is no earlier one to carry forward; nothing if none is."""
+    taken_as = column.without_history()
+    if not n_filled or not taken_as:
+        return []
+    return [
+        f"{column.name} is missing in {n_filled:,} of {n_rows:,} rows without an earlier value of the same episode: it "
+        f"is taken as {taken_as}."
+    ]
 
 
 def level_text(value: Any) -> str | None:

@@ -207,6 +207,10 @@ class Moments:
         """Return the mean of each column, (n_dims,), correctly rounded."""
         return np.array([_whole(pieces) / (self.n_rows << _UNIT) for pieces in self._sums])
 
+    def mean_square(self) -> Floats:
+        """Return the mean square of each column, (n_dims,), correctly rounded."""
+        return np.array([_whole(pieces) / (self.n_rows << 2 * _UNIT) for pieces in self._squares])
+
     def std(self) -> Floats:
         """Return the standard deviation of each column, (n_dims,), correctly rounded."""
         sums = [(_whole(total), _whole(squares)) for total, squares in zip(self._sums, self._squares)]

@@ -111,6 +111,7 @@ def rows_by_name(states: Any, source: Source, what: str = "states") -> Any:
     if source.recipe is not None and set(source.recipe.names) <= {str(label) for label in labels}:
         encoded = source.recipe.encode(_by_text(states, labels, source))
         encoded.refuse()
+        encoded.tell()
         return encoded.rows
     found = _found_labels(labels, source, what)
     if found is None:
@@ -132,9 +133,7 @@ def answered(states: Any, source: Source, answer: Callable[[Any], Array]) -> Any
         return _as_series(states, answer(states))
     encoded = recipe.encode(_by_text(states, labels, source))
     usable = encoded.usable
-    for unknown in encoded.notes:
-        said = unknown.say(int(np.argmax(unknown.rows)))
-        warnings.warn(f"{said}: it is equally far from all of them.", KbrlWarning, stacklevel=3)
+    encoded.tell()
     if usable.all():
         return _as_series(states, answer(encoded.rows))
     answers = np.full(len(usable), None, dtype=object)

@@ -77,6 +77,11 @@ class Columns:
         """The names of the state variables for people: with the prefix, if only a number would be left."""
         return self.state if any(name.isdigit() for name in self.variables) else self.variables
 
+    @property
+    def rows_follow(self) -> bool:
+        """Whether each row of an episode follows the one above it, so that a value may be carried forward."""
+        return self.episode is not None and not self.next_state and not self.one_step
+
     def used(self) -> tuple[str, ...]:
         """Return the names of all columns that are read."""
         rest = [name for name in (self.duration, self.action_prob) if name is not None]

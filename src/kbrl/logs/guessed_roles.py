@@ -331,10 +331,11 @@ class _Roles:
             self._proposal.roles[profile.name] = ("state", _said_of(profile))
 
     def _missing(self, profiles: list[Profile]) -> None:
-        lacking = {p.name: "median" for p in profiles if p.is_missing.any() and p.kind in ("number", "boolean")}
+        lacking = {p.name: "median" for p in profiles if p.is_missing.any()}
         if lacking and "missing" in self._options:
-            why = "missing values become the median, and a variable says so; or forward, drop, or a constant"
-            self._proposal.state("missing", lacking, why)
+            self._proposal.hints.append(
+                f"# missing = {as_toml(lacking)}  # or forward, drop, a constant; check says what is done without it"
+            )
         coded = [p.name for p in profiles if p.kind == "number" and _is_coded(p)]
         if coded and "category" in self._options:
             self._proposal.hints.append(f"# category = {as_toml(coded)}  # if their numbers are names of levels")

@@ -277,6 +277,8 @@ def read_states(
             n_rows += batch_length(batch)
         if n_rows == 0:
             raise LogError("empty_log", "The table has columns, but no rows.")
+        for said in prepared.said_of_filled(n_rows) if isinstance(prepared, PreparedTable) else ():
+            warnings.warn(said, KbrlWarning, stacklevel=2)
 
     return chunks()
 

@@ -16,7 +16,8 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats
 from kbrl.checks import KbrlWarning
 from kbrl.data.expressions import Cells, Coded, Expression, Type, parse
-from kbrl.data.recipe import JOINED, ActionBins, Recipe, StateColumn, ValueMemory, Values, level_text
+from kbrl.data.recipe import JOINED, ActionBins, Recipe, StateColumn, Values, level_text, said_of_filled
+from kbrl.data.value_memory import EpisodeStarts, ValueMemory
 from kbrl.logs.columns import BY_EXPRESSION, Columns
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts
 from kbrl.tables.faults import Place, places_of
@@ -38,6 +39,7 @@ class PreparedTable:
         dropping = {name for name, column in stated.items() if column.missing == "drop"}
         following = dict(zip(columns.next_state, columns.state))
         self.dropped = frozenset(name for name in columns.used() if following.get(name, name) in dropping)
+        self._variables: list[_Variables] = []  # of the last pass
 
     @property
     def borders(self) -> list[Border]:
@@ -56,6 +58,7 @@ class PreparedTable:
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the columns asked for, at most ``n_rows`` rows at a time."""
         makers = {name: maker for name in kinds if (maker := self._maker(name)) is not None}
+        self._variables = [maker for maker in makers.values() if isinstance(maker, _Variables)]
         needs: dict[str, Kind] = {}
         for name, kind in kinds.items():
             _add_needs(needs, makers[name].needs if name in makers else {name: kind})
@@ -71,6 +74,10 @@ class PreparedTable:
             if absent is not None and absent.any():
                 made |= {name: _without(cast(Numbers, made[name]), absent) for name in following}
             yield made
+
+    def said_of_filled(self, n_rows: int) -> list[str]:
+        """Return what the last pass found missing without an earlier value to carry forward, for people."""
+        return [said for each in self._variables for said in said_of_filled(each.column, each.n_filled, n_rows)]
 
     def _maker(self, name: str) -> Maker | None:
         columns = self._columns
@@ -221,14 +228,15 @@ class _Variables:
     """Makes the state variables of a column, of this state or of the next one."""
 
     def __init__(self, column: StateColumn, own: str, following: str | None, episode: str | None) -> None:
-        self._column, self._own, self._following, self._episode = column, own, following, episode
+        self.column, self._own, self._following, self._episode = column, own, following, episode
         kind: Kind = "steps" if column.kind == "elapsed" else "numbers" if column.kind == "number" else "labels"
         self._kind = kind
         self._looks_back = column.looks_back
         self.needs: dict[str, Kind] = {following or own: kind}
         if self._looks_back:
             self.needs |= {own: kind} | ({} if episode is None else {episode: "labels"})
-        self._memory = ValueMemory()
+        self._memory, self._starts = ValueMemory(), EpisodeStarts()
+        self.n_filled = 0  # values that are missing, and none of the episode came before
 
     def make(self, raw: _Raw) -> Numbers:
         found, odd, texts = self._values(raw, self._following or self._own)
@@ -236,9 +244,11 @@ class _Variables:
             mine = found if self._following is None else self._values(raw, self._own)[0]
             labels = None if self._episode is None else cast(Labels, raw.get(self._episode, "labels"))
             episodes = None if labels is None else Coded(labels.codes, labels.values)
-            found = self._column.looking_back(found, self._memory.add(mine, episodes))
+            starts = self._starts.add(episodes, len(mine))
+            found = self.column.looking_back(found, self._memory.add(mine, starts))
+            self.n_filled += int((np.isnan(found) & ~odd).sum())
             found[odd] = np.nan
-        rows = self._column.expanded(found)
+        rows = self.column.expanded(found)
         rows[odd] = np.nan
         return Numbers(rows, odd if odd.any() else None, texts)
 
@@ -248,7 +258,7 @@ class _Variables:
         if isinstance(column, Numbers):
             odd = np.zeros(len(column), dtype=bool) if column.odd is None else column.odd
             return column.values.reshape(len(column)), odd, column.texts
-        found = self._column.values(_as_texts(column))
+        found = self.column.values(_as_texts(column))
         self._say_unknown(found)
         odd = np.zeros(len(column), dtype=bool)
         if not found.unfit:
@@ -263,13 +273,13 @@ class _Variables:
         )
 
     def _say_unknown(self, found: Values) -> None:
-        if found.unknown is None or self._column.has_other:
+        if found.unknown is None or self.column.has_other:
             return
         row = int(np.argmax(found.unknown.rows))
         level = found.unknown.cells.values[found.unknown.cells.codes[row]]
         warnings.warn(
             f"{self._own!r} has a level that the model does not know, {level!r}: it is taken as none of "
-            f"{', '.join(self._column.levels)}, equally far from all of them.",
+            f"{', '.join(self.column.levels)}, equally far from all of them.",
             KbrlWarning,
             stacklevel=2,
         )

@@ -7,115 +7,33 @@ and elapsed times need whole episodes.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from kbrl.arrays import Floats
 from kbrl.checks import KbrlWarning
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Coded
-from kbrl.data.recipe import FALSE, TRUE, ActionBins, Recipe, StateColumn, ValueMemory, level_text
+from kbrl.data.recipe import FALSE, TRUE, ActionBins, Recipe, StateColumn, level_text
 from kbrl.data.value_counts import ValueCounts
+from kbrl.data.value_memory import EpisodeStarts
 from kbrl.data.value_rules import WORDS, Bins, Rules
+from kbrl.logs.column_facts import MOST_TEXTS, Carrying, ColumnFacts
 from kbrl.logs.columns import Columns
 from kbrl.logs.prepared import is_plain
 from kbrl.logs.sequence import stride_size
-from kbrl.tables.cell_values import BLANKS, Column, Kind, Labels, Numbers
+from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
 from kbrl.tables.dialect import COMMA, has_comma
 from kbrl.tables.faults import PLACE, Fault, LogError, counted, make_fault
 from kbrl.tables.formats import Table, batch_length, regrouped
 
-MOST_TEXTS = 10_000  # different texts of a column that are counted
 MOST_LEVELS = 30  # of a category; rarer ones are put together
 RARE = 1000  # a level that fewer than one row in so many has is rare
 _CHUNK_ROWS, _PEEK_ROWS = 16384, 4096
-
-
-@dataclass
-class ColumnFacts:
-    """What the cells of one column are."""
-
-    n_rows: int = 0
-    n_missing: int = 0
-    n_left: int = 0  # still missing after earlier values of the episode were carried forward
-    n_numbers: int = 0
-    width: int = 0  # of vectors; 0 for single cells
-    is_time: bool = False
-    levels: Counter[str] = field(default_factory=Counter)  # texts that are no numbers, or all of them
-    too_many: bool = False  # different texts
-    first_text: tuple[int, str] | None = None  # the row of the first cell that is no number, and the cell
-    counts: ValueCounts = field(default_factory=ValueCounts)
-
-    def add(self, column: Column, first: int, *, all_texts: bool) -> Floats:
-        """Take more cells into account; with ``all_texts``, numbers are levels, too; return NaN for missing ones."""
-        return self._add_labels(column, first, all_texts) if isinstance(column, Labels) else self._add(column, first)
-
-    def _add(self, column: Numbers, first: int) -> Floats:
-        if column.values.ndim == 2:
-            self.width = column.values.shape[1]
-            self.n_rows += len(column)
-            return np.zeros(len(column))
-        odd = np.zeros(len(column), dtype=bool) if column.odd is None else column.odd
-        missing = np.isnan(column.values) & ~odd
-        self.n_rows, self.is_time = self.n_rows + len(column), self.is_time or column.is_time
-        self.n_missing += int(missing.sum())
-        self.n_numbers += len(column) - int(missing.sum()) - len(column.texts)
-        self.counts.add(column.values)
-        if column.texts:
-            self._count({str(text).strip("'"): n for text, n in Counter(column.texts).items()})
-            self._note(first + int(np.argmax(odd)), column.texts[0])
-        return np.where(odd, 0.0, column.values)
-
-    def _add_labels(self, column: Labels, first: int, all_texts: bool) -> Floats:
-        texts = [level_text(value) for value in column.values]
-        is_number = np.array([not all_texts and _is_number(value) for value in column.values] + [False])
-        missing = np.array([text is None for text in texts] + [True])[column.codes]
-        codes, times = column.taken()
-        counted: dict[str, int] = {}
-        for code, n in zip(codes.tolist(), times.tolist()):
-            text = texts[code]
-            if text is not None and not is_number[code]:
-                counted[text] = counted.get(text, 0) + n
-        self.n_rows, self.n_missing = self.n_rows + len(column), self.n_missing + int(missing.sum())
-        self.n_numbers += int(is_number[column.codes].sum())
-        if counted:
-            self._count(counted)
-            row = int(np.argmax(~missing & ~is_number[column.codes]))
-            self._note(first + row, repr(texts[column.codes[row]]))
-        return np.where(missing, np.nan, 0.0)
-
-    def _count(self, texts: dict[str, int]) -> None:
-        self.levels.update(texts)
-        if len(self.levels) > MOST_TEXTS:
-            self.too_many = True
-            self.levels = Counter({text: self.levels[text] for text in sorted(self.levels)[:100]})
-
-    def _note(self, row: int, text: str) -> None:
-        self.first_text = min(self.first_text or (row, text), (row, text))
-
-    def __add__(self, other: ColumnFacts) -> ColumnFacts:
-        """Return the facts of both parts; rows are counted from the start of the first one."""
-        noted = other.first_text and (self.n_rows + other.first_text[0], other.first_text[1])
-        result = ColumnFacts(
-            self.n_rows + other.n_rows,
-            self.n_missing + other.n_missing,
-            self.n_left + other.n_left,
-            self.n_numbers + other.n_numbers,
-            max(self.width, other.width),
-            self.is_time or other.is_time,
-            Counter(self.levels),
-            self.too_many or other.too_many,
-            self.first_text or noted,
-            self.counts + other.counts,
-        )
-        result._count(dict(other.levels))
-        return result
 
 
 @dataclass
@@ -145,7 +63,7 @@ class ValueFacts:
         rules, found, faults = columns.rules, list[StateColumn](), list[Fault]()
         for name, facts in self.state.items():
             try:
-                found.append(_Decision(name, facts, rules, table).column)
+                found.append(_Decision(name, facts, columns, table).column)
             except LogError as error:
                 found.append(StateColumn(name, "vector" if facts.width else "number", width=facts.width or 1))
                 faults.append(error.fault)
@@ -164,23 +82,15 @@ def look_at_values(table: Table, columns: Columns) -> ValueFacts:
     rules, kinds = columns.rules, _guessed_kinds(table, columns)
     state = {name: ColumnFacts() for name in columns.state}
     doses = {name: ValueCounts() for name in rules.bins}
-    forward = {name: ValueMemory() for name in columns.state if rules.missing_in(name) == "forward"}
-    if forward and columns.episode is None:
-        raise LogError(
-            "missing_column",
-            f"Missing values of {listing(list(forward))} can be carried forward only within an episode, but no column "
-            f"tells episodes apart.",
-            advice="Name it: --episode NAME, in Python columns={'episode': NAME}; or take another rule: median.",
-        )
+    carried, begun = {name: Carrying(state[name]) for name in _carried(columns)}, EpisodeStarts()
     first = 0
     for batch in regrouped(table, kinds, _CHUNK_ROWS):
+        starts = begun.add(_episodes(batch, columns), batch_length(batch)) if carried else None
         for name, facts in state.items():
             labelled = name in rules.category or name in rules.ordinal
-            known = facts.add(batch[name], first, all_texts=labelled)
-            if name in forward:
-                labels = cast(Labels, batch[cast(str, columns.episode)])
-                _, last = forward[name].add(known, Coded(labels.codes, labels.values))
-                facts.n_left += int(np.isnan(last).sum())
+            cells = facts.add(batch[name], first, all_texts=labelled)
+            if name in carried and starts is not None:
+                carried[name].add(cells, starts)
         for name, counts in doses.items():
             _count_doses(counts, cast(Numbers, batch[name]), name, first, table)
         first += batch_length(batch)
@@ -188,6 +98,25 @@ def look_at_values(table: Table, columns: Columns) -> ValueFacts:
         raise LogError("empty_log", "The log has columns, but no rows.")
     _count_missing_next(table, columns, state)
     return ValueFacts(state, doses)
+
+
+def _carried(columns: Columns) -> list[str]:
+    """Return the columns whose values may be carried forward within an episode: as stated, or by default."""
+    stated = [name for name in columns.state if columns.rules.missing_in(name) == "forward"]
+    if stated and columns.episode is None:
+        raise LogError(
+            "missing_column",
+            f"Missing values of {listing(stated)} can be carried forward only within an episode, but no column tells "
+            f"episodes apart.",
+            advice="Name it: --episode NAME, in Python columns={'episode': NAME}; or take another rule: median.",
+        )
+    free = [name for name in columns.state if columns.rules.missing_in(name) is None and columns.rows_follow]
+    return [*stated, *(name for name in free if name not in columns.rules.elapsed)]
+
+
+def _episodes(batch: Batch, columns: Columns) -> Coded:
+    labels = cast(Labels, batch[cast(str, columns.episode)])
+    return Coded(labels.codes, labels.values)
 
 
 def _count_missing_next(table: Table, columns: Columns, state: dict[str, ColumnFacts]) -> None:
@@ -219,7 +148,7 @@ def _guessed_kinds(table: Table, columns: Columns) -> dict[str, Kind]:
     for name, column in peek.items():
         if isinstance(column, Numbers) and column.odd is not None and name not in rules.elapsed:
             kinds[name] = "labels" if (column.odd | np.isnan(column.values)).all() else kinds[name]
-    if columns.episode is not None and any(rules.missing_in(name) == "forward" for name in columns.state):
+    if columns.episode is not None and _carried(columns):
         kinds[columns.episode] = "labels"
     return kinds | dict.fromkeys(rules.bins, "numbers")
 
@@ -238,22 +167,12 @@ def _count_doses(counts: ValueCounts, column: Numbers, name: str, first: int, ta
     counts.add(column.values.reshape(len(column)))
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, str):
-        try:
-            float(value)
-        except ValueError:
-            return False
-        return value.strip().lower() not in BLANKS
-    return isinstance(value, (int, float)) and value == value
-
-
 class _Decision:
     """What is done with one column, by the facts and by what was stated."""
 
-    def __init__(self, name: str, facts: ColumnFacts, rules: Rules, table: Any) -> None:
-        self._name, self._facts, self._rules, self._table = name, facts, rules, table
-        self._rule = rules.missing_in(name)
+    def __init__(self, name: str, facts: ColumnFacts, columns: Columns, table: Any) -> None:
+        self._name, self._facts, self._rules, self._table = name, facts, columns.rules, table
+        self._rule, self._can_carry = columns.rules.missing_in(name), columns.rows_follow
 
     @property
     def column(self) -> StateColumn:
@@ -327,14 +246,14 @@ class _Decision:
         frequent = sorted(facts.levels, key=lambda level: (-facts.levels[level], level))
         kept = [level for level in frequent[:MOST_LEVELS] if facts.levels[level] >= enough]
         column = StateColumn(self._name, "category", tuple(sorted(kept)), has_other=len(kept) < len(frequent))
-        rule, n_missing = self._rule, facts.n_missing
-        if rule is None or rule == "median":
-            rule = "level" if n_missing else None
-        if rule is None or rule == "level":
-            return replaced(column, missing="refuse" if rule is None else "level")
+        rule = self._rule_or_default("level")
+        if rule is None or (rule == "median" and not facts.n_missing):
+            return column
+        if rule in ("level", "median"):
+            return replaced(column, missing="level")
         if rule == "forward":
-            usual = column.levels.index(frequent[0]) if facts.n_left else None
-            return replaced(column, missing="forward", fill=None if usual is None else float(usual))
+            no_level = -1.0 if facts.n_missing and not facts.n_left else None
+            return replaced(column, missing="forward", fill=no_level, has_indicator=facts.n_left > 0)
         if rule == "drop":
             return replaced(column, missing="drop")
         level = level_text(rule)
@@ -380,21 +299,29 @@ class _Decision:
 
     def _with_missing(self, column: StateColumn, middle: float) -> StateColumn:
         """Return a column of numbers with its rule for missing values; ``middle`` is the median."""
-        rule, facts = self._rule, self._facts
+        rule, facts = self._rule_or_default("median"), self._facts
         is_stated = self._name in self._rules.missing
         if rule == "level":
             self._refuse_constant("median, forward, drop or a number, as it is not a category")
-        if rule is None or rule == "median":
-            needed = facts.n_missing > 0 or (rule == "median" and is_stated)
+        if rule is None:
+            return column
+        if rule == "median":
+            needed = facts.n_missing > 0 or is_stated
             return replaced(column, missing="median", fill=middle, has_indicator=True) if needed else column
         if rule == "forward":
-            has_left = facts.n_left > 0
-            return replaced(column, missing="forward", fill=middle if has_left else None, has_indicator=has_left)
+            fill = middle if facts.n_missing else None
+            return replaced(column, missing="forward", fill=fill, has_indicator=facts.n_left > 0)
         if rule == "drop":
             return replaced(column, missing="drop") if is_stated or facts.n_missing else column
         if isinstance(rule, str):
             self._refuse_constant("median, forward, drop or a number")
         return replaced(column, missing="constant", fill=float(rule))
+
+    def _rule_or_default(self, otherwise: str) -> str | float | None:
+        """Return the rule that was stated; else forward where values last, ``otherwise`` elsewhere."""
+        if self._rule is not None or not self._facts.n_missing:
+            return self._rule
+        return "forward" if self._can_carry and self._facts.lasts else otherwise
 
     def _refuse_constant(self, wanted: str) -> NoReturn:
         raise ValueError(f"missing[{self._name!r}] must be {wanted}, but it is {self._rule!r}.")
@@ -417,10 +344,14 @@ def _filled(columns: Iterable[StateColumn], facts: dict[str, ColumnFacts], rules
     """Yield missing values for which no rule was stated."""
     for column in columns:
         n_missing, n_rows = facts[column.name].n_missing, facts[column.name].n_rows
-        if rules.missing_in(column.name) is not None or column.missing not in ("median", "level"):
+        if rules.missing_in(column.name) is not None or column.missing not in ("median", "level", "forward"):
             continue
         how = "a level of its own"
-        if column.missing == "median":
+        if column.missing == "forward":
+            left = facts[column.name].n_left
+            first = f"; before the first one, in {left:,} rows, {column.without_history()}" if left else ""
+            how = f"the last value of the same episode{first}"
+        elif column.missing == "median":
             shown = column.levels[int(column.fill or 0)] if column.kind == "ordinal" else f"{column.fill:g}"
             how = f"the median, {shown}, with a variable that marks them"
         message = f"Missing values of {column.name!r}, in {n_missing:,} of {n_rows:,} rows, become {how}."

@@ -340,6 +340,17 @@ def test_answers_have_the_index_of_the_frame_and_none_where_a_row_has_no_state(w
 
 
 @ignored
+def test_a_text_among_numbers_is_never_filled_in_as_if_it_were_missing(ward):
+    model = fitted(with_holes(ward[:900]), missing={"map": "median"})
+    frame = ward[STATE][:2].astype({"map": object})
+    frame.loc[frame.index[1], "map"] = "often"
+    with pytest.warns(KbrlWarning, match="row 1: map must be a number, but it is 'often'"):
+        assert model.predict(frame).isna().tolist() == [False, True]
+    with pytest.raises(ValueError, match="row 1: map must be a number, but it is 'often'"):
+        model.q_values(frame)
+
+
+@ignored
 def test_a_model_file_keeps_the_recipe_and_the_answers(ward, tmp_path):
     model = fitted(with_holes(ward[:900]), allowed={"high": "map < 70"})
     save_model(model, tmp_path / "m.kbrl")

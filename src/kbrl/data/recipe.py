@@ -390,8 +390,8 @@ class Encoded:
 
     @property
     def usable(self) -> Booleans:
-        """The rows that have all their variables, (n,)."""
-        return np.asarray(~np.isnan(self.rows).any(axis=1))
+        """The rows that have all their variables, and no cell that breaks the rule of its column, (n,)."""
+        return ~np.any([rows for rows, _ in self.reasons], axis=0)
 
     def say(self, row: int) -> str:
         """Return why a row has no state; empty if it has one."""
@@ -450,7 +450,9 @@ def as_cells(column: Any) -> Cells:
     if array.dtype.kind == "M":
         seconds = array.astype("datetime64[us]").astype(np.int64) / 1e6
         return np.where(np.isnat(array), np.nan, seconds)
-    if array.dtype.kind in "biuf":
+    if array.dtype.kind == "b":
+        return Coded(np.atleast_1d(array).astype(np.intp), (False, True))  # a level is true or false, not 1 or 0
+    if array.dtype.kind in "iuf":
         return np.atleast_1d(array).astype(np.float64)
     places: dict[Any, int] = {}
     objects = np.atleast_1d(np.asarray(values, dtype=object)).tolist()

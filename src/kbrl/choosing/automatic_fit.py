@@ -7,6 +7,7 @@ rows.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -292,6 +293,9 @@ def _widths(
     return choose_widths(seen.sample, scaled, criterion=criterion, keep=keep, each=each)
 
 
+_logger = logging.getLogger(__name__)
+
+
 class _Clock:
     """The seconds that passed since the start, part by part, and the limit to all of them."""
 
@@ -307,6 +311,7 @@ class _Clock:
     def lap(self, name: str) -> None:
         now = perf_counter()
         self.laps[name], self._last = now - self._last, now
+        _logger.info("%s took %.3g s", name, self.laps[name])
 
 
 class _EpisodeCounter:

@@ -7,6 +7,7 @@ in the command line; 3 if the verdict of kbrl judge is not the one required; 130
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -38,6 +39,7 @@ _HOMES = {
     "judge": "kbrl.cli.judging",
     "predict": "kbrl.cli.asking",
     "explain": "kbrl.cli.asking",
+    "export": "kbrl.cli.exporting",
     "evaluate": "kbrl.cli.simulators",
     "report": "kbrl.cli.reporting",
 }
@@ -61,15 +63,33 @@ class _Commands(click.Group):
     metavar="SIZE",
     help="What one part of a small file may ask for, as in 8GB; 1GB by default.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Log what is done, and how long it takes, to standard error.")
 @click.pass_context
-def commands(context: click.Context, memory_limit: str | None) -> None:
+def commands(context: click.Context, memory_limit: str | None, verbose: bool) -> None:
     """Kernel-based reinforcement learning: decision policies from logged transitions."""
+    if verbose:
+        context.with_resource(_logged())
     if memory_limit is not None:
         try:
             parse_size(memory_limit)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--memory-limit") from None
         context.with_resource(_environment(VARIABLE, memory_limit))  # for workers as well
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Print what kbrl logs as long as this lasts."""
+    logger, handler = logging.getLogger("kbrl"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 @contextmanager

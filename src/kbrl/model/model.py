@@ -8,6 +8,7 @@ Paper: Algorithms 1 and 2; section 5 for growth.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,8 @@ from kbrl.model.sums import KernelSums, Statistics, new_statistics
 from kbrl.model.support import support_by_reps
 from kbrl.settings import Settings, flattened
 from kbrl.threads import number_of_jobs
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +195,10 @@ class Model:
             start = np.zeros(self.basis.n_reps) if self.start is None else self.start
             return sweep(self.mdp, start, solver.sweeps, tolerance=solver.tolerance)
         found = solve(self.mdp, solver.method, values=self.start, tolerance=solver.tolerance)
+        _logger.info(
+            "solved %d representative states from %d transitions: %d iterations, residual %.2g",
+            self.basis.n_reps, self.n_samples, found.iterations, found.residual,
+        )  # fmt: skip
         say_if_not_converged(found)
         return found
 

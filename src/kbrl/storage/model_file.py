@@ -8,6 +8,7 @@ The format, field by field, is described in docs/model_file.md.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,9 @@ class SavedModel(NamedTuple):
     library_version: str
 
 
+_logger = logging.getLogger(__name__)
+
+
 def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Columns | None = None) -> None:
     """Write a Model, or that of a KBSF, to a file.
 
@@ -83,6 +87,7 @@ def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Co
     try:
         with written_beside(path) as beside, open(beside, "wb") as file:
             write_sealed(file, FORMAT, VERSION, contents.facts, contents.arrays)
+        _logger.info("saved %s", path)
     except NotSyncedError:
         raise
     except OSError as error:
@@ -118,6 +123,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
         model = _model(contents)
     except (ValueError, TypeError, OverflowError) as error:
         refuse(path, f"it is sealed but not a valid model: {str(error).rstrip('.')}", "Fit and save it again.")
+    _logger.info("loaded %s: %d transitions, %d representative states", path, model.n_samples, model.basis.n_reps)
     return SavedModel(model, contents.facts["columns"], contents.facts["library_version"])
 
 

@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
 # From low to high; a module may import its own room and those before it.
 LAYERS = ["arrays", "profiles", "checks", "limits", "numba_cache", "threads", "interrupts", "atomic_write", "data"]
 LAYERS += ["mdp", "lines", "settings", "model", "trials", "tasks", "tables", "logs", "learners", "choosing", "trust"]
-LAYERS += ["insight", "storage", "on_dask", "testing", "report", "demo", "cli", "__main__"]
+LAYERS += ["insight", "storage", "serving", "on_dask", "testing", "report", "demo", "cli", "__main__"]
 MOST_MODULES = 15  # in a room
 
 

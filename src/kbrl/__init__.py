@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.testing import check_learner as check_learner
     from kbrl.storage.model_file import save_model as save_model
     from kbrl.storage.model_file import load_model as load_model
+    from kbrl.serving.export import export_policy as export_policy
     from kbrl.storage.sums_file import save_sums as save_sums
     from kbrl.storage.sums_file import load_sums as load_sums
     from kbrl.checks import NotFittedError as NotFittedError

@@ -122,7 +122,9 @@ def true_return(
     ventilated = np.where(patients.ventilated, "yes", "no")
     for visit in range(MOST_VISITS):
         seen = dict(zip(STATE, (sofa, _lactate(sofa, rng), ventilated)))
-        doses = np.where(rng.random(n_patients) > CARELESS, np.digitize(sofa, DOCTORS_NEED), rng.integers(3, size=n_patients))
+        doses = np.where(
+            rng.random(n_patients) > CARELESS, np.digitize(sofa, DOCTORS_NEED), rng.integers(3, size=n_patients)
+        )
         if policy is not None:
             told = [str(drug) for drug in policy(seen)]
             doses = np.array([DRUGS.index(drug) if drug in DRUGS else own for drug, own in zip(told, doses)])

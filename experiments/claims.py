@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from experiments.rule import RULE, Finding
 from experiments.study import Verdict, not_run
-from kbrl.atomic_write import written_beside
+from kbrl.files import written_beside
 
 
 class Claim(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.study import Row, select
-from kbrl.atomic_write import written_beside
+from kbrl.files import written_beside
 from kbrl.trials import confidence_interval
 
 if TYPE_CHECKING:

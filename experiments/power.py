@@ -21,8 +21,8 @@ from experiments.power_page import draw, page
 from experiments.power_tasks import TASKS
 from experiments.study import Job, Row, Settings, Verdict, generator, timing
 from kbrl import KBSF, LSPI, FittedQ, Transitions, fit_automatically, open_log
-from kbrl.atomic_write import written_beside
 from kbrl.checks import KbrlWarning
+from kbrl.files import written_beside
 from kbrl.logs.writing import write_log
 
 __all__ = ["TITLE", "draw", "jobs", "measure", "verdicts", "write_page"]  # what the command needs of a figure's file

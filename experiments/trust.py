@@ -22,7 +22,7 @@ from experiments.study import Job, Row, Settings, Verdict, generator, select
 from experiments.trust_worlds import HIDDEN, NARROW, WORLDS, World, world
 from kbrl import KBSF, PolicyEvaluator, split_episodes
 from kbrl.arrays import Floats
-from kbrl.atomic_write import written_beside
+from kbrl.files import written_beside
 from kbrl.trust.estimates import Evidence, rungs
 from kbrl.trust.verdict import judged
 

@@ -9,9 +9,8 @@ from contextlib import suppress
 import pytest
 
 from kbrl import KBSF, Transitions, save_model
-from kbrl.atomic_write import written_beside
 from kbrl.cli import main
-from kbrl.interrupts import held, remembered
+from kbrl.files import held, remembered, written_beside
 
 ROWS = "episode_id,observation_x,action,reward,terminated\n" + "".join(
     f"{t // 4},{t % 7},{'ab'[t % 2]},{t % 3},{int(t % 4 == 3)}\n" for t in range(40)

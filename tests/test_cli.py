@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kbrl.atomic_write import written_beside
 from kbrl.cli import main
+from kbrl.files import written_beside
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

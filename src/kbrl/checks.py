@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
+from kbrl.profiles import PROFILES
 
 # Squares of larger numbers overflow, and with them every distance.
 LARGEST_COORDINATE = 1e150
+
+LARGEST_NORM = 16.0  # below infinity: higher powers of small differences underflow
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -194,3 +197,47 @@ def _real(value: Any, name: str) -> float:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, but it is {value!r}.")
     return float(value)
+
+
+def check_width(width: Any, name: str) -> float | Floats:
+    """Return a width above 0, or an array of them."""
+    if np.ndim(width) == 0:
+        return positive(width, name)
+    widths = as_floats(width, name)
+    if widths.ndim != 1 or not (np.isfinite(widths) & (widths > 0)).all():
+        raise ValueError(
+            f"{name} must be a finite number above 0, or one for each representative state, but it is {width!r}."
+        )
+    return widths.copy()
+
+
+def check_norm(norm: Any) -> float:
+    """Return p of a Minkowski norm: a number from 1 to 16, or infinity."""
+    number = np.inf if isinstance(norm, (float, np.floating)) and norm == np.inf else positive(norm, "norm")
+    if not (1 <= number <= LARGEST_NORM or number == np.inf):
+        raise ValueError(
+            f"norm must be a number from 1 to {LARGEST_NORM:g}, or infinity, but it is {norm!r}. Below 1 it is not a "
+            f"norm; above {LARGEST_NORM:g}, powers of small distances underflow, and infinity is nearly the same."
+        )
+    return number
+
+
+def check_profile(profile: Any) -> None:
+    """Refuse a profile that is unknown, or a function that is not a kernel's."""
+    if not callable(profile):
+        one_of(profile, PROFILES, "profile")
+        return
+    z = np.linspace(0.0, 50.0, 501)
+    values = profile_values(profile, z)
+    if values.shape != z.shape or not np.isfinite(values).all() or values.min() < 0 or values[0] <= 0:
+        raise ValueError(
+            f"profile must map an array of z >= 0 to finite numbers of the same shape, none below 0 and above 0 at "
+            f"z = 0, but {profile!r} does not."
+        )
+    if (np.diff(values) > 1e-12 * values[0]).any():
+        raise ValueError(f"profile must never rise with z, but {profile!r} does. Similarity has to fall with distance.")
+
+
+def profile_values(profile: Any, z: Floats) -> Floats:
+    with np.errstate(over="ignore", under="ignore"):  # z may be FARTHEST, and its powers infinite
+        return np.asarray(profile(z), dtype=np.float64)

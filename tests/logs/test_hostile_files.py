@@ -14,8 +14,8 @@ from numpy.lib import format as npy
 
 from kbrl import load_log
 from kbrl.cli import main
-from kbrl.data.state_names import Source
-from kbrl.limits import VARIABLE
+from kbrl.data.names import Source
+from kbrl.files import VARIABLE
 from kbrl.logs.check import check_log
 from kbrl.logs.columns import resolve
 from kbrl.tables.faults import LogError

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from kbrl.atomic_write import check_target, written_beside
+from kbrl.files import check_target, written_beside
 from kbrl.logs.writing import SUFFIXES, table_writer
 from kbrl.tables.formats import open_table, regrouped
 

@@ -9,8 +9,8 @@ import pytest
 
 from kbrl.logs.check import check_log
 from kbrl.logs.log import load_log
-from kbrl.tables.dialect import Dialect
 from kbrl.tables.faults import LogError
+from kbrl.tables.text_files import Dialect
 
 GOOD = "obs;action;reward;done\n1,5;a;0,1;0\n2,5;b;0,2;1\n"
 COMMA = {"decimal": ","}

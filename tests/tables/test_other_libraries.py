@@ -11,9 +11,9 @@ import pytest
 
 from kbrl.logs.check import check_log
 from kbrl.logs.log import load_log, read_log
-from kbrl.tables.dialect import dialect_in
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import open_table
+from kbrl.tables.text_files import dialect_in
 
 LENGTHS = (6, 4, 9)  # of the episodes; the second was cut
 

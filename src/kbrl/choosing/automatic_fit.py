@@ -40,7 +40,7 @@ from kbrl.choosing.rehearsal import (
     n_reps_for_lines,
     without_weight,
 )
-from kbrl.data.state_names import Source
+from kbrl.data.names import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF

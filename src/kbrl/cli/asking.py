@@ -84,8 +84,8 @@ def predict(
     from kbrl.logs.log import read_states
     from kbrl.storage.matching_log import names_by_role
     from kbrl.storage.model_file import read_model
-    from kbrl.tables.dialect import dialect_in
     from kbrl.tables.formats import open_table
+    from kbrl.tables.text_files import dialect_in
 
     refuse_input_as_output(output, model, *log)
     saved = read_model(model)

@@ -1,14 +1,163 @@
-"""What a person at a terminal sees: tables on standard output, progress on standard error."""
+"""The command kbrl: its subcommands, how errors are shown, and what a person at a terminal sees.
+
+Results go to standard output, progress and errors to standard error; progress only where that is a terminal.
+Exit status: 0 for success; 1 for faults in data or files, or if the reader of the results stops reading; 2 for faults
+in the command line; 3 if the verdict of kbrl judge is not the one required; 130 after Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from kbrl.interrupts import stop_if_asked
+import click
+
+import kbrl
+from kbrl.files import VARIABLE, parse_size, remembered, replaced, stop_if_asked
+
+# Each command's module, in the order of the work; it is loaded when the command is used.
+_HOMES = {
+    "demo": "kbrl.cli.demonstration",
+    "tasks": "kbrl.cli.simulators",
+    "collect": "kbrl.cli.simulators",
+    "init": "kbrl.cli.starting",
+    "check": "kbrl.cli.checking",
+    "fit": "kbrl.cli.fitting",
+    "update": "kbrl.cli.updating",
+    "merge": "kbrl.cli.updating",
+    "defer": "kbrl.cli.updating",
+    "judge": "kbrl.cli.judging",
+    "predict": "kbrl.cli.asking",
+    "explain": "kbrl.cli.asking",
+    "export": "kbrl.cli.exporting",
+    "evaluate": "kbrl.cli.simulators",
+    "report": "kbrl.cli.reporting",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_HOMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _HOMES:
+            return None
+        command: click.Command = getattr(import_module(_HOMES[cmd_name]), cmd_name)
+        return command
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(kbrl.__version__, prog_name="kbrl")
+@click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    help="What one part of a small file may ask for, as in 8GB; 1GB by default.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log what is done, and how long it takes, to standard error.")
+@click.pass_context
+def commands(context: click.Context, memory_limit: str | None, verbose: bool) -> None:
+    """Kernel-based reinforcement learning: decision policies from logged transitions."""
+    if verbose:
+        context.with_resource(_logged())
+    if memory_limit is not None:
+        try:
+            parse_size(memory_limit)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--memory-limit") from None
+        context.with_resource(_environment(VARIABLE, memory_limit))  # for workers as well
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Print what kbrl logs as long as this lasts."""
+    logger, handler = logging.getLogger("kbrl"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable as long as this lasts."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command; an error is one or two lines on standard error, never a traceback."""
+    with safe_screen():
+        _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> None:
+    n_replaced = len(replaced)
+    try:
+        with remembered(), warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)  # as ours are: they are for the user, and not errors
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            commands.main(args=arguments, prog_name="kbrl", standalone_mode=False)
+    except click.ClickException as error:
+        _show_error(error)
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo(f"Stopped.{_what_was_done(replaced[n_replaced:])}", err=True)
+        sys.exit(130)
+    except (ValueError, TypeError, OSError, MemoryError, ImportError) as error:
+        click.echo(f"Error: {_said(error)}", err=True)
+        sys.exit(1)
+    except Exception as error:  # ours, not the user's
+        click.echo(f"Error: {type(error).__name__}: {error}. This is a bug in kbrl. Please report it.", err=True)
+        sys.exit(1)
+
+
+def _what_was_done(files: list[Path]) -> str:
+    """Say which files were written before Ctrl-C: to repeat the command might count data twice."""
+    if not files:
+        return ""
+    return f" {', '.join(map(str, files))} had already been written, whole: do not repeat the command."
+
+
+def _show_error(error: click.ClickException) -> None:
+    """Print an error; if the command line is at fault, a second line says where help is."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return
+    click.echo(f"Error: {error.format_message()}", err=True)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        click.echo(f"For help: {context.command_path} --help", err=True)
+
+
+def _said(error: Exception) -> str:
+    """Return the text of an error, without the system's error number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    click.echo(f"Warning: {message}", err=True)
+
 
 # What moves the cursor, sets the clipboard or the title, or turns the direction of text, and halves of characters.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -149,3 +298,18 @@ def _short(number: float) -> str:
             return f"{number:.3g}{unit}"
         number /= 1000
     return f"{number:.3g}G"
+
+
+@contextmanager
+def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
+    """Add to an error about a log how to see all its faults."""
+    from kbrl.tables.faults import LogError
+
+    try:
+        yield
+    except LogError as error:
+        if error.fault.name in ("missing_file", "unknown_action"):
+            raise
+        raise ValueError(
+            f"{error} To list all faults of the log: kbrl check {' '.join(log)} (with the same columns)"
+        ) from None

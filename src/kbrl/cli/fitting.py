@@ -1,11 +1,11 @@
-"""Commands that make models: fit, update, merge, defer; and what they print at the end."""
+"""The command fit, and what it says of a model: what it was learnt from, what was chosen and why."""
 
 from __future__ import annotations
 
-import os
-import warnings
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,42 +13,47 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kbrl.cli.console import row_progress
-from kbrl.cli.fit_summary import print_fit, print_model
-from kbrl.cli.opening import cluster, open_for, open_source, pointing_at_check, with_actions
+from kbrl.cli.console import pointing_at_check, row_progress
 from kbrl.cli.options import (
     FILE,
     POSITIVE,
     SHARE,
-    FiniteRange,
+    check_output,
+    chunk_option,
     column_options,
     config_option,
     given,
+    jobs_option,
     json_option,
     learner_options,
     learner_parameters,
     log_argument,
-    model_argument,
     named_as_options,
     quiet_option,
     refuse_input_as_output,
+    refuse_repeated,
     settings_as_options,
+    source_of,
     value_options,
 )
 
 if TYPE_CHECKING:
-    from kbrl.data.overlap import Overlap
+    from kbrl.choosing.automatic_fit import Automatic
+    from kbrl.data.recipe import Recipe
+    from kbrl.logs.log import Log
     from kbrl.model.model import Model
-    from kbrl.storage.model_file import SavedModel
 
-_jobs_option = click.option("--jobs", type=click.IntRange(1), help="Number of threads. Default: one per core.")
-_chunk_option = click.option(
-    "--chunk-rows",
-    type=click.IntRange(1),
-    help="Rows in memory at a time. Default: 16384, or 65536 with --sample-neighbors.",
+_JUDGED = {
+    "error": "chosen by the errors of predicted next states and rewards, and of rebuilt next states",
+    "bellman": "chosen by how well values explain held-out transitions",
+}
+_WHY_NOT_REHEARSED = (
+    "there are too few rows, or over 20 variables, or columns, options or a cluster that only order 0 can have"
 )
-
-_again_option = click.option("--again", is_flag=True, help="Accept rows that were learnt before, and count them again.")
+_WHY_IGNORED = (
+    "in held-out episodes they help to predict neither rewards, ends nor other variables that matter, and neither "
+    "actions nor such variables move them (--scaling std: keep them)"
+)
 
 
 @click.command()
@@ -75,8 +80,8 @@ _again_option = click.option("--again", is_flag=True, help="Accept rows that wer
     "--agreement", is_flag=True, help="Also learn how stable the answers are: one more pass over the log, and order 0."
 )
 @click.option("--hold-out", type=SHARE, help="Share of the episodes to keep for kbrl judge, as in 0.5.")
-@_jobs_option
-@_chunk_option
+@jobs_option
+@chunk_option
 @click.option(
     "--workers", type=click.IntRange(1), help="Start this many worker processes on this machine (needs Dask)."
 )
@@ -113,7 +118,7 @@ def fit(
 
     start = perf_counter()
     refuse_input_as_output(output, *log)
-    _check_output(output)
+    check_output(output)
     if hold_out is not None and (workers or dask):
         raise click.UsageError("--hold-out needs one process: it does not go with --workers and --dask.")
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
@@ -149,141 +154,6 @@ def _with_agreement(model: Model, log: Any, phase: Any) -> Model:
     return with_agreement(model, log.chunks(), step=phase("resampling episodes", log.n_rows))
 
 
-@click.command()
-@click.argument("model", type=FILE)
-@log_argument
-@click.option("-o", "--output", type=FILE, help="File to write. Default: MODEL itself.")
-@column_options
-@click.option(
-    "--alone",
-    is_flag=True,
-    help="Learn only from LOG, without what MODEL has learnt. The result can be merged with MODEL.",
-)
-@_again_option
-@_jobs_option
-@_chunk_option
-@quiet_option
-@json_option
-def update(
-    model: Path,
-    log: tuple[str, ...],
-    output: Path | None,
-    alone: bool,
-    again: bool,
-    jobs: int | None,
-    chunk_rows: int | None,
-    quiet: bool,
-    as_json: bool,
-    **columns: str | None,
-) -> None:
-    """Continue learning: add the transitions of LOG to MODEL.
-
-    The columns are those of MODEL's first log, unless others are named.  Representative states, scale, widths and
-    actions stay those of MODEL.  A LOG with rows that MODEL has learnt before is refused, as far as the sketch in MODEL
-    can tell; --again counts them again.
-
-    Example: kbrl update model.kbrl may.csv -o model-may.kbrl
-    """
-    from kbrl.choosing.automatic_fit import learn_more
-    from kbrl.data.overlap import overlap
-    from kbrl.storage.model_file import read_model, save_model
-
-    start = perf_counter()
-    if alone and output is None:
-        raise click.UsageError("--alone would overwrite what MODEL has learnt. Name another file: -o NEW.")
-    refuse_input_as_output(output, *log)
-    _check_output(output or model)
-    saved = read_model(model)
-    known = saved.model.without_data() if alone else saved.model
-    if known.sketch is None and not again:
-        _warn_of_unknown(model)
-    with pointing_at_check(log), row_progress(quiet) as phase:
-        phase("opening the log", 0)
-        opened = open_for(saved, log, given(columns) or {})
-        more = learn_more(known, opened, n_jobs=jobs, chunk_rows=chunk_rows, phase=phase)
-    if known.sketch is not None and more.sketch is not None and not again:
-        _refuse_if_twice(overlap(known.sketch, more.sketch - known.sketch), f"{' '.join(log)} was not learnt from")
-    save_model(more, output or model, columns=saved.columns or opened.columns.to_dict())
-    print_model(more, output or model, known.n_samples, perf_counter() - start, as_json=as_json)
-
-
-@click.command()
-@click.argument("models", nargs=-1, required=True, type=FILE)
-@click.option("-o", "--output", required=True, type=FILE, help="File to write the model of all data to.")
-@_again_option
-@json_option
-def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) -> None:
-    """Merge MODELS of different data that have the same representative states, scale and widths.
-
-    Such models come from kbrl update --alone.  Models that share data are refused, as far as the sketches of their rows
-    can tell; --again counts shared rows again.
-
-    Example: kbrl merge april.kbrl may.kbrl -o both.kbrl
-    """
-    from kbrl.storage.model_file import read_model, save_model
-
-    start = perf_counter()
-    if len(models) < 2:
-        raise click.UsageError("merge needs at least two models: kbrl merge A B -o OUT.")
-    if len({path.resolve() for path in models}) < len(models) and not again:
-        raise click.UsageError(
-            "merge needs different models: the data of a model that is named twice would count twice."
-        )
-    refuse_input_as_output(output, *models)
-    _check_output(output)
-    first = read_model(models[0])
-    total = first.model
-    seen = {_content(models[0]): models[0]}
-    for path in models[1:]:
-        other = read_model(path)
-        same = seen.setdefault(_content(path), path)
-        if same is not path and not again:
-            raise ValueError(f"{path} is a copy of {same}: together they would count the same data twice.")
-        try:
-            _check_same_state(first, other)
-            both = total + other.model
-            if not again:
-                _refuse_shared(total, other.model, (models[0], path))
-            total = both
-        except ValueError as error:
-            raise ValueError(f"{path} cannot be added to {models[0]}: {error}") from None
-    save_model(total, output, columns=first.columns)
-    print_model(total, output, first.model.n_samples, perf_counter() - start, as_json=as_json)
-
-
-@click.command()
-@model_argument
-@click.option("-o", "--output", required=True, type=FILE, help="File to write the deferring model to.")
-@click.option("--cases", default=3.0, show_default=True, type=POSITIVE, help="Least support of an action offered.")
-@click.option(
-    "--caution", default=1.0, show_default=True, type=FiniteRange(0), help="Standard errors that it must be better by."
-)
-@click.option(
-    "--log", multiple=True, type=click.Path(), help="What MODEL was fitted to, to learn how stable the new answers are."
-)
-@click.option("--label", default="as now", show_default=True, help="The answer that leaves a decision to people.")
-def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str, ...], label: str) -> None:
-    """Make of MODEL one that answers "as now" where the data do not carry a change of current practice.
-
-    An action is offered only where enough logged cases support it, and only where it is better than current practice,
-    with caution.  The new model predicts, explains, reports and learns further like any other.
-
-    Example: kbrl defer model.kbrl -o safe.kbrl --cases 3 --caution 1
-    """
-    from kbrl.insight.agreement import with_agreement
-    from kbrl.storage.model_file import read_model, save_model
-
-    refuse_input_as_output(output, model, *log)
-    saved = read_model(model)
-    safe = saved.model.deferring(cases, caution, label=label)
-    if log:
-        safe = with_agreement(safe, open_for(saved, log, {}).chunks())
-    deferred = safe.deferred(safe.reps)
-    save_model(safe, output, columns=saved.columns)
-    share = 100 * float(deferred.mean())
-    click.echo(f"{output}: answers {label!r} at {share:.0f} % of its {len(deferred)} representative states.")
-
-
 def _is_given(option: str) -> bool:
     """Return whether an option that has a default was given, on the command line or in a file."""
     return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
@@ -305,50 +175,227 @@ def _check_pairs(parameters: dict[str, Any]) -> None:
         raise click.UsageError("--neighborhoods per_chunk needs --sample-neighbors, which was not given.")
 
 
-def _check_same_state(first: SavedModel, other: SavedModel) -> None:
-    names = [saved.columns.get("state") if isinstance(saved.columns, dict) else None for saved in (first, other)]
-    if None not in names and names[0] != names[1]:
-        raise ValueError(f"their states are of different columns, {names[0]} and {names[1]}.")
+def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: Any = None) -> Any:
+    """Open a log, here or on a cluster."""
+    from kbrl.logs.log import open_log
+
+    refuse_repeated(log)
+    if client is not None:
+        from kbrl.on_dask.fitting_on_dask import open_on_dask
+
+        return open_on_dask(list(log), client=client, columns=columns)
+    return open_log(source_of(log), columns=columns)
 
 
-def _refuse_shared(total: Model, other: Model, paths: tuple[Path, Path]) -> None:
-    """Refuse to add up models of the same data, as far as they know."""
-    found = total.overlap(other.sketch)
-    if found is None:
-        _warn_of_unknown(paths[total.sketch is not None])
-    else:
-        _refuse_if_twice(found, "they share data")
+@contextmanager
+def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[Any]:
+    """Yield a client of the Dask cluster that was asked for, or None."""
+    if workers is not None and address is not None:
+        raise click.UsageError("--workers starts a cluster and --dask uses a running one: give only one of them.")
+    if workers is None and address is None:
+        yield None
+        return
+    from kbrl.on_dask.clients import local_cluster, running_cluster
+
+    phase("starting the workers" if address is None else "looking for the cluster", 0)
+    with local_cluster(workers or 1) if address is None else running_cluster(address) as client:
+        yield client
 
 
-def _refuse_if_twice(found: Overlap, what: str) -> None:
-    if found.is_counted_twice:
-        may_clash = found.has_identifiers and not found.is_same
-        raise ValueError(
-            f"{what}: of its transitions, {found}. They would count twice. Nothing was written. Give only new rows, or "
-            f"count these again: --again."
-            + (" If these are different episodes with the same identifiers, use --again as well." if may_clash else "")
+def with_actions(log: Any, actions: str | None) -> Any:
+    """Add possible actions to a log, given as a,b,c; they must be of the same type as its own."""
+    if actions is None:
+        return log
+    kind: Any = {"b": _flag, "i": int, "u": int, "f": float}.get(log.action_labels.dtype.kind, str)
+    texts = [text.strip() for text in actions.split(",")]
+    try:
+        labels = [kind(text) for text in texts]
+    except (ValueError, KeyError):
+        raise click.BadParameter(
+            f"actions must be of the type of those in the log, such as {log.action_labels[0]}, but some of {actions!r} "
+            f"are not.",
+            param_hint="--actions",
+        ) from None
+    if "" in texts or len(set(labels)) < len(labels):
+        raise click.BadParameter(
+            f"names must be different and not empty, but they are {actions!r}.", param_hint="--actions"
         )
+    return _with_labels(log, labels)
 
 
-def _warn_of_unknown(path: Path) -> None:
-    from kbrl.checks import KbrlWarning
-
-    warnings.warn(
-        f"{path} has file format 1, which does not record which rows were learnt: rows that it has learnt before would "
-        f"count twice. To be sure, fit it again.",
-        KbrlWarning,
-        stacklevel=3,
-    )
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
 
 
-def _content(path: Path) -> bytes:
-    return sha256(path.read_bytes()).digest()
+def _with_labels(log: Any, labels: list[Any]) -> Any:
+    from kbrl.logs.log import Log
+    from kbrl.storage.matching_log import with_labels
+
+    return with_labels(log, labels) if isinstance(log, Log) else log.with_actions(labels)
 
 
-def _check_output(path: Path) -> None:
-    """Refuse a file that cannot be written before any work is done."""
-    from kbrl.atomic_write import check_target
+def _ignored(found: Automatic, log: Log) -> list[str]:
+    """Return the names of the state variables that distances are measured without."""
+    return [log.columns.state[place] for place in found.choice.ignored] if found.choice is not None else []
 
-    folder = check_target(path).parent
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{path} cannot be written: the folder {folder} is read-only. Name another.")
+
+def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
+    """Print what a model was learnt from, what was chosen and why, what was ``asked`` for, and the file."""
+    facts = _facts(found.model.model_, path, seconds)
+    facts |= {"rows": log.n_rows, "episodes": found.n_episodes or None, "columns": log.columns.to_dict()}
+    facts["reps_reason"] = found.n_reps.reason if found.n_reps else None
+    facts["widths_criterion"] = found.widths.criterion if found.widths else None
+    facts["widths_tried"] = [vars(trial) for trial in found.widths.trials] if found.widths else []
+    facts["seconds_of"] = found.seconds
+    facts |= _rehearsal_facts(found)
+    facts["variables_ignored"] = _ignored(found, log)
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    episodes = f" in {_count(found.n_episodes, 'episode')}" if found.n_episodes else ""
+    transitions = _count(facts["transitions"], "transition")
+    lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
+    part = getattr(log, "part", None)
+    if part is not None:
+        lines["held out"] = f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {path} LOG"
+    lines["state"] = _state_line(log.columns.state, found.model.model_.recipe)
+    if facts["variables_ignored"]:
+        lines["not in distances"] = f"{_some(facts['variables_ignored'])}: {_WHY_IGNORED}"
+    lines |= _model_lines(found.model.model_, facts)
+    lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
+    lines |= _order_lines(found, asked)
+    widths = (("width of samples", "sample_width"), ("width of states", "rep_width"))
+    for name, option in () if found.model.order == 1 else widths:
+        why = "as asked for" if option in asked or not found.widths else _JUDGED[found.widths.criterion]
+        lines[name] = f"{facts[option]:g} (--{option.replace('_', '-')}): {why}"
+    parts = ", ".join(f"{name} {spent:.1f}" for name, spent in found.seconds.items())
+    lines["seconds"] = f"{seconds:.1f}: {parts}"
+    _print(path, lines)
+
+
+def _rehearsal_facts(found: Automatic) -> dict[str, Any]:
+    plan = found.model.model_.plans if found.model.order == 1 else None
+    facts: dict[str, Any] = {"order": found.model.order, "rehearsed": [], "now": None, "flags": []}
+    facts["plan"] = None if plan is None else {"decisions": plan.n_decisions, "hold": plan.n_held}
+    if found.choice is not None:
+        names = ("name", "mean", "error", "left")
+        facts["rehearsed"] = [{name: getattr(each, name) for name in names} for each in found.choice.tried]
+        facts |= {"now": found.choice.now, "flags": list(found.choice.flags)}
+    return facts
+
+
+def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
+    """Return what was chosen by rehearsal, how each candidate did, and what speaks against the model."""
+    order, choice = found.model.order, found.choice
+    words = "averages, the paper's method" if order == 0 else "lines, and plans that look ahead"
+    if order == 1:
+        plan = found.model.model_.plans
+        words += f": {_count(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
+    is_regular = found.model.model_.basis.discount is None
+    unable = "not rehearsed: " + _WHY_NOT_REHEARSED if is_regular else "steps have durations"
+    why = "as asked for" if "order" in asked else unable if choice is None else "chosen by rehearsal"
+    lines = {"order": f"{order} (--order): {words}; {why}"}
+    if choice is None:
+        return lines
+    for number, each in enumerate(choice.tried, start=1):
+        mark = ", chosen" if each is choice.chosen else ""
+        left = f", {each.left:.0%} of the runs left the data" if each.left else ""
+        lines[f"rehearsed {number}"] = f"{each.name}: {each.mean:.4g} +- {each.error:.2g} per episode{left}{mark}"
+    if choice.now is not None:
+        lines["logged decisions"] = f"{choice.now:.4g} per episode, discounted, in the same episodes"
+    if choice.is_better_than_now is False:
+        lines["mind"] = "nothing rehearsed clearly better than the logged decisions: judge the model before you use it"
+    for number, flag in enumerate(choice.flags, start=1):
+        lines[f"mind {number}"] = flag
+    return lines
+
+
+def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
+    """Print what a model has now been learnt from, and the file."""
+    facts = _facts(model, path, seconds) | {"transitions_before": n_before}
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    transitions = _count(facts["transitions"], "transition")
+    lines = {"learnt from": f"{transitions}, {facts['transitions'] - n_before:,} of them new"}
+    _print(path, lines | _model_lines(model, facts) | {"seconds": f"{seconds:.1f}"})
+
+
+def _state_line(names: Sequence[str], recipe: Recipe | None) -> str:
+    """Return the columns of the state, with what they became where they are not plain numbers."""
+    return ", ".join(names) if recipe is None else ", ".join(column.described() for column in recipe.columns)
+
+
+def _why_so_many(found: Automatic, n_reps: int, asked: dict[str, Any]) -> str:
+    """Return the reason for the number of representative states."""
+    if found.n_reps is not None:
+        return found.n_reps.reason
+    if "n_reps" not in asked:
+        return "as many as --choose-reps found"
+    return "as asked for" if n_reps == asked["n_reps"] else f"{asked['n_reps']:,} were asked for"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _facts(model: Model, path: Path, seconds: float) -> dict[str, Any]:
+    counts = model.sums.counts.tolist()
+    basis = model.basis
+    return {
+        "model": str(path),
+        "transitions": model.n_samples,
+        "actions": [{"action": a, "count": n} for a, n in zip(model.action_labels.tolist(), counts)],
+        "min_cases": model.min_cases,
+        "left_out": list(model.left_out),
+        "discount": model.discount,
+        "reps": basis.n_reps,
+        "sample_width": basis.sample_kernel.width if model.settings.order == 0 else None,
+        "rep_width": basis.rep_kernel.width if model.settings.order == 0 else None,
+        "solver_iterations": int(model.solution.iterations),
+        "solver_converged": bool(model.solution.converged),
+        "seconds": seconds,
+    }
+
+
+def _model_lines(model: Model, facts: dict[str, Any]) -> dict[str, str]:
+    actions = [f"{action['action']} ({action['count']:,})" for action in facts["actions"]]
+    shown = _some(actions)
+    percent = 100 * (1 - facts["discount"])
+    later = "one step later" if model.basis.discount is None else "one period of --discount-per later"
+    return {
+        "actions": shown,
+        **_left_out(model),
+        "discount": f"{facts['discount']:g} (--discount): a reward {later} counts {percent:.3g} % less",
+        "representative states": f"{facts['reps']:,}",
+    }
+
+
+def _left_out(model: Model) -> dict[str, str]:
+    """Return the line about actions that are left out because they were rarely taken, or why none is."""
+    least, counts = model.min_cases, model.sums.counts
+    taken = counts[counts > 0]
+    if len(taken) and (taken < least).all():
+        return {
+            "actions left out": f"none, because all were taken fewer than {least} times (--min-cases): values are "
+            f"unreliable"
+        }
+    rare = [f"{label} ({n:,})" for label, n in model.left_out.items()]
+    if not rare:
+        return {}
+    shown = _some(rare)
+    return {
+        "actions left out": f"{shown}: taken fewer than {least} times (--min-cases), too few to tell luck from effect"
+    }
+
+
+def _print(path: Path, lines: dict[str, str]) -> None:
+    width = max(map(len, lines)) + 2
+    for name, text in lines.items():
+        click.echo(f"{name:{width}}{text}")
+    click.echo(f"{'model':{width}}{path}")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.console import row_progress
-from kbrl.cli.opening import open_for, pointing_at_check
+from kbrl.cli.console import pointing_at_check, row_progress
+from kbrl.cli.opening import open_for
 from kbrl.cli.options import (
     FILE,
     SHARE,
@@ -70,8 +70,8 @@ def judge(
         with pointing_at_check(paths[1:]), row_progress(quiet) as phase:
             found = _of_log(paths, level, options, phase)
     if output is not None:
-        from kbrl.atomic_write import written_beside
         from kbrl.cli.judgement_page import page_of
+        from kbrl.files import written_beside
 
         with written_beside(output) as beside:
             Path(beside).write_text(page_of(found, episodes), encoding="utf-8")

@@ -1,9 +1,8 @@
-"""How commands open what they need: logs, here or on a cluster, and the columns and states that a model takes."""
+"""What a saved model needs: a log in its columns, and states by the names of its variables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,86 +15,12 @@ if TYPE_CHECKING:
     from kbrl.storage.model_file import SavedModel
 
 
-def open_source(log: tuple[str, ...], columns: dict[str, Any] | None, client: Any = None) -> Any:
-    """Open a log, here or on a cluster."""
-    from kbrl.logs.log import open_log
-
-    refuse_repeated(log)
-    if client is not None:
-        from kbrl.on_dask.fitting_on_dask import open_on_dask
-
-        return open_on_dask(list(log), client=client, columns=columns)
-    return open_log(source_of(log), columns=columns)
-
-
-@contextmanager
-def cluster(workers: int | None, address: str | None, phase: Any) -> Iterator[Any]:
-    """Yield a client of the Dask cluster that was asked for, or None."""
-    if workers is not None and address is not None:
-        raise click.UsageError("--workers starts a cluster and --dask uses a running one: give only one of them.")
-    if workers is None and address is None:
-        yield None
-        return
-    from kbrl.on_dask.clients import local_cluster, running_cluster
-
-    phase("starting the workers" if address is None else "looking for the cluster", 0)
-    with local_cluster(workers or 1) if address is None else running_cluster(address) as client:
-        yield client
-
-
 def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -> Log:
     """Open a log as a model needs it: in its columns, where no others are named, and with its actions."""
     from kbrl.storage.matching_log import open_matching_log
 
     refuse_repeated(log)
     return open_matching_log(saved.model, source_of(log), columns, stored=saved.columns)
-
-
-def with_actions(log: Any, actions: str | None) -> Any:
-    """Add possible actions to a log, given as a,b,c; they must be of the same type as its own."""
-    if actions is None:
-        return log
-    kind: Any = {"b": _flag, "i": int, "u": int, "f": float}.get(log.action_labels.dtype.kind, str)
-    texts = [text.strip() for text in actions.split(",")]
-    try:
-        labels = [kind(text) for text in texts]
-    except (ValueError, KeyError):
-        raise click.BadParameter(
-            f"actions must be of the type of those in the log, such as {log.action_labels[0]}, but some of {actions!r} "
-            f"are not.",
-            param_hint="--actions",
-        ) from None
-    if "" in texts or len(set(labels)) < len(labels):
-        raise click.BadParameter(
-            f"names must be different and not empty, but they are {actions!r}.", param_hint="--actions"
-        )
-    return _with_labels(log, labels)
-
-
-def _flag(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
-
-
-def _with_labels(log: Any, labels: list[Any]) -> Any:
-    from kbrl.logs.log import Log
-    from kbrl.storage.matching_log import with_labels
-
-    return with_labels(log, labels) if isinstance(log, Log) else log.with_actions(labels)
-
-
-@contextmanager
-def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
-    """Add to an error about a log how to see all its faults."""
-    from kbrl.tables.faults import LogError
-
-    try:
-        yield
-    except LogError as error:
-        if error.fault.name in ("missing_file", "unknown_action"):
-            raise
-        raise ValueError(
-            f"{error} To list all faults of the log: kbrl check {' '.join(log)} (with the same columns)"
-        ) from None
 
 
 def state_columns(saved: SavedModel) -> list[str]:
@@ -119,7 +44,7 @@ def variables(saved: SavedModel) -> list[str]:
 def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:
     """Return the columns of a table that hold the state of a model; None if the model does not name them."""
     from kbrl.data.column_names import listing
-    from kbrl.data.state_names import find_names
+    from kbrl.data.names import find_names
 
     names = state_columns(saved)
     if not names:

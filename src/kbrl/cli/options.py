@@ -9,6 +9,7 @@ file.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -105,6 +106,12 @@ log_argument = click.argument("log", nargs=-1, required=True, type=click.Path())
 model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program to read.")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
+jobs_option = click.option("--jobs", type=click.IntRange(1), help="Number of threads. Default: one per core.")
+chunk_option = click.option(
+    "--chunk-rows",
+    type=click.IntRange(1),
+    help="Rows in memory at a time. Default: 16384, or 65536 with --sample-neighbors.",
+)
 seed_option = click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of all random choices."
 )
@@ -192,6 +199,15 @@ def refuse_input_as_output(output: Path | None, *inputs: str | Path) -> None:
             is_same = output.exists() and file.exists() and output.samefile(file)
             if is_same or (file.is_dir() and file.resolve() in output.resolve().parents):
                 raise click.UsageError(f"--output {output} is, or is in, the input {file}. Name another file.")
+
+
+def check_output(path: Path) -> None:
+    """Refuse a file that cannot be written before any work is done."""
+    from kbrl.files import check_target
+
+    folder = check_target(path).parent
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{path} cannot be written: the folder {folder} is read-only. Name another.")
 
 
 def refuse_repeated(log: Sequence[str]) -> None:

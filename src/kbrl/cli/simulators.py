@@ -82,7 +82,7 @@ def collect(
 
 def _check_output(output: Path) -> None:
     """Refuse a file that cannot be written before any work is done."""
-    from kbrl.atomic_write import check_target
+    from kbrl.files import check_target
     from kbrl.logs.writing import check_suffix
 
     try:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kbrl.arrays import Floats
 from kbrl.checks import LARGEST_COORDINATE, as_floats, as_rows, one_of
-from kbrl.data.state_names import UNNAMED, Source, rows_by_name
+from kbrl.data.names import UNNAMED, Source, rows_by_name
 from kbrl.numba_cache import njit
 
 # A variable that moves by no more than this fraction of its size moves by rounding: it is constant.

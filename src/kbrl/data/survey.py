@@ -15,9 +15,9 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import whole
+from kbrl.data.names import UNNAMED, Source
 from kbrl.data.scaling import Moments, scale_of
 from kbrl.data.sketch import HashCounts, Hashes, row_hashes
-from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.transitions import Transitions
 
 SAMPLE_ROWS = 100_000

@@ -27,8 +27,18 @@ from kbrl.checks import (
     refuse_rows,
     whole,
 )
-from kbrl.data.action_labels import as_labels, find_label, index_labels, positions, unite_labels
-from kbrl.data.state_names import UNNAMED, Source, frame_names, next_rows_by_name, rows_by_name
+from kbrl.data.names import (
+    UNNAMED,
+    Source,
+    as_labels,
+    find_label,
+    frame_names,
+    index_labels,
+    next_rows_by_name,
+    positions,
+    rows_by_name,
+    unite_labels,
+)
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)

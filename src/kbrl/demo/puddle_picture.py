@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.atomic_write import written_beside
 from kbrl.data.transitions import Transitions
+from kbrl.files import written_beside
 from kbrl.learners.kbrl import KBRL
 from kbrl.learners.kbsf import KBSF
 from kbrl.tasks import PuddleWorld

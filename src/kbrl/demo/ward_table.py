@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
-from kbrl.atomic_write import written_beside
+from kbrl.files import written_beside
 
 DRUGS = ("none", "low dose", "high dose")
 STATE = ("sofa", "lactate", "ventilated")

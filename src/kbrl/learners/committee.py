@@ -15,8 +15,8 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats
 from kbrl.checks import as_generator, one_of, whole
+from kbrl.data.names import UNNAMED, row_by_name
 from kbrl.data.sketch import row_hashes
-from kbrl.data.state_names import UNNAMED, row_by_name
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner, clone, said_elsewhere, say_if_rare
 from kbrl.model.q_functions import best_actions

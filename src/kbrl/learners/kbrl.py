@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.checks import in_unit_interval, one_of, positive, whole
+from kbrl.checks import check_norm, check_profile, in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import coordinates
 from kbrl.data.transitions import Transitions, as_log, refuse_allowed
 from kbrl.learners.learner import Learner, say_if_rare
@@ -21,7 +21,7 @@ from kbrl.mdp.dynamic_programming import Solution, solve
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.basis import lost_over_time
-from kbrl.model.kernels import Kernel, Profile, blocks, check_norm, check_profile
+from kbrl.model.kernels import Kernel, Profile, blocks
 from kbrl.model.model import often_taken, say_if_not_converged
 from kbrl.model.q_functions import SampleQ
 from kbrl.model.sample_weights import SampleWeights

@@ -18,9 +18,9 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, in_unit_interval
+from kbrl.data.names import Source
 from kbrl.data.overlap import is_learnt_batch
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner, clone, say_if_rare
 from kbrl.logs.log import load_log

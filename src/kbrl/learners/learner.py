@@ -17,8 +17,8 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError
+from kbrl.data.names import UNNAMED, Source, answered
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import UNNAMED, Source, answered
 from kbrl.model.q_functions import GreedyPolicy, best_actions, check_some_action
 from kbrl.settings import FEW_CASES, cases_needed
 

@@ -17,8 +17,8 @@ from scipy import linalg, sparse
 from scipy.sparse.linalg import lgmres, lsmr
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.data.names import Source
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, as_log, refuse_durations
 from kbrl.model.basis import Samples
 from kbrl.model.kernels import blocks

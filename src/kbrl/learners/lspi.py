@@ -16,13 +16,23 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from kbrl.arrays import Booleans, Floats
-from kbrl.checks import as_generator, as_rows, check_finite, in_unit_interval, one_of, positive, whole
+from kbrl.checks import (
+    as_generator,
+    as_rows,
+    check_finite,
+    check_profile,
+    check_width,
+    in_unit_interval,
+    one_of,
+    positive,
+    whole,
+)
 from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions, as_log, refuse_allowed
 from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
 from kbrl.model.basis import given_reps
-from kbrl.model.kernels import Kernel, KernelAt, Profile, check_profile, check_width, log_profile
+from kbrl.model.kernels import Kernel, KernelAt, Profile, log_profile
 from kbrl.model.model import often_taken
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.settings import TERMINALS, cases_needed

@@ -24,9 +24,9 @@ from kbrl.logs.log import CHUNK_ROWS, Mapped, in_order, prepare, refuse_left_out
 from kbrl.logs.rows import read_rows
 from kbrl.logs.sequence import LeftOut
 from kbrl.logs.value_facts import look_at_values
-from kbrl.tables.dialect import dialect_in
 from kbrl.tables.faults import CATALOGUE, Fault, LogError, located, make_fault
 from kbrl.tables.formats import Table, open_table
+from kbrl.tables.text_files import dialect_in
 
 
 @dataclass(frozen=True)

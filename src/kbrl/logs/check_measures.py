@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.data.action_labels import find_label, said_of_amounts
 from kbrl.data.column_names import listing
+from kbrl.data.names import find_label, said_of_amounts
 from kbrl.logs.columns import Columns
 from kbrl.logs.rows import ActionSet, Rows, is_usable, label_array
 from kbrl.logs.sequence import EpisodeMemory, LeftOut, LeftOutCounter, Pairs, Rises, Sequencer

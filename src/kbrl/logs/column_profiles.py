@@ -12,9 +12,9 @@ import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.tables.cell_values import BLANKS, FLAGS, Labels, Numbers
-from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import Table, regrouped
+from kbrl.tables.text_files import PLAIN, Dialect
 
 SAMPLE_ROWS = 5000
 

@@ -20,8 +20,8 @@ from kbrl.data.recipe import JOINED
 from kbrl.data.value_rules import NAMES as RULES
 from kbrl.data.value_rules import Rules, rules_of
 from kbrl.logs.sequence import period_text, stride_text
-from kbrl.tables.dialect import STATED, dialect_in
 from kbrl.tables.faults import LogError
+from kbrl.tables.text_files import STATED, dialect_in
 
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")

@@ -22,9 +22,9 @@ from kbrl.logs.column_profiles import (
     rises_within,
 )
 from kbrl.logs.proposal import Proposal, as_key, as_toml
-from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.formats import open_table
 from kbrl.tables.sniffing import guess_dialect
+from kbrl.tables.text_files import PLAIN, Dialect
 
 _WORDS = {
     "episode": "patient|subject|stay|admission|hadm|case|person|user|session|episode|trajectory|customer|client|pat|"

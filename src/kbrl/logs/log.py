@@ -17,11 +17,10 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, whole
-from kbrl.data.action_labels import find_label
 from kbrl.data.column_names import listing
 from kbrl.data.episodes import EpisodePart
+from kbrl.data.names import Source, find_label
 from kbrl.data.recipe import Recipe, StateColumn
-from kbrl.data.state_names import Source
 from kbrl.data.transitions import Transitions, join
 from kbrl.logs.columns import Columns, resolve, resolve_state
 from kbrl.logs.prepared import PreparedTable
@@ -57,9 +56,9 @@ from kbrl.logs.sequence import (
 from kbrl.logs.sorted_table import SortedTable
 from kbrl.logs.value_facts import look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
-from kbrl.tables.dialect import dialect_in
 from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
 from kbrl.tables.formats import Table, batch_length, open_table, regrouped
+from kbrl.tables.text_files import dialect_in
 
 CHUNK_ROWS = 65536
 MANY_COMBINATIONS = 12  # of several action columns, for which a warning says how few rows each has

@@ -19,6 +19,7 @@ from kbrl.data.expressions import Cells, Coded, Expression, Type, parse
 from kbrl.data.recipe import JOINED, ActionBins, Recipe, StateColumn, Values, level_text, said_of_filled
 from kbrl.data.value_memory import EpisodeStarts, ValueMemory
 from kbrl.logs.columns import BY_EXPRESSION, Columns
+from kbrl.logs.value_facts import is_plain
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts
 from kbrl.tables.faults import Place, places_of
 from kbrl.tables.formats import Border, Table, batch_length
@@ -122,11 +123,6 @@ def _without(column: Numbers, rows: Booleans) -> Numbers:
     values = column.values.copy()
     values[rows] = np.nan
     return Numbers(values, column.odd, column.texts, column.is_time)
-
-
-def is_plain(column: StateColumn) -> bool:
-    """Return whether a column is read as it is: numbers, none of them missing."""
-    return column.kind in ("number", "vector") and column.missing in ("refuse", "drop")
 
 
 class _Raw:

@@ -18,20 +18,13 @@ from typing import Any, cast
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
-from kbrl.data.action_labels import (
-    LARGEST_WHOLE_FLOAT,
-    array_of_labels,
-    find_label,
-    fits_int64,
-    is_whole,
-    said_of_amounts,
-)
+from kbrl.data.names import LARGEST_WHOLE_FLOAT, array_of_labels, find_label, fits_int64, is_whole, said_of_amounts
 from kbrl.logs.columns import Columns
 from kbrl.logs.sequence import Numbering, Order, stride_size
 from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
-from kbrl.tables.dialect import COMMA, has_comma
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import Border, Table, batch_length, borders_in, regrouped
+from kbrl.tables.text_files import COMMA, has_comma
 
 LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
 MOST_ACTIONS = 1000  # more labels than that are continuous actions

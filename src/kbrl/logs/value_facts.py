@@ -24,12 +24,11 @@ from kbrl.data.value_memory import EpisodeStarts
 from kbrl.data.value_rules import WORDS, Bins, Rules
 from kbrl.logs.column_facts import MOST_TEXTS, Carrying, ColumnFacts
 from kbrl.logs.columns import Columns
-from kbrl.logs.prepared import is_plain
 from kbrl.logs.sequence import stride_size
 from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
-from kbrl.tables.dialect import COMMA, has_comma
 from kbrl.tables.faults import PLACE, Fault, LogError, counted, make_fault
 from kbrl.tables.formats import Table, batch_length, regrouped
+from kbrl.tables.text_files import COMMA, has_comma
 
 MOST_LEVELS = 30  # of a category; rarer ones are put together
 RARE = 1000  # a level that fewer than one row in so many has is rare
@@ -386,3 +385,8 @@ def _class_label(start: float, stop: float, part: ValueCounts) -> str:
     if start == -np.inf:
         return f"up to {stop:g}" if stop < np.inf else "any"
     return f"above {start:g}" if stop == np.inf else f"above {start:g} to {stop:g}"
+
+
+def is_plain(column: StateColumn) -> bool:
+    """Return whether a column is read as it is: numbers, none of them missing."""
+    return column.kind in ("number", "vector") and column.missing in ("refuse", "drop")

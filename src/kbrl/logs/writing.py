@@ -16,8 +16,8 @@ from typing import IO, Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Integers
-from kbrl.atomic_write import written_beside
 from kbrl.data.transitions import Transitions
+from kbrl.files import written_beside
 
 Piece = Mapping[str, Array]  # some rows: names of columns to arrays of one length, (n,)
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also those of full width

@@ -16,13 +16,13 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.checks import as_generator, as_rows
+from kbrl.checks import as_generator, as_rows, check_norm
+from kbrl.data.names import Source, rows_by_name
 from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, state_scale
-from kbrl.data.state_names import Source, rows_by_name
 from kbrl.data.transitions import Transitions, refuse_allowed, refuse_durations
 from kbrl.lines.circles import NO_CIRCLES, Circles, find_circles
 from kbrl.lines.plans import NEAR
-from kbrl.model.kernels import Kernel, KernelAt, check_norm
+from kbrl.model.kernels import Kernel, KernelAt
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.settings import Settings
 

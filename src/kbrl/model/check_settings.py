@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.checks import as_generator, in_unit_interval, one_of, positive, whole
-from kbrl.model.kernels import Kernel, check_norm, check_profile, check_width
+from kbrl.checks import as_generator, check_norm, check_profile, check_width, in_unit_interval, one_of, positive, whole
+from kbrl.model.kernels import Kernel
 from kbrl.settings import CHOICE, COUNT, FRACTION, POSITIVE, SCALINGS, WAYS, Settings, about_settings
 
 _BY_KIND: dict[str, Callable[[Any, str], Any]] = {COUNT: whole, POSITIVE: positive, FRACTION: in_unit_interval}

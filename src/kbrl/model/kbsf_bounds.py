@@ -13,10 +13,10 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats
-from kbrl.checks import as_floats, as_rows, check_finite, in_unit_interval, positive, whole
+from kbrl.checks import as_floats, as_rows, check_finite, check_norm, in_unit_interval, positive, whole
 from kbrl.data.transitions import Transitions
 from kbrl.mdp.bounds import Bound, Terms, combine, row_norms, stochasticity
-from kbrl.model.kernels import Kernel, blocks, check_norm, nearest_points
+from kbrl.model.kernels import Kernel, blocks, nearest_points
 from kbrl.model.sample_weights import SampleWeights
 
 

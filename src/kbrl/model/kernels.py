@@ -21,15 +21,20 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from kbrl.arrays import Floats, Integers
-from kbrl.checks import as_floats, in_unit_interval, one_of, positive, whole
+from kbrl.checks import (
+    check_norm,
+    check_profile,
+    check_width,
+    in_unit_interval,
+    profile_values,
+    whole,
+)
 from kbrl.model import compiled
 from kbrl.model.compiled import FARTHEST
-from kbrl.profiles import PROFILES
 
 Profile = str | Callable[[Floats], Floats]
 
 BLOCK_ROWS = 1024  # of a block of distances, so that it stays in the cache
-LARGEST_NORM = 16.0  # below infinity: higher powers of small differences underflow
 _BLOCK_ENTRIES = 2**22  # of distances among which the smallest are looked for
 
 
@@ -236,7 +241,7 @@ def log_ratio(z: Floats, z_ref: Floats, profile: Profile) -> Floats:
         compiled.fill_log_ratios(z.ravel(), z_ref.ravel(), out.reshape(-1), compiled.shape_of(0, profile))
         return out
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_value, log_ref = np.log(_call(profile, z)), np.log(_call(profile, z_ref))
+        log_value, log_ref = np.log(profile_values(profile, z)), np.log(profile_values(profile, z_ref))
         difference = log_value - log_ref
     return np.where(np.isfinite(log_ref), difference, np.where(z <= z_ref, 0.0, -np.inf))
 
@@ -246,54 +251,10 @@ def log_profile(z: Floats, profile: Profile) -> Floats:
     if isinstance(profile, str):
         return log_ratio(z, np.zeros(1), profile)
     with np.errstate(divide="ignore"):
-        return np.log(_call(profile, z))
+        return np.log(profile_values(profile, z))
 
 
 def normalized(z: Floats, profile: Profile) -> Floats:
     """Return the kernel values of each row of scaled distances, divided by their sum."""
     values = np.exp(log_ratio(z, z.min(axis=1, keepdims=True), profile))
     return values / values.sum(axis=1, keepdims=True)
-
-
-def check_width(width: Any, name: str) -> float | Floats:
-    """Return a width above 0, or an array of them."""
-    if np.ndim(width) == 0:
-        return positive(width, name)
-    widths = as_floats(width, name)
-    if widths.ndim != 1 or not (np.isfinite(widths) & (widths > 0)).all():
-        raise ValueError(
-            f"{name} must be a finite number above 0, or one for each representative state, but it is {width!r}."
-        )
-    return widths.copy()
-
-
-def check_norm(norm: Any) -> float:
-    """Return p of a Minkowski norm: a number from 1 to 16, or infinity."""
-    number = np.inf if isinstance(norm, (float, np.floating)) and norm == np.inf else positive(norm, "norm")
-    if not (1 <= number <= LARGEST_NORM or number == np.inf):
-        raise ValueError(
-            f"norm must be a number from 1 to {LARGEST_NORM:g}, or infinity, but it is {norm!r}. Below 1 it is not a "
-            f"norm; above {LARGEST_NORM:g}, powers of small distances underflow, and infinity is nearly the same."
-        )
-    return number
-
-
-def check_profile(profile: Any) -> None:
-    """Refuse a profile that is unknown, or a function that is not a kernel's."""
-    if not callable(profile):
-        one_of(profile, PROFILES, "profile")
-        return
-    z = np.linspace(0.0, 50.0, 501)
-    values = _call(profile, z)
-    if values.shape != z.shape or not np.isfinite(values).all() or values.min() < 0 or values[0] <= 0:
-        raise ValueError(
-            f"profile must map an array of z >= 0 to finite numbers of the same shape, none below 0 and above 0 at "
-            f"z = 0, but {profile!r} does not."
-        )
-    if (np.diff(values) > 1e-12 * values[0]).any():
-        raise ValueError(f"profile must never rise with z, but {profile!r} does. Similarity has to fall with distance.")
-
-
-def _call(profile: Any, z: Floats) -> Floats:
-    with np.errstate(over="ignore", under="ignore"):  # z may be FARTHEST, and its powers infinite
-        return np.asarray(profile(z), dtype=np.float64)

@@ -19,11 +19,11 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, as_rows
+from kbrl.data.names import UNNAMED, Source, answered, row_by_name
 from kbrl.data.overlap import Overlap, overlap
 from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates, Moments
 from kbrl.data.sketch import LARGEST_HASH, Sketch
-from kbrl.data.state_names import UNNAMED, Source, answered, row_by_name
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.lines.local_lines import LocalLines, local_lines
 from kbrl.lines.moments import LineSums

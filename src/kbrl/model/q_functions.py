@@ -16,9 +16,9 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import LARGEST_COORDINATE
+from kbrl.data.names import UNNAMED, Source, row_by_name
 from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import UNNAMED, Source, row_by_name
 from kbrl.model import compiled
 from kbrl.model.kernels import Kernel, KernelAt, blocks
 from kbrl.model.sample_weights import SampleWeights

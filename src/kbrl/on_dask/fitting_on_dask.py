@@ -40,8 +40,8 @@ from kbrl.on_dask.log_parts import (
 )
 from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
 from kbrl.settings import Settings, for_fit
-from kbrl.tables.dialect import Dialect, dialect_in
 from kbrl.tables.faults import LogError
+from kbrl.tables.text_files import Dialect, dialect_in
 
 
 @dataclass(frozen=True, eq=False)

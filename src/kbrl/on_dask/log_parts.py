@@ -19,19 +19,17 @@ from typing import Any, cast
 import numpy as np
 
 from kbrl.arrays import Array
-from kbrl.data.action_labels import unite_labels
+from kbrl.data.names import UNNAMED, Source, unite_labels
 from kbrl.data.recipe import Recipe
-from kbrl.data.state_names import UNNAMED, Source
 from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, in_order, light_kinds, prepare, scan
 from kbrl.logs.rows import refuse_amounts
 from kbrl.logs.sequence import EpisodeMemory
 from kbrl.logs.value_facts import ValueFacts, look_at_values
-from kbrl.tables.databases import is_address
-from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.faults import LogError
-from kbrl.tables.formats import find_files, open_table
+from kbrl.tables.formats import find_files, is_address, open_table
+from kbrl.tables.text_files import PLAIN, Dialect
 
 _LEAST_ROWS, _MOST_PARTS = 2**20, 4096  # rows of a piece of a Parquet file, and how many pieces all files make
 

@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kbrl import __version__
-from kbrl.atomic_write import check_target, written_beside
+from kbrl.files import check_target, written_beside
 from kbrl.report import words
 from kbrl.report.drawing import need_matplotlib
 from kbrl.report.facts import Facts, gather

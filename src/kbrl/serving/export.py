@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array
-from kbrl.atomic_write import written_beside
 from kbrl.data.expressions import Call, Constant, Node, parse
 from kbrl.data.recipe import Recipe, StateColumn
+from kbrl.files import written_beside
 from kbrl.model.model import Model, as_model
 from kbrl.model.support import NEAR_REPS, own_reach, reach, usual_slack
 from kbrl.serving import standalone_columns

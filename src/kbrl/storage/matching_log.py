@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kbrl.data.state_names import find_names
+from kbrl.data.names import find_names
 from kbrl.data.value_rules import NAMES as RULES
 from kbrl.logs.columns import carried_over
 from kbrl.logs.log import Log, open_log
 from kbrl.logs.rows import label_array
 from kbrl.model.model import Model
-from kbrl.tables.dialect import dialect_in
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import open_table
+from kbrl.tables.text_files import dialect_in
 
 
 def open_matching_log(

@@ -20,13 +20,13 @@ from scipy import sparse
 
 from kbrl import __version__
 from kbrl.arrays import Array, Floats
-from kbrl.atomic_write import NotSyncedError, written_beside
 from kbrl.checks import KbrlWarning, as_floats
+from kbrl.data.names import Source, rows_by_name
 from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
 from kbrl.data.sketch import Sketch
-from kbrl.data.state_names import Source, rows_by_name
 from kbrl.data.transitions import Transitions, join
+from kbrl.files import NotSyncedError, written_beside
 from kbrl.learners.kbsf import KBSF
 from kbrl.lines.circles import NO_CIRCLES, Circles
 from kbrl.lines.moments import LineSums

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array
-from kbrl.data.state_names import Source
+from kbrl.data.names import Source
 from kbrl.settings import about_settings
 from kbrl.storage.sealed_file import Contents
 

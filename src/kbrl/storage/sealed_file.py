@@ -21,7 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from kbrl.arrays import Array
-from kbrl.limits import check_ordinary, raise_the_limit, too_large
+from kbrl.files import check_ordinary, raise_the_limit, too_large
 
 # The kinds of arrays that are stored: name in the file, and NumPy's type.
 _TYPES = {"F64": "<f8", "I64": "<i8", "I32": "<i4", "BOOL": "|b1"}

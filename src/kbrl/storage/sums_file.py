@@ -13,9 +13,9 @@ import numpy as np
 
 from kbrl import __version__
 from kbrl.arrays import Array
-from kbrl.atomic_write import written_beside
+from kbrl.data.names import Source
 from kbrl.data.scaling import Coordinates
-from kbrl.data.state_names import Source
+from kbrl.files import written_beside
 from kbrl.storage.model_file import labels_as_facts
 from kbrl.storage.older_formats import names_as_facts
 from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed

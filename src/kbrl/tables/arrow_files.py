@@ -9,27 +9,26 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kbrl.limits import bytes_on_disk, too_empty, too_large
+from kbrl.files import bytes_on_disk, too_empty, too_large
 from kbrl.tables.cell_values import (
     Batch,
     Column,
     Kind,
-    Labels,
     Numbers,
     RaggedError,
     as_flags,
-    decoded,
+    as_numpy,
     from_objects,
-    from_texts,
     from_times,
-    is_no_label,
+    labels_from_arrow,
     refuse_struct,
+    refusing,
+    texts_from_arrow,
 )
 from kbrl.tables.faults import LogError, Place, refuse_size
 
@@ -218,20 +217,6 @@ class MemoryTable:
             yield converted(batch, kinds)
 
 
-@contextmanager
-def refusing(path: Path) -> Iterator[None]:
-    """Turn Arrow's errors about a broken file into a fault that names the file."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except LogError:
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise LogError("unreadable", f"{path} cannot be read: {reason}.") from None
-
-
 def converted(batch: Any, kinds: Mapping[str, Kind]) -> Batch:
     """Convert the columns of a record batch that ``kinds`` names."""
     missing = [name for name in kinds if name not in batch.schema.names]
@@ -253,19 +238,19 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
     if types.is_struct(column.type):
         refuse_struct(name, [field.name for field in column.type], kind)
     if kind == "labels":
-        return _labels(column, name)
+        return labels_from_arrow(column, name)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         return _lists(column, name)
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
-        values = _as_numpy(column.cast(pa.float64(), safe=False))  # empty cells become NaN, large numbers are rounded
+        values = as_numpy(column.cast(pa.float64(), safe=False))  # empty cells become NaN, large numbers are rounded
         is_checked = kind != "flags" or types.is_boolean(column.type)
         return Numbers(values) if is_checked else as_flags(values, name)
     if types.is_temporal(column.type) and kind == "steps":
         return from_times(_microseconds(column), kind, name)
     if types.is_decimal(column.type):
-        return Numbers(_as_numpy(column.cast(pa.float64())))
+        return Numbers(as_numpy(column.cast(pa.float64())))
     if kind in ("flags", "steps") and (types.is_string(column.type) or types.is_large_string(column.type)):
         return texts_from_arrow(column.fill_null(""), kind)
     return from_objects(column.to_pylist(), kind, name)
@@ -282,56 +267,9 @@ def _microseconds(column: Any) -> Any:
     )
     counts = exact.cast(pa.int64())
     missing = np.asarray(counts.is_null().to_numpy(zero_copy_only=False))
-    times = _as_numpy(counts.fill_null(0)).astype("datetime64[us]" if is_moment else "timedelta64[us]")
+    times = as_numpy(counts.fill_null(0)).astype("datetime64[us]" if is_moment else "timedelta64[us]")
     times[missing] = "NaT"
     return times
-
-
-def texts_from_arrow(column: Any, kind: Kind) -> Column:
-    """Convert an Arrow array of strings, as those of a CSV file."""
-    import pyarrow as pa
-
-    if kind == "labels":
-        encoded = _labels(column, "")
-        empty = np.array([is_no_label(str(value)) for value in encoded.values] + [True])
-        return Labels(np.where(empty[encoded.codes], -1, encoded.codes), encoded.values)
-    if kind != "flags":
-        try:
-            return Numbers(_as_numpy(column.cast(pa.float64())))
-        except pa.ArrowInvalid:
-            pass  # some cell is empty, true or not a number
-    different = _labels(column, "")  # each text is converted once
-    found = from_texts([str(value) for value in different.values], kind)
-    assert isinstance(found, Numbers)
-    return found.take(different.codes)
-
-
-def _as_numpy(array: Any) -> Any:
-    """Return the values of an Arrow array, NaN where a cell is empty.
-
-    Without empty cells, Arrow's own conversion is avoided: it loads pandas if it is installed, which takes 60 MB.
-    """
-    if len(array) and array.null_count == 0 and hasattr(array, "__dlpack__"):
-        return np.from_dlpack(array)
-    return array.to_numpy(zero_copy_only=False)
-
-
-def _labels(column: Any, name: str) -> Labels:
-    import pyarrow as pa
-
-    if hasattr(column.type, "value_type") and not pa.types.is_dictionary(column.type):
-        found = from_objects(column.to_pylist(), "labels", name)
-        assert isinstance(found, Labels)
-        return found
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    indices = encoded.indices.fill_null(-1) if encoded.indices.null_count else encoded.indices
-    codes = _as_numpy(indices).astype(np.intp)
-    values = [decoded(value) for value in encoded.dictionary.to_pylist()]
-    missing = [value is None or value != value for value in values]
-    if any(missing):
-        codes = np.where(np.array([*missing, True])[codes], -1, codes)  # the last entry serves -1
-    plain = (int, float, bool, str)
-    return Labels(codes, tuple(value if isinstance(value, plain) else str(value) for value in values))
 
 
 def _lists(column: Any, name: str) -> Numbers:
@@ -345,5 +283,5 @@ def _lists(column: Any, name: str) -> Numbers:
     flat = column.flatten()
     if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type) or pa.types.is_boolean(flat.type)):
         raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {flat.type}.")
-    values = _as_numpy(flat.cast(pa.float64(), safe=False))
+    values = as_numpy(flat.cast(pa.float64(), safe=False))
     return Numbers(values.reshape(len(column), -1) if len(column) else values.reshape(0, 0))

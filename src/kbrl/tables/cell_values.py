@@ -6,15 +6,17 @@ True and false are the numbers 1 and 0 everywhere; yes, no, t and f are words, e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.data.action_labels import is_whole
+from kbrl.data.names import is_whole
 from kbrl.tables.faults import LogError
 
 Kind = Literal["numbers", "steps", "flags", "labels"]  # steps are numbers or times, as seconds
@@ -357,3 +359,64 @@ def _flag(value: float) -> float:
     if value not in (0.0, 1.0) and not np.isnan(value):
         raise ValueError
     return value
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Turn Arrow's errors about a broken file into a fault that names the file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except LogError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise LogError("unreadable", f"{path} cannot be read: {reason}.") from None
+
+
+def texts_from_arrow(column: Any, kind: Kind) -> Column:
+    """Convert an Arrow array of strings, as those of a CSV file."""
+    import pyarrow as pa
+
+    if kind == "labels":
+        encoded = labels_from_arrow(column, "")
+        empty = np.array([is_no_label(str(value)) for value in encoded.values] + [True])
+        return Labels(np.where(empty[encoded.codes], -1, encoded.codes), encoded.values)
+    if kind != "flags":
+        try:
+            return Numbers(as_numpy(column.cast(pa.float64())))
+        except pa.ArrowInvalid:
+            pass  # some cell is empty, true or not a number
+    different = labels_from_arrow(column, "")  # each text is converted once
+    found = from_texts([str(value) for value in different.values], kind)
+    assert isinstance(found, Numbers)
+    return found.take(different.codes)
+
+
+def as_numpy(array: Any) -> Any:
+    """Return the values of an Arrow array, NaN where a cell is empty.
+
+    Without empty cells, Arrow's own conversion is avoided: it loads pandas if it is installed, which takes 60 MB.
+    """
+    if len(array) and array.null_count == 0 and hasattr(array, "__dlpack__"):
+        return np.from_dlpack(array)
+    return array.to_numpy(zero_copy_only=False)
+
+
+def labels_from_arrow(column: Any, name: str) -> Labels:
+    import pyarrow as pa
+
+    if hasattr(column.type, "value_type") and not pa.types.is_dictionary(column.type):
+        found = from_objects(column.to_pylist(), "labels", name)
+        assert isinstance(found, Labels)
+        return found
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    indices = encoded.indices.fill_null(-1) if encoded.indices.null_count else encoded.indices
+    codes = as_numpy(indices).astype(np.intp)
+    values = [decoded(value) for value in encoded.dictionary.to_pylist()]
+    missing = [value is None or value != value for value in values]
+    if any(missing):
+        codes = np.where(np.array([*missing, True])[codes], -1, codes)  # the last entry serves -1
+    plain = (int, float, bool, str)
+    return Labels(codes, tuple(value if isinstance(value, plain) else str(value) for value in values))

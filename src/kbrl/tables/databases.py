@@ -19,9 +19,9 @@ from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
 from kbrl.tables.arrow_files import converted
 from kbrl.tables.cell_values import Batch, Kind
-from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.faults import LogError
 from kbrl.tables.python_rows import batches_of
+from kbrl.tables.text_files import PLAIN, Dialect
 
 DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3", ".duckdb")
 _QUERY = "State a query: --query 'select ...', in Python columns={'query': 'select ...'}."
@@ -194,11 +194,6 @@ class PostgresTable(_ArrowQueryTable):
         from adbc_driver_postgresql import dbapi
 
         return (dbapi.Error,)
-
-
-def is_address(source: Any) -> bool:
-    """Return whether a text names a database: sqlite:FILE?QUERY, duckdb:FILE?QUERY or postgresql://..."""
-    return isinstance(source, str) and source.startswith(("sqlite:", "duckdb:", "postgresql://", "postgres://"))
 
 
 def open_address(source: str, dialect: Dialect) -> _QueryTable:

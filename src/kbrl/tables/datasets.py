@@ -21,9 +21,9 @@ import numpy as np
 from kbrl.arrays import Array
 from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
-from kbrl.limits import too_empty, too_large
-from kbrl.tables.arrow_files import check_parquet, refusing
-from kbrl.tables.cell_values import Batch, Kind, from_array
+from kbrl.files import too_empty, too_large
+from kbrl.tables.arrow_files import check_parquet
+from kbrl.tables.cell_values import Batch, Kind, from_array, refusing
 from kbrl.tables.faults import LogError, refuse_size
 from kbrl.tables.frames import FrameTable, check_lengths
 

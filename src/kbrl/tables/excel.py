@@ -19,9 +19,9 @@ from typing import Any
 from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
 from kbrl.tables.cell_values import Batch, Kind
-from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.faults import LogError, Place
 from kbrl.tables.python_rows import batches_of
+from kbrl.tables.text_files import PLAIN, Dialect
 
 EXCEL_ENDINGS = (".xlsx", ".xlsm")
 _LARGEST = 1 << 28  # bytes of the texts of a file, which openpyxl holds in memory

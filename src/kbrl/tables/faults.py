@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from kbrl.limits import raise_the_limit
+from kbrl.files import raise_the_limit
 
 SHOWN_ROWS = 5  # the first rows at fault that a record names
 PLACE = "<place of the first row>"  # stands in a message until the table tells the place
@@ -154,7 +154,7 @@ class Fault:
 
 
 def refuse_size(complaint: str | None, path: Any) -> None:
-    """Raise the error for a file that asks for more than it may, if ``kbrl.limits`` has a complaint."""
+    """Raise the error for a file that asks for more than it may, if ``kbrl.files`` has a complaint."""
     if complaint is not None:
         raise LogError("too_large", f"{path} cannot be read: {complaint}.")
 

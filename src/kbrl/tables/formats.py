@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from kbrl.data.column_names import listing
-from kbrl.limits import check_ordinary
+from kbrl.files import check_ordinary
 from kbrl.tables.arrow_files import ArrowFileTable, MemoryTable, ParquetTable
 from kbrl.tables.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
-from kbrl.tables.csv_files import PACKED, CsvTable
-from kbrl.tables.databases import DATABASE_ENDINGS, is_address, open_address, open_database
+from kbrl.tables.databases import DATABASE_ENDINGS, open_address, open_database
 from kbrl.tables.datasets import HDF5_ENDINGS, find_dataset, find_in_cache, open_hdf5, open_minari
-from kbrl.tables.dialect import PLAIN, Dialect
 from kbrl.tables.excel import EXCEL_ENDINGS, ExcelTable
 from kbrl.tables.faults import PLACE, LogError, Place, places_of
 from kbrl.tables.frames import FrameTable, LazyTable, NpzTable
 from kbrl.tables.json_lines import JSON_ENDINGS, JsonLinesTable
 from kbrl.tables.lists_of_steps import FORMS, open_rollouts
 from kbrl.tables.split_lists import SplitTable
+from kbrl.tables.text_files import PACKED, PLAIN, CsvTable, Dialect
 
 
 class Table(Protocol):
@@ -280,3 +279,8 @@ _OPENERS: dict[str, Callable[[Path, Dialect], Table]] = {
     ".npz": _of_itself(NpzTable),
 }
 _PACKABLE = (CsvTable, JsonLinesTable)  # their readers unpack
+
+
+def is_address(source: Any) -> bool:
+    """Return whether a text names a database: sqlite:FILE?QUERY, duckdb:FILE?QUERY or postgresql://..."""
+    return isinstance(source, str) and source.startswith(("sqlite:", "duckdb:", "postgresql://", "postgres://"))

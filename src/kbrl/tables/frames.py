@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from kbrl.arrays import Array
-from kbrl.limits import bytes_on_disk, too_empty, too_large
+from kbrl.files import bytes_on_disk, too_empty, too_large
 from kbrl.tables.cell_values import Batch, Kind, as_array, from_array
 from kbrl.tables.faults import LogError, refuse_size
 

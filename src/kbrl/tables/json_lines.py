@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kbrl.tables.arrow_files import BUFFER, converted, refusing
-from kbrl.tables.cell_values import Batch, Kind
-from kbrl.tables.csv_files import encoding_of, open_bytes, open_text, undecodable
-from kbrl.tables.dialect import PLAIN, Dialect
+from kbrl.tables.arrow_files import BUFFER, converted
+from kbrl.tables.cell_values import Batch, Kind, refusing
 from kbrl.tables.faults import LogError, Place
+from kbrl.tables.text_files import PLAIN, Dialect, encoding_of, open_bytes, open_text, undecodable
 
 JSON_ENDINGS = (".jsonl", ".ndjson")
 _LONGEST = 1 << 24  # bytes of a line

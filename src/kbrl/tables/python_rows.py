@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.tables.cell_values import BLANKS, Batch, Column, Kind, Numbers, as_flags, from_objects
-from kbrl.tables.dialect import Dialect
+from kbrl.tables.text_files import Dialect
 
 _PLAIN = {int, float, type(None)}
 

@@ -15,12 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kbrl.tables.csv_files import encoding_of, open_bytes, open_text
 from kbrl.tables.databases import DATABASE_ENDINGS, open_database
-from kbrl.tables.dialect import PLAIN, Dialect, has_comma
 from kbrl.tables.excel import EXCEL_ENDINGS, ExcelTable
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import ending_of
+from kbrl.tables.text_files import PLAIN, Dialect, encoding_of, has_comma, open_bytes, open_text
 
 _LINES = 2000  # of a text that are looked at
 _BLOCK = 1 << 20

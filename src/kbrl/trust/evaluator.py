@@ -14,7 +14,7 @@ from scipy.linalg import LinAlgError
 
 from kbrl.arrays import Array, Floats
 from kbrl.checks import in_unit_interval, whole
-from kbrl.data.state_names import UNNAMED, Source
+from kbrl.data.names import UNNAMED, Source
 from kbrl.data.survey import Survey, survey
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.threads import one_blas_thread

@@ -15,7 +15,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import refuse_rows
-from kbrl.data.action_labels import find_label, unite_labels
+from kbrl.data.names import find_label, unite_labels
 from kbrl.mdp.deferral import AS_NOW
 
 DEFERS = -1  # in the place of an action

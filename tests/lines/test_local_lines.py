@@ -115,12 +115,3 @@ def test_what_the_lines_leave_unexplained_is_the_noise_of_the_step():
     log = Transitions(states, np.zeros(4000, dtype=int), np.zeros(4000), 0.5 * states + noise)
     found = lines_of(log, n_reps=3, n_cases=4000)
     np.testing.assert_allclose(found.noise[0].mean(axis=0), covariance, atol=0.003)
-
-
-def test_the_surroundings_count_actions_and_measure_distances():
-    log = random_log(300, seed=6)
-    found = lines_of(log, n_reps=5, n_cases=10_000)
-    counts = np.bincount(log.action_indices, minlength=2)
-    np.testing.assert_allclose(found.behaviour, np.broadcast_to(counts[:, None], (2, 5)))
-    expected = [np.sqrt(((log.states - rep) ** 2).sum(axis=1).mean()) for rep in found.reps]
-    np.testing.assert_allclose(found.radius, expected, rtol=1e-10)

@@ -1,5 +1,7 @@
 """Plans: rolled out one by one in slow loops, as the MDP that they make, and as one-step backups."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -136,12 +138,14 @@ def test_a_plan_that_ends_far_from_the_data_is_refused_unless_all_do():
 
 def test_unusual_first_decisions_are_refused_where_others_are_offered():
     lines = world_and_lines(smooth_log())[1]
-    usual = np.ones(lines.known.shape, dtype=bool)
-    usual[1, :10] = False
-    mdp = plans_of(world_of(lines, usual=usual), 2, 1).mdp()
-    assert mdp.available[:2].all()
-    assert not mdp.available[2:, :10].any()
-    assert mdp.available[2:, 10:].all()
+    behaviour = np.zeros((2, 25, 3))
+    behaviour[0, :, 0], behaviour[1, :, 0] = 0.5 - (lines.reps[:, 0] - 0.5), 0.5 + (lines.reps[:, 0] - 0.5)
+    behaviour[0, :, 1], behaviour[1, :, 1] = -1.0, 1.0  # action 1 is as frequent as the first variable is large
+    mdp = plans_of(world_of(replace(lines, behaviour=behaviour), usual=0.5), 2, 1).mdp()
+    shares = lines.reps[:, 0]
+    np.testing.assert_array_equal(mdp.available[0], 1 - shares >= 0.5 * shares)
+    np.testing.assert_array_equal(mdp.available[2], shares >= 0.5 * (1 - shares))
+    assert plans_of(world_of(lines), 2, 1).mdp().available.all()
 
 
 def test_noise_spreads_successors_over_points_with_its_mean_and_covariance():

@@ -14,14 +14,15 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.lines.behaviour import behaviour_lines, reach_of_cells
 from kbrl.lines.moments import LineSums, packed_size, unpacked
+from kbrl.lines.ridge import RANK, slopes
 from kbrl.numba_cache import njit
 
 GRAPH = 32  # neighbours of each representative state among which the nearest of a state nearby are looked for
 _POOLED = 128  # representative states around one whose cells may be pooled
 _CASES_PER_NUMBER = 10  # pooled cases for each of the 1 + n_dims numbers of a line, unless the user says how many
 _NOISY = 0.05  # of the gap between representative states: less noise does not change which ones are near
-_RANK = 1e-9  # directions in which pooled states vary by less, relative to the widest, have no slope
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +38,8 @@ class LocalLines:
     limits: Floats  # (n_actions, n_reps, 4): smallest and largest reward, smallest and largest probability of an end
     cases: Floats  # (n_actions, n_reps): Kish's effective number of pooled cases; 0: nothing is known
     noise: Floats  # (n_actions, n_reps, n_dims, n_dims): covariance of what the lines of s' - s leave unexplained
-    behaviour: Floats  # (n_actions, n_reps): how often each action was taken around each representative state
-    radius: Floats  # (n_reps,): root mean square distance of pooled states from the representative state
+    behaviour: Floats  # (n_actions, n_reps, 1 + n_dims): lines of the shares of the actions, see `behaviour_lines`
+    reach: float  # how far logged states are from their representative state, see `reach_of_cells`
     span: Floats  # (2, n_dims): the range of the states
 
     @property
@@ -57,12 +58,7 @@ class LocalLines:
             return True
         gaps = np.linalg.norm(self.reps - self.reps[self.graph[:, 1]], axis=1)
         noise = np.sqrt(np.maximum(np.trace(self.noise, axis1=2, axis2=3), 0.0))
-        return bool(np.median((noise / gaps)[self.known]) >= _NOISY)
-
-    def usual(self, share: float) -> Booleans:
-        """Return which actions were taken at least this share as often as the most frequent one, around each state."""
-        result: Booleans = self.behaviour >= share * self.behaviour.max(axis=0)
-        return result
+        return bool(np.median((noise - _NOISY * gaps)[self.known]) >= 0)
 
 
 def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | None = None) -> LocalLines:
@@ -80,17 +76,17 @@ def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | No
     mass, ends = outcomes[:, :, 0], outcomes[:, :, packed_size(n_dims + 2)]
     limits = np.concatenate([rewards, np.stack([(ends >= mass) & (mass > 0), ends > 0], axis=-1)], axis=-1)
     cases = np.divide(mass**2, squares, out=np.zeros_like(mass), where=squares > 0)
-    behaviour, radius = _surroundings(sums, order, distances, wanted)
+    behaviour, reach = behaviour_lines(sums, order, distances, wanted), reach_of_cells(sums)
     span = np.where(np.isfinite(sums.span), sums.span, 0.0)
     graph = np.ascontiguousarray(order[:, : min(n_reps, GRAPH)])
     limits = np.where(cases[:, :, None] > 0, limits, 0.0)
-    return LocalLines(reps, graph, lines, limits, cases, noise, behaviour, radius, span)
+    return LocalLines(reps, graph, lines, limits, cases, noise, behaviour, reach, span)
 
 
 def _wanted(sums: LineSums, n_cases: int | None) -> float:
     """Return how many cases a line rests on; variables that count for nothing in distances have no slope to learn."""
     widths = np.where(np.isfinite(sums.span).all(axis=0), sums.span[1] - sums.span[0], 0.0)
-    n_slopes = int((widths > np.sqrt(_RANK) * widths.max(initial=0.0)).sum())
+    n_slopes = int((widths > np.sqrt(RANK) * widths.max(initial=0.0)).sum())
     return float(n_cases or _CASES_PER_NUMBER * (1 + n_slopes))
 
 
@@ -119,24 +115,6 @@ def cell_weights(sums: LineSums, action: int, rep: int, n_cases: int | None = No
     return found / mass if mass > 0 else np.zeros(n_reps)
 
 
-def _surroundings(sums: LineSums, order: Integers, distances: Floats, wanted: float) -> tuple[Floats, Floats]:
-    """Return what was done around each representative state, (n_actions, n_reps), and how far the states are."""
-    n_dims = sums.basis.reps.shape[1]
-    own = sums.cases.sum(axis=0)
-    n_used = np.minimum((np.cumsum(own[order], axis=1) < wanted).sum(axis=1) + 1, order.shape[1])
-    used = np.arange(order.shape[1]) < n_used[:, None]
-    behaviour = (sums.cases[:, order] * used).sum(axis=2)
-    diagonal = [packed_size(1 + k) + 1 + k for k in range(n_dims)]  # of x x' in outcomes
-    totals = sums.outcomes.sum(axis=0)
-    squares, firsts = totals[:, diagonal].sum(axis=1), totals[:, [packed_size(1 + k) for k in range(n_dims)]]
-    reps = sums.basis.reps
-    gaps = reps[order] - reps[:, None]  # of the pooled cells from the centre
-    pooled = squares[order] + 2 * (gaps * firsts[order]).sum(axis=2) + distances**2 * own[order]
-    mass = (own[order] * used).sum(axis=1)
-    mean = np.divide((pooled * used).sum(axis=1), mass, out=np.zeros(len(reps)), where=mass > 0)
-    return behaviour, np.sqrt(np.maximum(mean, 0.0))
-
-
 def _regress(sums: Floats, n_dims: int, ridge: float | None) -> tuple[Floats, Floats]:
     """Return the lines, (..., n_targets, 1 + n_dims), of weighted sums of products of (1, x, targets), and the rest.
 
@@ -151,37 +129,12 @@ def _regress(sums: Floats, n_dims: int, ridge: float | None) -> tuple[Floats, Fl
         spread[..., 1 : 1 + n_dims, 1 + n_dims :],
         spread[..., 1 + n_dims :, 1 + n_dims :],
     )
-    slopes = _slopes(of_x, mixed, np.maximum(np.einsum("...ii->...i", of_z), 0.0), mass, ridge)
-    intercepts = means[..., 1 + n_dims :] - np.einsum("...k,...kt->...t", means[..., 1 : 1 + n_dims], slopes)
-    explained = np.einsum("...kt,...ku->...tu", slopes, mixed)
-    left = of_z - explained - explained.swapaxes(-1, -2) + slopes.swapaxes(-1, -2) @ of_x @ slopes
-    lines = np.concatenate([intercepts[..., None], slopes.swapaxes(-1, -2)], axis=-1)
+    found = slopes(of_x, mixed, np.maximum(np.einsum("...ii->...i", of_z), 0.0), mass, ridge)
+    intercepts = means[..., 1 + n_dims :] - np.einsum("...k,...kt->...t", means[..., 1 : 1 + n_dims], found)
+    explained = np.einsum("...kt,...ku->...tu", found, mixed)
+    left = of_z - explained - explained.swapaxes(-1, -2) + found.swapaxes(-1, -2) @ of_x @ found
+    lines = np.concatenate([intercepts[..., None], found.swapaxes(-1, -2)], axis=-1)
     return lines, left
-
-
-def _slopes(of_x: Floats, mixed: Floats, of_z: Floats, mass: Floats, ridge: float | None) -> Floats:
-    """Return the slopes, (..., n_dims, n_targets), of a ridge regression, in the principal directions of x.
-
-    The ridge of Hoerl, Kennard and Baldwin is the number of directions times the variance of the noise, over the size
-    of the least-squares slopes; without enough cases to tell the noise there are no slopes.
-    """
-    sizes, directions = np.linalg.eigh(of_x)
-    used = sizes > _RANK * sizes[..., -1:]
-    sizes = np.where(used, sizes, 1.0)
-    along = np.where(used[..., None], directions.swapaxes(-1, -2) @ mixed, 0.0)
-    plain = along / sizes[..., None]
-    if ridge is not None:
-        return directions @ (along / (sizes + ridge)[..., None]) if np.isfinite(ridge) else np.zeros_like(plain)
-    rank = used.sum(axis=-1)
-    free = mass - rank - 1
-    noise = np.maximum(of_z - (plain * along).sum(axis=-2), 0.0)
-    noise = np.where(noise > 1e-14 * of_z, noise, 0.0)  # rounding: on a line
-    mean_size = np.where(used, sizes, 0.0).sum(axis=-1) / np.maximum(rank, 1)
-    strength = (plain**2).sum(axis=-2) * np.maximum(free, 1.0)[..., None]
-    penalty = np.divide(rank[..., None] * noise, strength, out=np.zeros_like(noise), where=strength > 0)
-    most = 1e6 * np.maximum(mean_size, 1e-300)[..., None]  # more is no slope at all, and might overflow
-    shrunk = along / (sizes[..., None] + np.minimum(penalty, most)[..., None, :])
-    return directions @ np.where((free > 0)[..., None, None], shrunk, 0.0)
 
 
 @njit(cache=True, nogil=True)

@@ -21,6 +21,7 @@ from kbrl.lines.step_loops import (
     nearest_of_all,
     predict,
     settle,
+    shares_of_actions,
     spread_on,
     square_distance,
 )
@@ -130,11 +131,19 @@ def _is_near(ends: Ends, plan: int, world: World) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _refuse_unusual(cell: int, actions: Integers, world: World, ends: Ends) -> None:
+def _refuse_unusual(state: Floats, cell: int, actions: Integers, world: World, ends: Ends) -> None:
     """Refuse plans that begin as people seldom did here."""
+    if len(world.behaviour) == 0:
+        return
+    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
+    shares = np.empty(len(world.behaviour))
+    shares_of_actions(state, cell, world, places, weights, shares)
+    most = 0.0
+    for a in actions:
+        most = max(most, shares[a])
     n_first = len(ends.ranks) // len(actions)
     for plan in range(len(ends.ranks)):
-        if not world.usual[actions[plan // n_first], cell]:
+        if shares[actions[plan // n_first]] < world.usual * most:
             ends.ranks[plan] = min(ends.ranks[plan], REFUSED)
 
 
@@ -214,7 +223,7 @@ def plan_rows(
     points = np.empty((n_points, n_dims))
     for row in range(n_rows):
         roll_out(world.reps[first + row], first + row, actions, n_decisions, n_held, discount, world, ends)
-        _refuse_unusual(first + row, actions, world, ends)
+        _refuse_unusual(world.reps[first + row], first + row, actions, world, ends)
         for plan in range(n_plans):
             rewards[plan, row], ranks[plan, row] = ends.rewards[plan], ends.ranks[plan]
             _fill_points(ends, plan, points)
@@ -251,7 +260,7 @@ def look_ahead(
     for t in range(len(states)):
         cell = nearest_of_all(states[t], world)
         roll_out(states[t], cell, actions, n_decisions, n_held, discount, world, ends)
-        _refuse_unusual(cell, actions, world, ends)
+        _refuse_unusual(states[t], cell, actions, world, ends)
         highest = UNKNOWN
         for plan in range(n_plans):
             highest = max(highest, ends.ranks[plan])

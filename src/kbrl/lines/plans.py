@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.arrays import Floats, Integers
 from kbrl.lines import plan_loops, step_loops
 from kbrl.lines.local_lines import LocalLines
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -134,12 +134,12 @@ def world_of(
     circles: Any = None,
     is_spread: bool = False,
     inside: float | None = None,
-    usual: Booleans | None = None,
+    usual: float | None = None,
 ) -> step_loops.World:
     """Return the lines as the compiled loops need them.
 
-    inside: a plan must end within so many root mean squares of the distance that logged states have; None: anywhere.
-    usual: which actions may begin a plan where, (n_actions, n_reps); None: all.
+    inside: a plan must end within so many distances that logged states have (`LocalLines.reach`); None: anywhere.
+    usual: a plan may begin with actions that were taken at least this share as often as the usual one; None: with all.
     """
     nothing = np.zeros((0, 2), dtype=np.intp), np.zeros((0, 5))
     places, shapes = nothing if circles is None else circles
@@ -154,8 +154,9 @@ def world_of(
         span=np.ascontiguousarray(lines.span),
         circles=places,
         circle=shapes,
-        usual=np.ones(lines.known.shape, dtype=bool) if usual is None else usual,
-        reach=np.full(len(lines.reps), np.inf) if inside is None else inside * lines.radius,
+        behaviour=np.zeros((0, 0, 0)) if usual is None else np.ascontiguousarray(lines.behaviour),
+        usual=0.0 if usual is None else usual,
+        reach=np.full(len(lines.reps), np.inf if inside is None else inside * lines.reach),
     )
 
 

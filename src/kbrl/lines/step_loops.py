@@ -30,7 +30,8 @@ class World(NamedTuple):
     span: Floats  # (2, n_dims)
     circles: Integers  # (n_circles, 2): pairs of variables that lie on a circle
     circle: Floats  # (n_circles, 5): its centre, scaled, the scales of the two variables, and its radius
-    usual: Booleans  # (n_actions, n_reps): actions that people took often enough, to begin a plan with
+    behaviour: Floats  # (n_actions, n_reps, 1 + n_dims): lines of the shares of the actions; empty: all are usual
+    usual: float  # times the largest share: what an action needs to begin a plan
     reach: Floats  # (n_reps,): a plan must not end farther from the nearest representative state
 
 
@@ -161,6 +162,22 @@ def predict(
     for j in range(n_used, len(weights)):
         weights[j] = 0.0
     return True
+
+
+@njit(cache=True, nogil=True)
+def shares_of_actions(
+    state: Floats, cell: int, world: World, places: Integers, weights: Floats, shares: Floats
+) -> None:
+    """Fill in how often people take each action at a state, (n_actions,), by the lines of their behaviour."""
+    n_used = blend(state, cell, BLENDED, world, places, weights)
+    for a in range(len(shares)):
+        shares[a] = 0.0
+        for j in range(n_used):
+            i = places[j]
+            share = world.behaviour[a, i, 0]
+            for k in range(len(state)):
+                share += world.behaviour[a, i, 1 + k] * (state[k] - world.reps[i, k])
+            shares[a] += weights[j] * min(max(share, 0.0), 1.0)
 
 
 def blended(state: Floats, action: int, world: World) -> tuple[Integers, Floats]:

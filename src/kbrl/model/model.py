@@ -162,9 +162,8 @@ class Model:
         """The plans of a model of order 1, rolled out in its lines."""
         lines, plan = self.lines, self.settings.plan
         actions = np.flatnonzero(self.often_taken & (self.sums.counts > 0))
-        usual = None if plan.usual is None else lines.usual(plan.usual)
         return Plans(
-            world_of(lines, circles=self.basis.circles, is_spread=lines.is_noisy, inside=plan.inside, usual=usual),
+            world_of(lines, circles=self.basis.circles, is_spread=lines.is_noisy, inside=plan.inside, usual=plan.usual),
             actions,
             len(self.action_labels),
             *plan_length(len(actions), plan.decisions, plan.hold),

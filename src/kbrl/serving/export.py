@@ -122,6 +122,7 @@ def _plan_facts(model: Model) -> tuple[dict[str, Any] | None, dict[str, Array]]:
         "n_held": plans.n_held,
         "discount": plans.discount,
         "n_near": min(plans.n_near, world.graph.shape[1]),
+        "usual": world.usual,
     }
     arrays = {
         "values": model.solution.values,
@@ -132,7 +133,7 @@ def _plan_facts(model: Model) -> tuple[dict[str, Any] | None, dict[str, Array]]:
         "noise": world.noise if plans.is_spread else np.zeros((0,)),
         "span": world.span,
         "circles": np.column_stack([world.circles, world.circle]),
-        "usual": world.usual,
+        "behaviour": world.behaviour if len(world.behaviour) else np.zeros((0,)),
         "plan_reach": world.reach,
     }
     return facts, arrays

@@ -34,21 +34,23 @@ class Plans:
         self.reps, self.values, self.span, self.circles = (facts[k] for k in ("reps", "values", "span", "circles"))
         self.graph = [[int(i) for i in row] for row in facts["graph"]]
         self.lines, self.limits, self.known, self.noise = (facts[k] for k in ("lines", "limits", "known", "noise"))
-        self.usual, self.reach = facts["usual"], facts["plan_reach"]
+        self.behaviour, self.reach = facts["behaviour"], facts["plan_reach"]
         plan = facts["plan"]
         self.actions, self.n_actions, self.n_near = plan["actions"], plan["n_actions"], plan["n_near"]
         self.n_decisions, self.n_held, self.discount = plan["n_decisions"], plan["n_held"], plan["discount"]
+        self.usual = plan["usual"]
 
     def q(self, state: Vector) -> Vector:
         """Return the value of the best plan that begins with each action, -inf where none does."""
         cell = min(range(len(self.reps)), key=lambda i: math.dist(state, self.reps[i]))
         spread = [[0.0] * len(state) for _ in state] if self.noise else None
         start, plans = Place(state, cell, 0.0, 1.0, True, spread), []
+        usual = self._usual(state, cell)
         for action in self.actions:
             ends = [self._held(start, action, 0)]
             for level in range(1, self.n_decisions):
                 ends = [self._held(end, following, level) for end in ends for following in self.actions]
-            plans += [(action, end, self._rank(end, action, cell)) for end in ends]
+            plans += [(action, end, self._rank(end, action in usual)) for end in ends]
         highest = max((rank for _, _, rank in plans), default=UNKNOWN)
         q, weight = [-math.inf] * self.n_actions, self.discount ** (self.n_decisions * self.n_held)
         for action, end, rank in plans:
@@ -56,11 +58,23 @@ class Plans:
                 q[action] = max(q[action], end.reward + weight * end.alive * self._value(end))
         return q
 
-    def _rank(self, end: Place, action: int, cell: int) -> int:
+    def _rank(self, end: Place, is_usual: bool) -> int:
         if not end.is_known:
             return UNKNOWN
         is_near = end.alive < 0.5 or math.dist(end.state, self.reps[end.cell]) <= self.reach[end.cell]
-        return OFFERED if is_near and self.usual[action][cell] else REFUSED
+        return OFFERED if is_near and is_usual else REFUSED
+
+    def _usual(self, state: Vector, cell: int) -> list[int]:
+        """Return the actions that people take often enough here to begin a plan with."""
+        if not self.behaviour:
+            return list(self.actions)
+        found = {action: 0.0 for action in self.actions}
+        for weight, i in self._blend(state, cell, BLENDED):
+            x = [1.0, *(s - r for s, r in zip(state, self.reps[i]))]
+            for action in self.actions:
+                share = sum(entry * each for entry, each in zip(self.behaviour[action][i], x))
+                found[action] += weight * min(max(share, 0.0), 1.0)
+        return [action for action, share in found.items() if share >= self.usual * max(found.values())]
 
     def _held(self, start: Place, action: int, level: int) -> Place:
         """Return where a decision leads that is held for some steps."""

@@ -68,7 +68,7 @@ class Plans:
         """Return the actions that people take often enough here to begin a plan with."""
         if not self.behaviour:
             return list(self.actions)
-        found = {action: 0.0 for action in self.actions}
+        found = dict.fromkeys(self.actions, 0.0)
         for weight, i in self._blend(state, cell, BLENDED):
             x = [1.0, *(s - r for s, r in zip(state, self.reps[i]))]
             for action in self.actions:

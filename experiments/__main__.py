@@ -1,7 +1,7 @@
 """Run the paper's study: python -m experiments [FIGURE ...] --scale smoke|laptop|paper
 
-Runs what is missing, then draws the pictures and writes the table of claims.  Ctrl-C and go on later: jobs that are
-done are not run again.
+Runs what is missing, then draws the pictures and writes the tables.  Interrupt it whenever you like: jobs that are done
+are not run again.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import click
 
 from experiments.claims import CLAIMS, counted, write_claims
 from experiments.drawing import save_figure
-from experiments.runner import figure_file, missing_jobs, run_figure
+from experiments.overview import draw_overview
+from experiments.runner import duration, figure_file, missing_tasks, run_tasks
 from experiments.store import Store
-from experiments.study import SCALES, Verdict
-from kbrl.cli.console import progress
+from experiments.study import SCALES, Row, Verdict, n_cores
 
 FIGURES = (
     "theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter", "trust", "deferral",
     "power",
 )  # fmt: skip
+OURS = ("trust", "deferral", "power")  # not of the paper; nothing of theirs is larger than a laptop's scale
 
 
 @click.command()
@@ -30,47 +31,83 @@ FIGURES = (
 @click.option("--scale", default="laptop", show_default=True, type=click.Choice(SCALES), help="How much to run.")
 @click.option("--results", type=click.Path(path_type=Path), help="Folder; by default results, or build/smoke.")
 @click.option("--without-timed", is_flag=True, help="Leave what is compared in time for when the machine is free.")
+@click.option("--workers", type=click.IntRange(1), help="Jobs side by side; by default one per core.")
+@click.option("--at-most", type=float, help="Only jobs that are expected to take at most so many seconds.")
 @click.option("--only-draw", is_flag=True, help="Run nothing; draw and judge the rows that are there.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def main(
-    figures: tuple[str, ...], scale: str, results: Path | None, without_timed: bool, only_draw: bool, quiet: bool
+    figures: tuple[str, ...],
+    scale: str,
+    results: Path | None,
+    without_timed: bool,
+    workers: int | None,
+    at_most: float | None,
+    only_draw: bool,
+    quiet: bool,
 ) -> None:
     """Run the paper's experiments, draw their figures and judge its claims."""
     folder = results or Path("build/smoke" if scale == "smoke" else "results")
-    chosen = figures or FIGURES
     failures: list[str] = []
     if not only_draw:
-        stores = {figure: Store(folder, figure, scale) for figure in chosen}
-        missing = {figure: missing_jobs(figure, scale, stores[figure], not without_timed) for figure in chosen}
-        with progress(sum(map(len, missing.values())), quiet) as step:
-            for figure in chosen:
-                failures += run_figure(figure, scale, missing[figure], stores[figure], step)
+        stores = {figure: Store(folder, figure, scale) for figure in figures or FIGURES}
+        tasks = missing_tasks(stores, scale, with_timed=not without_timed, at_most=at_most)
+        n_workers = workers or n_cores()
+        if not quiet:
+            seconds = sum(task.seconds / (1 if task.job.alone else n_workers) for task in tasks)
+            click.echo(f"{len(tasks)} jobs, about {duration(seconds)} on a free machine. Interrupt whenever you like.")
+        try:
+            failures = run_tasks(tasks, scale, stores, n_workers, (lambda text: None) if quiet else click.echo)
+        finally:
+            for store in stores.values():
+                store.pack()
     found = _draw_and_judge(folder)
-    write_claims(folder / "CLAIMS.md", found)
+    draw_overview(found, folder)
+    write_claims(folder, found)
     for claim, (at_scale, verdict) in found.items():
         click.echo(f"{claim:4} {verdict.finding.value:22} {verdict.ours} ({verdict.n_runs} runs, {at_scale})")
     click.echo(f"{len(CLAIMS)} claims. {counted(found).capitalize()}.")
-    click.echo(f"Figures and {folder / 'CLAIMS.md'} are written.")
+    click.echo(f"Pictures, {folder / 'CLAIMS.md'} and {folder / 'NOTES.md'} are written.")
     for failure in failures:
         click.echo(f"Failed: {failure}", err=True)
     sys.exit(1 if failures else 0)
 
 
 def _draw_and_judge(folder: Path) -> dict[str, tuple[str, Verdict]]:
-    """Make every figure's picture and verdicts from its largest scale that has rows."""
+    """Make every figure's picture and verdicts from its rows."""
     found: dict[str, tuple[str, Verdict]] = {}
     for figure in FIGURES:
-        scales = [scale for scale in SCALES if (folder / "rows" / f"{figure}.{scale}.jsonl").exists()]
-        stores = [(scale, Store(folder, figure, scale)) for scale in reversed(scales)]
-        scale, rows = next(((scale, store.rows) for scale, store in stores if store.rows), ("", []))
-        if rows:
-            save_figure(figure_file(figure).draw(rows), folder, figure)
-            write_page = getattr(figure_file(figure), "write_page", None)
-            if write_page is not None and scale != "smoke":
-                write_page(rows)
-            for verdict in figure_file(figure).verdicts(rows):
-                # A smoke run shows that all works; it is too small to judge by.
-                found[verdict.claim] = (scale, replace(verdict, judged=None) if scale == "smoke" else verdict)
+        by_scale = {scale: rows for scale in SCALES if (rows := Store(folder, figure, scale).rows)}
+        if not by_scale:
+            continue
+        own = judged(figure, by_scale)
+        found |= own
+        drawn = _mostly(own) if own else list(by_scale)[-1]
+        save_figure(figure_file(figure).draw(by_scale[drawn]), folder, figure)
+        write_page = getattr(figure_file(figure), "write_page", None)
+        if write_page is not None and drawn != "smoke":
+            write_page(by_scale[drawn])
+    return found
+
+
+def _mostly(found: dict[str, tuple[str, Verdict]]) -> str:
+    """Return the scale of most verdicts; of two, the larger."""
+    scales = [scale for scale, _ in found.values()]
+    return max(SCALES, key=lambda scale: (scales.count(scale), SCALES.index(scale)))
+
+
+def judged(figure: str, by_scale: dict[str, list[Row]]) -> dict[str, tuple[str, Verdict]]:
+    """Return the verdict of each claim of a figure, with its scale.
+
+    A claim is judged at the largest scale that has at least as many runs of it as any smaller one: so a study at the
+    paper's scale takes over from the laptop's claim by claim, as its runs come in.
+    """
+    found: dict[str, tuple[str, Verdict]] = {}
+    for scale in [scale for scale in SCALES if scale in by_scale]:
+        for verdict in figure_file(figure).verdicts(by_scale[scale]):
+            # A smoke run shows that all works; it is too small to judge by.
+            own = replace(verdict, judged=None) if scale == "smoke" else verdict
+            if verdict.claim not in found or own.n_runs >= max(1, found[verdict.claim][1].n_runs):
+                found[verdict.claim] = (scale, own)
     return found
 
 

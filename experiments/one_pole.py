@@ -58,6 +58,7 @@ def learn_in_pairs(log: Transitions, n_reps: int, seed: int) -> Callable[[Floats
         scaling=np.array(SCALING),
         random_state=seed,
         min_cases=1,
+        order=0,
     )
     policy = learner.fit(in_pairs(log)).policy()
     return lambda observations: np.asarray(policy(observations)) // 2
@@ -65,7 +66,9 @@ def learn_in_pairs(log: Transitions, n_reps: int, seed: int) -> Callable[[Floats
 
 def learn_plainly(log: Transitions, n_reps: int, seed: int) -> Callable[[Floats], Array]:
     """Learn as usual, with the settings of the first trials."""
-    learner = KBSF(n_reps, "random", 1.0, 0.1, sample_neighbors=20, rep_neighbors=5, random_state=seed, min_cases=1)
+    learner = KBSF(
+        n_reps, "random", 1.0, 0.1, sample_neighbors=20, rep_neighbors=5, random_state=seed, min_cases=1, order=0
+    )
     return learner.fit(log).policy()
 
 

@@ -20,8 +20,8 @@ from experiments.study import (
     interval,
     measured,
     not_run,
+    said,
     select,
-    shown,
     with_interval,
 )
 
@@ -52,7 +52,7 @@ def _po1(rows: list[Row]) -> Verdict:
         "Larger sparse models with correct physics: docs/one_pole.md."
     )
     rate = measured(best, "rate")
-    return Verdict("PO1", with_interval(rate), Sampled("success rate", rate, low=ABOUT_90), note)
+    return Verdict("PO1", with_interval(rate), Sampled("success rate", rate, low=ABOUT_90, paper=0.9), note)
 
 
 def _readings(rows: list[Row]) -> str:
@@ -61,8 +61,7 @@ def _readings(rows: list[Row]) -> str:
     texts = []
     for name in [name for name in READINGS if name in distinct(read, "reading")]:
         best = _best(select(read, reading=name))
-        mean, half, _ = interval(best, "rate")
-        texts.append(f"{READINGS[name].text} {shown(mean, half)}")
+        texts.append(f"{READINGS[name].text} {said(best, 'rate')}")
     n_runs = len(distinct(read, "seed"))
     return f"Other readings ({n_runs} runs each, best tau-bar): {'; '.join(texts)}." if texts else "No other readings."
 
@@ -72,8 +71,8 @@ def _po2(rows: list[Row]) -> Verdict:
     tops = {name: _top(select(own, gravity="up", method=name)) for name in (*LSPIS, "KBSF")}
     if any(not top for top in tops.values()) or FEW_M not in distinct(own, "m"):
         return not_run("PO2", f"Needs both forms of LSPI with n = {N[1]} and m = {FEW_M}, gravity up.")
-    found = {name: interval(top, "rate") for name, top in tops.items()}
-    ours = "; ".join(f"{name} {shown(*found[name][:2])}" for name in LSPIS)
+    found = {name: measured(top, "rate") for name, top in tops.items()}
+    ours = "; ".join(f"{name} {with_interval(found[name])}" for name in LSPIS)
     where = "; ".join(f"{name} m = {top[0]['m']}, tau-bar {top[0]['tau_bar']:g}" for name, top in tops.items())
     fallen = "; ".join(
         f"{name} {interval(_top(select(own, gravity='down', method=name)), 'rate')[0]:.2f}" for name in LSPIS
@@ -82,9 +81,9 @@ def _po2(rows: list[Row]) -> Verdict:
         f"The best over m ({_list(distinct(own, 'm'))}) and tau-bar, gravity up: {where}. Neither form may "
         f"exceed {LSPI_AT_MOST:g}. Raw kernels are the paper's features as we read it; normalised ones with a ridge "
         f"of 0.1 are LSPI's strongest form here, with the same kernels as KBSF's. KBSF in the same runs: "
-        f"{shown(*found['KBSF'][:2])}. Gravity down: {fallen}."
+        f"{with_interval(found['KBSF'])}. Gravity down: {fallen}."
     )
-    parts = (Sampled(f"success rate of {name}", Estimate(*found[name]), high=LSPI_AT_MOST) for name in LSPIS)
+    parts = (Sampled(f"success rate of {name}", found[name], high=LSPI_AT_MOST, paper=LSPI_AT_MOST) for name in LSPIS)
     return Verdict("PO2", ours, All(tuple(parts)), note)
 
 
@@ -98,13 +97,15 @@ def _po3(rows: list[Row]) -> Verdict:
         f"Gravity up, test set (a), tau-bar {best[0]['tau_bar']:g}. "
         f"{_beside_lspi(select(rows, part='LSPI', n_poles=2, gravity='up'))} {_down(rows, 2, own)}"
     )
-    return Verdict("PO3", with_interval(rate), Sampled("success rate", rate, low=TWO_POLES_OVER), note)
+    return Verdict(
+        "PO3", with_interval(rate), Sampled("success rate", rate, low=TWO_POLES_OVER, paper=TWO_POLES_OVER), note
+    )
 
 
 def _beside_lspi(rows: list[Row]) -> str:
     """Say what LSPI, and KBSF beside it, give on two poles."""
     tops = {name: _top(select(rows, method=name)) for name in (*LSPIS, "KBSF")}
-    found = "; ".join(f"{name} {shown(*interval(top, 'rate')[:2])}" for name, top in tops.items() if top)
+    found = "; ".join(f"{name} {said(top, 'rate')}" for name, top in tops.items() if top)
     if not found:
         return "LSPI was not run."
     return f"With n = {_list(distinct(rows, 'n'))}, best of m {_list(distinct(rows, 'm'))} and tau-bar: {found}."
@@ -119,7 +120,7 @@ def _po4(rows: list[Row]) -> Verdict:
     own, seconds = interval(kbsf, "seconds")[0], [interval(select(kbrl, n=n), "seconds")[0] for n in sizes]
     other, slope = _extrapolated(sizes, seconds)
     least = seconds[-1] * (N[2] / sizes[-1]) ** 2
-    ours = f"KBSF {own:.1f} s; KBRL {other / 86400:.1f} days, extrapolated: {other / own:.0f} times as long"
+    ours = f"{own:.1f} s; {other / 86400:.1f} days, extrapolated"
     note = (
         f"KBRL measured at n = {_list(sizes)}: {', '.join(f'{s:.2f}' for s in seconds)} s, slope {slope:.2f} on "
         f"logarithmic axes; with the slope 2 of its n^2 entries alone, it would take {least / 86400:.1f} days. Its "
@@ -147,7 +148,7 @@ def _timed_runs(kbsf: list[Row], kbrl: list[Row], sizes: list[int]) -> list[tupl
 
 
 def _po5(rows: list[Row]) -> Verdict:
-    timed = select(rows, part="LSPI", gravity="up")
+    timed = select(rows, part="LSPI", gravity="up", alone=True)
     timed = [row for row in timed if row["n"] == N[1] or row["n_poles"] == 2]
     ratios = {(poles, name): _ratios(select(timed, n_poles=poles), name) for poles in (1, 2) for name in LSPIS}
     if FEW_M not in distinct(select(timed, n_poles=1), "m") or not all(ratios.values()):
@@ -164,7 +165,7 @@ def _po5(rows: list[Row]) -> Verdict:
         f"{'; '.join(texts)}. n = {sizes[1]} for one pole and {sizes[2]} for two. {_iterations(timed)} Every "
         "ratio must be above 1, its logarithm above 0."
     )
-    ours = f"LSPI takes {np.exp(min(part.found.mean for part in parts)):.1f} times as long or more"
+    ours = f"{np.exp(min(part.found.mean for part in parts)):.1f} times or more"
     return Verdict("PO5", ours, All(tuple(parts)), note)
 
 
@@ -183,7 +184,7 @@ def _ratios(rows: list[Row], name: str) -> dict[int, Estimate]:
 def _down(rows: list[Row], n_poles: int, own: list[Row]) -> str:
     """Say what the same settings give with correct physics, and what nobody can exceed there."""
     best = _best(select(own, gravity="down"))
-    text = f"Gravity down: {shown(*interval(best, 'rate')[:2])}" if best else "Gravity down: not run"
+    text = f"Gravity down: {said(best, 'rate')}" if best else "Gravity down: not run"
     for row in select(rows, part="ceiling", n_poles=n_poles, gravity="down"):
         text += f"; no policy can exceed {row['high']:.3f} there, and {row['low']:.3f} is possible"
     return text + "."

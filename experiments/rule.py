@@ -4,15 +4,19 @@ A claim is made of parts.  A part says between which limits a figure lies, and i
 alone: it holds if the whole interval lies between them, does not hold if all of it lies outside on one side, and is
 undecided otherwise.  One run has no interval, so it decides nothing.  Only what is counted, not sampled, is ``Exact``.
 
-Intervals are Student's, which have no width where all runs give the same value.  So the interval of a success rate is
-the wider of Student's and Hoeffding's where its runs spread less than a hundredth: the latter only asks for [0, 1].
+Returns and times have Student's intervals.  Success rates have bounds, 0 and 1, and often all runs are at one of them,
+which leaves Student's interval no width.  Their interval is a bootstrap over runs with one run more, the worst possible
+one: the mean of the runs and of that one, with random weights (uniform over all weights that sum to one).  The 0.5 %
+quantile with one more failure is the lower end, the 99.5 % quantile with one more success the upper end.  Where runs
+only fail or succeed this is the interval of Clopper and Pearson; in general it is Gaffke's (2005).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,89 +36,117 @@ class Finding(Enum):
 
 
 LEVEL = 0.99  # of every interval
-ALIKE = 0.01  # runs of a success rate whose spread is smaller tell nothing about it
+N_DRAWS = 40_000  # of weights; the ends of intervals are then off by about one per cent of their distance to the mean
 RULE = (
-    "**The rule.** Each claim says between which limits some figures lie; the notes give limits and intervals. The "
-    "part of a claim that one figure decides *holds* if the figure's whole 99 % interval lies between the limits, "
-    "*does not hold* if the whole interval lies outside them on one side, and is *undecided* otherwise. A claim that "
-    "needs several parts holds if all do, and does not hold if one does not; where one of several is enough, it is "
-    "the other way round. A figure of one run has no interval and decides nothing. Intervals are Student's. Runs that "
-    "give the same value leave them no width, so where the runs of a success rate spread less than "
-    "0.01, the interval is the wider of Student's and Hoeffding's, which holds for all figures in [0, 1]. Parts marked "
-    "*exact* are counted, not sampled: they need no interval."
+    "**The rule.** Each claim says between which limits some figures lie. The part of a claim that one figure decides "
+    "*holds* if the figure's whole 99 % interval lies between the limits, *does not hold* if the whole interval lies "
+    "outside them on one side, and is *undecided* otherwise. A claim that needs several parts holds if all do, and "
+    "does not hold if one does not; where one of several is enough, it is the other way round. A figure of one run has "
+    "no interval and decides nothing. Returns and times have Student's intervals. Success rates have a bootstrap over "
+    "runs with one run more, the worst possible one for either end. Parts marked *exact* are counted, not sampled: "
+    "they need no interval."
 )
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over runs with its 99 % interval; the half width of one run is infinite."""
+    """A mean over runs with its 99 % interval, which has no ends if there is one run."""
 
     mean: float
-    half: float
+    low: float
+    high: float
     n_runs: int
 
     @property
-    def low(self) -> float:
-        """The lower end of the interval."""
-        return self.mean - self.half
+    def half(self) -> float:
+        """The larger distance from the mean to an end."""
+        return max(self.high - self.mean, self.mean - self.low) if self.n_runs > 1 else float("inf")
 
-    @property
-    def high(self) -> float:
-        """The upper end of the interval."""
-        return self.mean + self.half
+    def __str__(self) -> str:
+        if self.n_runs < 2:
+            return f"{self.mean:.3g} (one run, no interval)" if self.n_runs else "nothing (no runs)"
+        is_even = abs((self.high - self.mean) - (self.mean - self.low)) <= 1e-9 * (1.0 + abs(self.mean) + self.half)
+        ends = f"+- {self.half:.3g}" if is_even else f"[{self.low:.3g}, {self.high:.3g}]"
+        return f"{self.mean:.3g} {ends} ({self.n_runs} runs)"
 
 
-def estimate(values: Iterable[float], *, reach: float | None = None) -> Estimate:
+def _even(mean: float, half: float, n_runs: int) -> Estimate:
+    if n_runs < 2:
+        return Estimate(mean, -float("inf"), float("inf"), n_runs)
+    return Estimate(mean, mean - half, mean + half, n_runs)
+
+
+def estimate(values: Iterable[float], bounds: tuple[float, float] | None = None) -> Estimate:
     """Return the mean of one value per run and its interval; without values nothing is known.
 
-    ``reach`` is the distance between the smallest and the largest possible value: 1 for a success rate, None where
-    the spread of the runs is to be trusted.
+    ``bounds`` are the smallest and the largest possible value: 0 and 1 for a success rate, None for Student's interval.
     """
-    found = list(values)
-    if not found:
-        return Estimate(float("nan"), float("inf"), 0)
-    mean, half = confidence_interval(found, LEVEL)
-    if reach is not None and max(found) - min(found) < ALIKE * reach:
-        half = max(half, _hoeffding(reach**2 / len(found)))
-    return Estimate(mean, half, len(found))
-
-
-def _hoeffding(squares: float) -> float:
-    """Return the half width for independent bounded runs; ``squares`` sums reach^2 / n over their means."""
-    return float(np.sqrt(np.log(2 / (1 - LEVEL)) * squares / 2))
+    found = np.array(list(values), dtype=np.float64)
+    if len(found) < 2:
+        return _even(float(found[0]) if len(found) else float("nan"), float("inf"), len(found))
+    if bounds is None:
+        return _even(*confidence_interval(found, LEVEL), len(found))
+    low, high = (_quantile(_drawn_means(found, worst), end) for worst, end in zip(bounds, (-1, 1)))
+    return Estimate(float(found.mean()), max(low, bounds[0]), min(high, bounds[1]), len(found))
 
 
 def gap(
-    first: Mapping[Any, float], second: Mapping[Any, float], factor: float = 1.0, *, reach: float | None = None
+    first: Mapping[Any, float],
+    second: Mapping[Any, float],
+    factor: float = 1.0,
+    *,
+    bounds: tuple[float, float] | None = None,
 ) -> Estimate:
     """Estimate the mean of ``first`` less ``factor`` times that of ``second``; both have runs by their seeds.
 
     Runs with the same seed share their log or their random numbers.  So where both have the same seeds, the differences
     of the pairs are judged; otherwise all runs of both count, by Welch's interval, and none is left out for want of a
-    partner.  A ratio of means is above c exactly if ``gap(first, second, c)`` is above 0.  ``reach`` is that of each.
+    partner.  A ratio of means is above c exactly if ``gap(first, second, c)`` is above 0.  ``bounds`` are of each.
     """
     if first.keys() == second.keys():
-        both = None if reach is None else reach * (1 + abs(factor))
-        return estimate((first[seed] - factor * second[seed] for seed in sorted(first)), reach=both)
-    parts = np.array(list(first.values())), factor * np.array(list(second.values()))
-    found = _welch(*parts)
-    if reach is None or all(np.ptp(part) >= ALIKE * reach for part in parts if len(part)):
-        return found
-    squares = sum(scale**2 / max(1, len(part)) for scale, part in zip((reach, factor * reach), parts))
-    return replace(found, half=max(found.half, _hoeffding(squares)))
+        differences = (first[seed] - factor * second[seed] for seed in sorted(first))
+        if bounds is None:
+            return estimate(differences)
+        low, high = bounds
+        return estimate(differences, (low - factor * high, high - factor * low))
+    parts = np.array(list(first.values())), np.array(list(second.values()))
+    if bounds is None or min(map(len, parts)) < 2:
+        return _welch(parts[0], factor * parts[1])
+    low, high = (
+        _quantile(_drawn_means(parts[0], worst) - factor * _drawn_means(parts[1], other, stream=1), end)
+        for worst, other, end in zip(bounds, bounds[::-1], (-1, 1))
+    )
+    return Estimate(float(parts[0].mean() - factor * parts[1].mean()), low, high, min(map(len, parts)))
+
+
+def _drawn_means(values: Floats, worst: float, stream: int = 0) -> Floats:
+    """Return means of the values and of one more, the worst, with random weights."""
+    return _weights(len(values) + 1, stream) @ np.append(values, worst)
+
+
+@lru_cache(maxsize=16)
+def _weights(n: int, stream: int) -> Floats:
+    """Return weights uniform over all that sum to one, (N_DRAWS, n), always the same."""
+    drawn = np.random.default_rng([n, stream]).standard_exponential((N_DRAWS, n))
+    weights: Floats = drawn / drawn.sum(axis=1, keepdims=True)
+    return weights
+
+
+def _quantile(drawn: Floats, end: int) -> float:
+    return float(np.quantile(drawn, (1 + end * LEVEL) / 2))
 
 
 def _welch(first: Floats, second: Floats) -> Estimate:
     """Estimate the difference of the means of independent runs with spreads of their own."""
     n_runs = min(len(first), len(second))
     if n_runs < 2:
-        return Estimate(float(first.mean() - second.mean()) if n_runs else float("nan"), float("inf"), n_runs)
+        return _even(float(first.mean() - second.mean()) if n_runs else float("nan"), float("inf"), n_runs)
     squares = np.array([found.var(ddof=1) / len(found) for found in (first, second)])
     if not squares.any():
-        return Estimate(float(first.mean() - second.mean()), 0.0, n_runs)
+        return _even(float(first.mean() - second.mean()), 0.0, n_runs)
     freedom = squares.sum() ** 2 / (squares**2 / [len(first) - 1, len(second) - 1]).sum()
     half = stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(squares.sum())
-    return Estimate(float(first.mean() - second.mean()), float(half), n_runs)
+    return _even(float(first.mean() - second.mean()), float(half), n_runs)
 
 
 @dataclass(frozen=True)
@@ -125,6 +157,7 @@ class Sampled:
     found: Estimate
     low: float = -np.inf
     high: float = np.inf
+    paper: float | None = None  # its figure, where it states one
 
     @property
     def finding(self) -> Finding:
@@ -141,14 +174,12 @@ class Sampled:
         return self.found.n_runs
 
     def __str__(self) -> str:
-        mean, n_runs = f"{self.found.mean:.3g}", self.found.n_runs
-        shown = f"{mean} +- {self.found.half:.3g} ({n_runs} runs)" if n_runs > 1 else f"{mean} (one run, no interval)"
         limits = f"between {self.low:.4g} and {self.high:.4g}"
         if self.high == np.inf:
             limits = f"above {self.low:.4g}"
         elif self.low == -np.inf:
             limits = f"below {self.high:.4g}"
-        return f"{self.text} is {shown}, must be {limits}: {self.finding.value}"
+        return f"{self.text} is {self.found}, must be {limits}: {self.finding.value}"
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,33 @@
-"""Runs the jobs of a figure: those that are not compared in time side by side, the others one at a time.
+"""Runs jobs: those that are not compared in time side by side, then the others, one at a time.
 
-Each job has a process of its own, so that its peak memory is its own and a crash takes nothing with it.
+Jobs side by side share processes, because loading and compiling takes longer than many of them.  A job whose time or
+memory counts has a process of its own.  Jobs go round by round: the first seeds of all settings, then the second, so
+that an interrupted study has about as many runs of each.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import platform
 import resource
 import sys
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
 from importlib import import_module
+from time import perf_counter
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from experiments.store import Store
-from experiments.study import FigureFile, Job, Row, n_cores, timing
+from experiments.study import FigureFile, Job, Row, Settings, n_cores, timing
 from kbrl import __version__
+
+TASKS_PER_PROCESS = 50  # after so many jobs, memory that they left behind goes with their process
 
 
 def figure_file(figure: str) -> FigureFile:
@@ -28,36 +36,113 @@ def figure_file(figure: str) -> FigureFile:
     return module
 
 
-def missing_jobs(figure: str, scale: str, store: Store, with_timed: bool = True) -> list[Job]:
-    """Return the jobs that are not done yet, with or without those that run alone."""
-    return [job for job in figure_file(figure).jobs(scale) if not store.has(job) and (with_timed or not job.alone)]
+@dataclass(frozen=True)
+class Task:
+    """A job of a figure that is to be run, and about how long it will take."""
+
+    figure: str
+    job: Job
+    seconds: float
+
+    def __str__(self) -> str:
+        settings = " ".join(str(value) for name, value in self.job.settings.items() if name != "size")
+        return f"{self.figure} {settings} seed {self.job.seed}"[:60]
 
 
-def run_figure(figure: str, scale: str, jobs: list[Job], store: Store, step: Callable[[str], None]) -> list[str]:
-    """Run jobs and store their rows; ``step`` is told of every job done.  Returns what went wrong."""
-    beside, alone = [job for job in jobs if not job.alone], [job for job in jobs if job.alone]
-    failures = _run(figure, scale, beside, n_cores(), store, step)
-    return failures + _run(figure, scale, alone, 1, store, step)
+def missing_tasks(
+    stores: dict[str, Store], scale: str, *, with_timed: bool = True, at_most: float | None = None
+) -> list[Task]:
+    """Return what is not done yet, in the order of running: first what runs side by side, round by round.
+
+    ``with_timed``: also what runs alone.  ``at_most``: only what is expected to take at most so many seconds.
+    """
+    found: list[tuple[bool, int, Task]] = []
+    for figure, store in stores.items():
+        measured, rounds = _measured_seconds(store), defaultdict[str, int](int)
+        for job in figure_file(figure).jobs(scale):
+            kind = _kind(job.settings)
+            rounds[kind] += 1
+            task = Task(figure, job, measured.get(kind, job.seconds))
+            if not store.has(job) and (with_timed or not job.alone) and task.seconds <= (at_most or float("inf")):
+                found.append((job.alone, rounds[kind], task))
+    return [task for _, _, task in sorted(found, key=lambda entry: entry[:2])]
+
+
+def _kind(settings: Settings) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+def _measured_seconds(store: Store) -> dict[str, float]:
+    """Return the mean seconds of the jobs that were done, by their settings."""
+    found: dict[str, list[float]] = {}
+    for row in store.rows:
+        if row["last"]:
+            found.setdefault(_kind(json.loads(row["job"])[0]), []).append(row["job_seconds"])
+    return {kind: sum(seconds) / len(seconds) for kind, seconds in found.items()}
+
+
+def run_tasks(
+    tasks: Sequence[Task], scale: str, stores: dict[str, Store], n_workers: int, say: Callable[[str], None]
+) -> list[str]:
+    """Run tasks and store their rows; ``say`` is told of each and of the time left.  Returns what went wrong."""
+    left = _TimeLeft(tasks, n_workers, say)
+    beside, alone = [task for task in tasks if not task.job.alone], [task for task in tasks if task.job.alone]
+    failures = _run(beside, scale, n_workers, TASKS_PER_PROCESS, stores, left)
+    return failures + _run(alone, scale, 1, 1, stores, left)
+
+
+class _TimeLeft:
+    """Says how far the study is, and how long it will take at the pace so far."""
+
+    def __init__(self, tasks: Sequence[Task], n_workers: int, say: Callable[[str], None]) -> None:
+        self.n_all, self.n_done, self.say = len(tasks), 0, say
+        self.start, self.expected_done = perf_counter(), 0.0
+        self.expected_left = sum(task.seconds / (1 if task.job.alone else n_workers) for task in tasks)
+        self.n_workers = n_workers
+
+    def done(self, task: Task) -> None:
+        """Count a task as done."""
+        seconds = task.seconds / (1 if task.job.alone else self.n_workers)
+        self.n_done += 1
+        self.expected_done += seconds
+        self.expected_left -= seconds
+        taken = perf_counter() - self.start
+        # A busy machine, or expectations that were wrong, show in the pace; the first jobs also load and compile.
+        pace = taken / self.expected_done if taken > 60 else max(1.0, taken / self.expected_done)
+        self.say(f"{self.n_done} of {self.n_all} done, about {duration(pace * self.expected_left)} left; {task}")
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it.
+
+    >>> duration(50), duration(600), duration(20000)
+    ('1 min', '10 min', '5 h 33 min')
+    """
+    minutes = max(0, round(seconds / 60))
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _run(
-    figure: str, scale: str, jobs: list[Job], n_workers: int, store: Store, step: Callable[[str], None]
+    tasks: Sequence[Task], scale: str, n_workers: int, tasks_per_process: int, stores: dict[str, Store], left: _TimeLeft
 ) -> list[str]:
     context = multiprocessing.get_context("spawn")
     failures: list[str] = []
-    with ProcessPoolExecutor(n_workers, mp_context=context, max_tasks_per_child=1) as pool:
-        n_threads = max(1, n_cores() // n_workers)
-        running: dict[Future[list[Row]], Job] = {pool.submit(work, figure, scale, job, n_threads): job for job in jobs}
+    with ProcessPoolExecutor(n_workers, mp_context=context, max_tasks_per_child=tasks_per_process) as pool:
+        n_threads = max(1, n_cores() // n_workers) if tasks_per_process == 1 else 1
+        running: dict[Future[list[Row]], Task] = {
+            pool.submit(work, task.figure, scale, task.job, n_threads): task for task in tasks
+        }
         try:
             while running:
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
-                    job = running.pop(done)
+                    task = running.pop(done)
                     error = done.exception()
                     if error is None:
-                        store.add(job, done.result())
+                        stores[task.figure].add(task.job, done.result())
                     else:
-                        failures.append(f"{figure} {job.settings} seed {job.seed}: {type(error).__name__}: {error}")
-                    step(f"{figure} {_brief(job)}")
+                        job = f"{task.figure} {task.job.settings} seed {task.job.seed}"
+                        failures.append(f"{job}: {type(error).__name__}: {error}")
+                    left.done(task)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in list(getattr(pool, "_processes", {}).values()):
@@ -79,13 +164,9 @@ def work(figure: str, scale: str, job: Job, n_threads: int) -> list[Row]:
         "alone": job.alone,
         "load_before": round(load, 2),
         "job_seconds": round(timer.seconds, 3),
+        "job_cpu_seconds": round(timer.cpu_seconds, 3),
         "job_peak_mb": round(peak, 1),
         "version": __version__,
         "python": platform.python_version(),
     }
     return [job.settings | row | about for row in rows]
-
-
-def _brief(job: Job) -> str:
-    settings = " ".join(f"{name}={value}" for name, value in job.settings.items())
-    return f"{settings} seed={job.seed}"[:60]

@@ -26,18 +26,21 @@ Settings = dict[str, Any]  # plain values only: they go into files
 Row = dict[str, Any]  # settings, seed, figures; see the runner for what is added to it
 # Success rates: in [0, 1], and often all 0 or all 1. Shares of time, as of seizures, do vary little over long runs.
 SUCCESS_RATES = ("rate", "cells", "reached")
+BOUNDS = (0.0, 1.0)  # of success rates
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a figure, in a process of its own.
+    """One run of a figure.
 
-    ``alone``: nothing else runs beside it, and it may use all cores; for everything whose time is compared.
+    ``alone``: nothing else runs beside it, in a process of its own, and it may use all cores; for everything whose time
+    is compared.  ``seconds``: about how long it takes on one core, where no such job has been measured yet.
     """
 
     settings: Settings
     seed: int
     alone: bool = False
+    seconds: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,12 @@ def interval(rows: Iterable[Row], name: str) -> tuple[float, float, int]:
 
 def measured(rows: Iterable[Row], name: str) -> Estimate:
     """Return the mean of an entry over the runs, one row per run, with its 99 % interval."""
-    return estimate((row[name] for row in rows), reach=1.0 if name in SUCCESS_RATES else None)
+    return estimate((row[name] for row in rows), BOUNDS if name in SUCCESS_RATES else None)
+
+
+def said(rows: Iterable[Row], name: str, digits: int = 2) -> str:
+    """Return the mean of an entry and its interval as text."""
+    return with_interval(measured(rows, name), digits)
 
 
 def by_seed(rows: Iterable[Row], name: str) -> dict[int, float]:
@@ -134,8 +142,10 @@ def shown(mean: float, half: float, digits: int = 2) -> str:
 
 
 def with_interval(found: Estimate, digits: int = 2) -> str:
-    """Return an estimate as ``mean +- half``."""
-    return shown(found.mean, found.half, digits)
+    """Return an estimate as ``mean +- half``, or with both ends where these are not equally far."""
+    if found.n_runs < 2 or abs(found.high + found.low - 2 * found.mean) < 0.1**digits:
+        return shown(found.mean, found.half, digits)
+    return f"{found.mean:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
 
 
 def best_over(rows: list[Row], tuned: tuple[str, ...], name: str) -> list[Row]:

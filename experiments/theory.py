@@ -99,7 +99,7 @@ def _against(big: KBRL, log: Transitions, m: int, tau_bar: float, anywhere: Floa
     reps: Any = np.unique(log.next_states, axis=0) if m == len(log) else "k-means"
     kept: dict[str, Any] = {"discount": big.discount, "random_state": 0, "variant": Variant(q_function="samples")}
     exactly: dict[str, Any] = {"scaling": SCALING, "solver": Solver(tolerance=TOLERANCE)}
-    small = KBSF(m, reps, big.sample_width, tau_bar, **kept, **exactly, min_cases=1).fit(log)
+    small = KBSF(m, reps, big.sample_width, tau_bar, **kept, **exactly, min_cases=1, order=0).fit(log)
     going, bound = ~log.terminals, small.bound_values(log)
     values, lifted = big.solution_.values, small.q_from_reps(log.next_states).max(axis=1)
     error = largest_error(values[going], lifted[going])
@@ -139,7 +139,7 @@ def _online(size: Size, seed: int) -> Iterator[Row]:
 def _online_run(gamma: float, n_steps: int, seed: int) -> Iterator[dict[str, float]]:
     rng, task, seen = generator(seed), PuddleWorld(), []
     exactly: dict[str, Any] = {"scaling": SCALING, "solver": Solver(tolerance=TOLERANCE)}
-    learner = KBSF(reps=_grid(10), sample_width=TAU, rep_width=0.01, discount=gamma, **exactly, min_cases=1)
+    learner = KBSF(reps=_grid(10), sample_width=TAU, rep_width=0.01, discount=gamma, **exactly, min_cases=1, order=0)
     agent = OnlineAgent(learner, 4, exploration=0.5, model_interval=1, value_interval=T_V, random_state=seed)
     state, rep_q = task.reset(1, rng), np.full((100, 4), -np.inf)
     for t in range(1, n_steps + 1):

@@ -51,8 +51,9 @@ def _th3(rows: list[Row]) -> Verdict:
     falls = all(b < a or a == 0 for run in beside for a, b in pairwise(run))  # 0 where a log has no rewards
     first, last = max(run[0] for run in beside), max(run[-1] for run in beside)
     m = [str(m) for m in distinct(select(rows, sequence="grid"), "m")]
-    ours = f"xi_v falls from {first:.3g} to {last:.3g} as the distance falls from {DENSER[0]:g} to {DENSER[-1]:g}"
+    ours = f"from {first:.3g} to {last:.3g}"
     note = (
+        f"The distance falls from {DENSER[0]:g} to {DENSER[-1]:g}. "
         f"The least xi_v over tau-bar in {NARROWER}, at discount {GAMMA:g} and tau {TAU:g}; the largest of the runs. "
         f"On grids of {', '.join(m)} representative states it falls from {max(run[0] for run in grids):.3g} to "
         f"{max(run[-1] for run in grids):.3g}. Where tau-bar stays, it stops falling (see the picture)."
@@ -73,7 +74,7 @@ def _least(rows: list[Row], sequence: str) -> list[list[float]]:
 def _th5(rows: list[Row]) -> Verdict:
     if not rows:
         return not_run("TH5", "Needs exact factorizations.")
-    texts, parts = [], []
+    texts, parts, short = [], [], []
     for norm in NORMS:
         own = select(rows, norm=norm)
         ratios = np.array([ratio for row in select(own, models="random") for ratio in row["ratios"]])
@@ -83,10 +84,12 @@ def _th5(rows: list[Row]) -> Verdict:
             Exact(f"no error is above the bound in the {norm_label(norm)}", above == 0 and worst <= 1, n_models)
         )
         texts.append(f"{norm_label(norm)}: {above} of {n_models} above, at most {ratios.max():.2f} times; {worst:.2f}")
+        short.append(f"{worst:.2f}")
     note = (
         "Random exact factorizations whose error is above the bound, the largest error / bound among them, and after "
         "the semicolon that of an example made for it: two absorbing states pay 1 for opposite actions, a third is "
         f"their average, and up to {max(CROWDS)} states lead to the third. The proof needs Bellman operators that "
         "contract and an averager that does not expand, and only the max norm has both: docs/decisions/09-bounds.md."
     )
-    return Verdict("TH5", ". ".join(texts), All(tuple(parts)), note)
+    ours = f"largest error / bound in the 1-, 2- and max norm: {', '.join(short)}"
+    return Verdict("TH5", ours, All(tuple(parts)), f"{'. '.join(texts)}. {note}")

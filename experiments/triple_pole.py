@@ -102,13 +102,16 @@ SIZES = {
         reading=("up", FEWER, N_BATCHES, 2),
     ),
     "paper": Size(
-        kbsf=(("up", N_BATCH, N_BATCHES, 50), ("down", N_BATCH, N_BATCHES, 50)),
-        fqit=(("up", N_BATCH, N_BATCHES, 50), ("down", N_BATCH, 1, 50)),
-        timed=("up", N_BATCH, N_BATCHES, 5),
-        reading=("up", N_BATCH, N_BATCHES, 50),
+        kbsf=(("up", N_BATCH, N_BATCHES, 50), ("down", N_BATCH, N_BATCHES, 10)),
+        fqit=(("up", N_BATCH, N_BATCHES, 10), ("down", N_BATCH, 1, 3)),  # a run takes an hour
+        timed=("up", N_BATCH, N_BATCHES, 10),
+        reading=("up", N_BATCH, N_BATCHES, 10),
         budget=20_000_000,
     ),
 }
+
+
+SECONDS = {10_000: 14, 1000: 35, 100: 36}  # of FQIT with a batch of FEWER, by eta
 
 
 def jobs(scale: str) -> list[Job]:
@@ -121,15 +124,18 @@ def jobs(scale: str) -> list[Job]:
         for gravity_, n_batch_, n_batches_, n_runs in size.fqit:
             most = n_batches_ if eta in size.etas[:2] else 1
             settings = _settings("FQIT", gravity_, n_batch_, most, scale) | {"eta": eta}
-            found += [Job(settings, seed) for seed in range(n_runs)]
+            seconds = SECONDS[eta] * most * n_batch_ / FEWER if eta in SECONDS else 10.0
+            found += [Job(settings, seed, seconds=seconds) for seed in range(n_runs)]
     for reading, run in [("ours", run) for run in size.kbsf] + [(name, size.reading) for name in size.readings]:
         settings = _settings("iKBSF", *run[:3], scale) | {"reading": reading}
-        found += [Job(settings, seed) for seed in range(run[3])]
+        found += [Job(settings, seed, seconds=15.0 + run[1] / 20_000) for seed in range(run[3])]
     found += [Job(_settings("ceiling", "down", 0, 0, scale), 0)]
     found += [Job(_settings("memory", gravity, n_batch, n_batches, scale), seed) for seed in range(size.memory_runs)]
     timed_kbsf = _settings("time of iKBSF", gravity, n_batch, n_batches, scale) | {"reading": "ours"}
     timed_fqit = _settings("time of FQIT", gravity, n_batch, 1, scale) | {"eta": size.etas[1]}
-    return found + [Job(timed, seed, alone=True) for timed in (timed_kbsf, timed_fqit) for seed in range(n_timed)]
+    for timed, seconds in ((timed_kbsf, 50), (timed_fqit, 270)):
+        found += [Job(timed, seed, alone=True, seconds=seconds * n_batch / N_BATCH) for seed in range(n_timed)]
+    return found
 
 
 def _settings(part: str, gravity: str, n_batch: int, n_batches: int, scale: str) -> Settings:
@@ -253,6 +259,7 @@ def _new_kbsf(reading: Reading, seed: int, n_jobs: int | None = None) -> KBSF:
         random_state=seed,
         n_jobs=n_jobs,
         min_cases=1,
+        order=0,
     )
     return learner.set_params(variant__neighborhoods="per_chunk").set_params(**reading.learner)
 

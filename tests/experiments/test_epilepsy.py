@@ -100,7 +100,7 @@ def test_the_setting_that_is_cheapest_at_a_penalty_counts_there():
     rows += runs("substitute", kernel | {"tau_bar": 1.0}, 0.1, 0.3)
     rows += runs("substitute", kernel | {"tau_bar": 0.1}, 0.15, 0.01)
     found = next(found for found in verdicts(rows) if found.claim == "EP1")
-    assert "penalty 40: KBSF 0.100 / 0.300, FQIT(20) 0.100 / 0.150" in found.ours
+    assert "penalty 40: KBSF 0.100 / 0.300, FQIT(20) 0.100 / 0.150" in found.note
     assert found.finding.value == "does not hold"  # more pulses than 1 Hz
 
 

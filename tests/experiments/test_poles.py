@@ -5,12 +5,13 @@ import pytest
 from experiments.drawing import save_figure
 from experiments.poles import ALL_M, FEW_M, LSPIS, MANY_M, READINGS, TAU_BARS, N, draw, jobs, measure, verdicts
 
-RUNS = {0: -0.01, 1: 0.0, 2: 0.01}  # their 99 % interval reaches 9.925 * 0.01 / sqrt(3) = 0.0573 to either side
+# Sixty runs: the 99 % interval of a rate reaches down by 0.085 of it, and up by 0.085 of the rest, at most.
+RUNS = {seed: 0.01 * (seed % 3 - 1) for seed in range(60)}
 
 
 def rates(part, method, n_poles, n, m, mean, tau_bar=0.1, seconds=1.0, **more):
     row = {"part": part, "method": method, "n_poles": n_poles, "gravity": "up", "n": n, "m": m, "tau_bar": tau_bar}
-    row |= {"iterations": 3, "seconds": seconds} | more
+    row |= {"iterations": 3, "seconds": seconds, "alone": True} | more
     return [row | {"seed": seed, "rate": mean + shift} for seed, shift in RUNS.items()]
 
 
@@ -28,7 +29,7 @@ def lspi_rows(n_poles, raw, normalised, factor=10.0):
 
 
 @pytest.mark.parametrize(
-    "mean, expected", [(0.95, "holds"), (0.9, "undecided"), (0.81, "undecided"), (0.75, "does not hold")]
+    "mean, expected", [(0.95, "holds"), (0.9, "undecided"), (0.84, "undecided"), (0.75, "does not hold")]
 )
 def test_one_pole_is_balanced_as_the_paper_says_if_the_best_width_has_about_nine_tenths(mean, expected):
     rows = rates("KBSF", "KBSF", 1, N[1], FEW_M, mean) + rates("KBSF", "KBSF", 1, N[1], FEW_M, 0.1, tau_bar=1.0)
@@ -37,8 +38,8 @@ def test_one_pole_is_balanced_as_the_paper_says_if_the_best_width_has_about_nine
     rows += [{"part": "ceiling", "n_poles": 1, "gravity": "down", "low": 0.9012, "high": 0.9259}]
     found = verdict(rows, "PO1")
     assert found.finding.value == expected
-    assert found.n_runs == 3
-    assert found.ours.startswith(f"{mean:.2f} +- ")
+    assert found.n_runs == len(RUNS)
+    assert found.ours.startswith(f"{mean:.2f} [")
     assert f"{READINGS['box'].text} 0.40" in found.note
     assert "no policy can exceed 0.926" in found.note
 
@@ -58,7 +59,7 @@ def test_lspi_stays_low_only_if_both_of_its_forms_do(raw, normalised, expected):
 
 
 @pytest.mark.parametrize(
-    "mean, expected", [(0.86, "holds"), (0.81, "undecided"), (0.79, "undecided"), (0.74, "does not hold")]
+    "mean, expected", [(0.92, "holds"), (0.81, "undecided"), (0.79, "undecided"), (0.74, "does not hold")]
 )
 def test_two_poles_are_balanced_as_the_paper_says_if_the_rate_is_over_four_fifths(mean, expected):
     assert verdict(rates("KBSF", "KBSF", 2, N[2], MANY_M, mean), "PO3").finding.value == expected
@@ -76,7 +77,7 @@ def test_the_time_of_kbrl_is_extrapolated_along_its_growth(power, n_runs, expect
     found = verdict(rows, "PO4")
     assert found.finding.value == expected  # 10^6 s are 10^5 times KBSF's; 10^3 s are 10^2 times
     assert f"slope {power}.00" in found.note
-    assert f"{1000**power / 10:.0f} times as long" in found.ours
+    assert f"{1000**power / 86400:.1f} days" in found.ours
 
 
 @pytest.mark.parametrize("factor, expected", [(3.0, "holds"), (0.5, "does not hold"), (1.0, "undecided")])
@@ -93,7 +94,7 @@ def test_widths_of_one_run_are_not_runs():
     for tau_bar in TAU_BARS:
         for seed, factor in ((0, 2.0), (1, 4.0)):
             row = {"part": "LSPI", "n_poles": 2, "gravity": "up", "n": 100_000, "m": 20, "tau_bar": tau_bar}
-            row |= {"seed": seed, "iterations": 3, "rate": 0.5}
+            row |= {"seed": seed, "iterations": 3, "rate": 0.5, "alone": True}
             rows += [row | {"method": "KBSF", "seconds": 1.0}]
             rows += [row | {"method": name, "seconds": factor} for name in LSPIS]
     found = verdict(rows, "PO5")

@@ -1,19 +1,21 @@
 """The one rule: an interval decides, and nothing else does."""
 
-import json
 import re
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import ttest_1samp, ttest_ind
+from scipy.stats import binomtest, ttest_1samp, ttest_ind
 
 import experiments.__main__ as command
 from experiments.claims import CLAIMS, counted, write_claims
 from experiments.rule import LEVEL, RULE, All, Estimate, Exact, Finding, OneOf, Sampled, estimate, gap, leaves
-from experiments.study import Verdict, by_seed, measured
+from experiments.store import Store
+from experiments.study import BOUNDS as RATE
+from experiments.study import SCALES, Verdict, by_seed, measured, with_interval
 
 HOLDS, FAILS, UNDECIDED = Finding.HOLDS, Finding.FAILS, Finding.UNDECIDED
 ROWS = Path(command.__file__).parents[1] / "results" / "rows"
@@ -23,7 +25,7 @@ EXACT = {"IN1", "TH1", "TH2", "TH3", "TH4", "TH5"}
 
 def at(low, high):
     """An estimate whose interval has these ends."""
-    return Estimate((low + high) / 2, (high - low) / 2, 5)
+    return Estimate((low + high) / 2, low, high, 5)
 
 
 @pytest.mark.parametrize(
@@ -150,47 +152,71 @@ def test_runs_without_any_spread_have_an_interval_without_width():
     assert (found.mean, found.half) == (-2.0, 0.0)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.4, 1.0])
-@pytest.mark.parametrize("n_runs, half", [(2, 1.151), (4, 0.814), (20, 0.364)])
-def test_runs_of_a_share_that_are_all_the_same_have_the_interval_of_hoeffding(value, n_runs, half):
-    """The square root of log(2 / 0.01) / (2 n), by hand."""
-    found = estimate([value] * n_runs, reach=1.0)
-    assert found.half == pytest.approx(half, abs=5e-4)
-    assert measured([{"rate": value}] * n_runs, "rate") == found
-    assert measured([{"seconds": value}] * n_runs, "seconds").half < 1e-15
-    assert estimate([value] * n_runs + [value + 1e-4], reach=1.0).half > 0.9 * _hoeffding_by_hand(n_runs + 1)
-
-
-def _hoeffding_by_hand(n_runs):
-    return np.sqrt(np.log(200) / (2 * n_runs))
+@pytest.mark.parametrize("n_runs", [2, 4, 20, 50])
+@pytest.mark.parametrize("n_successes", [0, 1, -1])
+def test_runs_that_fail_or_succeed_have_the_interval_of_clopper_and_pearson(n_runs, n_successes):
+    k = n_successes % (n_runs + 1)
+    found = measured([{"rate": 1.0}] * k + [{"rate": 0.0}] * (n_runs - k), "rate")
+    judge = binomtest(k, n_runs).proportion_ci(LEVEL, method="exact")
+    assert (found.mean, found.n_runs) == (k / n_runs, n_runs)
+    assert (found.low, found.high) == pytest.approx((judge.low, judge.high), abs=0.01)
+    assert measured([{"seconds": 1.0}] * n_runs, "seconds").half < 1e-15
 
 
 def test_four_successes_do_not_refute_a_rate_of_60_per_cent_and_thirty_do():
     for n_runs, finding in ((4, UNDECIDED), (30, FAILS)):
-        assert Sampled("rate", estimate([1.0] * n_runs, reach=1.0), high=0.6).finding is finding
+        assert Sampled("rate", estimate([1.0] * n_runs, RATE), high=0.6).finding is finding
     assert 0.6**4 > 0.005 > 0.6**30  # so often runs that succeed or not would all succeed at that rate
 
 
-def test_a_share_is_rarely_outside_its_interval_where_its_runs_are_alike():
-    rng, n_runs = np.random.default_rng(0), 5
-    for share in (0.3, 0.6, 0.9, 0.97):
-        runs = (rng.random((3000, n_runs)) < share).astype(float)
-        alike = runs[np.ptp(runs, axis=1) == 0]
-        outside = [not found.low <= share <= found.high for found in (estimate(run, reach=1.0) for run in alike)]
-        assert sum(outside) <= 0.01 * len(runs)
+@pytest.mark.parametrize("n_runs, rate, alike", [(4, 0.9, 0.5), (10, 0.97, 0.95), (30, 0.97, 0.5), (30, 0.6, 0.95)])
+def test_a_success_rate_is_rarely_outside_its_interval_where_students_often_misses_it(n_runs, rate, alike):
+    """Runs of 81 test states whose results are more or less alike within a run: beta-binomial."""
+    rng, n_studies = np.random.default_rng(0), 400
+    first, second = rate * (1 - alike) / alike, (1 - rate) * (1 - alike) / alike
+    runs = rng.binomial(81, rng.beta(first, second, (n_studies, n_runs))) / 81
+    missed = {bounds: np.mean([not _contains(estimate(run, bounds), rate) for run in runs]) for bounds in (RATE, None)}
+    assert missed[RATE] <= 0.01
+    if rate > 0.8:
+        assert missed[None] > 0.1
 
 
-def test_shares_that_spread_have_students_interval():
-    values = [0.2, 0.5, 0.9, 0.4]
-    assert estimate(values, reach=1.0) == estimate(values)
+def _contains(found, value):
+    return found.low <= value <= found.high
 
 
-def test_the_gap_of_shares_without_spread_has_a_width_in_pairs_and_without():
+def test_more_spread_means_a_wider_interval_and_more_runs_a_narrower_one():
+    def width(values):
+        found = estimate(values, RATE)
+        return found.high - found.low
+
+    assert width([0.5, 0.5] * 10) < width([0.2, 0.8] * 10) < width([0.0, 1.0] * 10)
+    assert width([0.2, 0.8] * 20) < width([0.2, 0.8] * 10)
+
+
+@pytest.mark.parametrize("values", [[0.2, 0.9, 0.4], [0.0, 0.0], [1.0] * 7])
+def test_the_interval_of_failures_mirrors_that_of_successes(values):
+    found, mirrored = estimate(values, RATE), estimate([1.0 - value for value in values], RATE)
+    assert (found.low, found.high) == pytest.approx((1 - mirrored.high, 1 - mirrored.low), abs=0.01)
+    assert 0.0 <= found.low <= found.mean <= found.high <= 1.0
+
+
+def test_the_gap_of_success_rates_has_a_width_in_pairs_and_without():
     same, other = {0: 1.0, 1: 1.0, 2: 1.0}, {0: 0.0, 1: 0.0}
-    paired = gap(same, dict.fromkeys(same, 0.0), reach=1.0)
-    assert paired.half == pytest.approx(2 * _hoeffding_by_hand(3))
-    assert gap(same, other, reach=1.0).half == pytest.approx(np.sqrt(np.log(200) / 2 * (1 / 3 + 1 / 2)))
-    assert gap(same, {0: 0.0}, reach=1.0).half == np.inf
+    paired = gap(same, dict.fromkeys(same, 0.0), bounds=RATE)
+    assert (paired.mean, paired.high) == (1.0, pytest.approx(1.0))
+    assert -1.0 < paired.low < 0.0  # three pairs do not prove a gain
+    assert Sampled("x", gap(same, other, bounds=RATE), low=0.0).finding is UNDECIDED
+    many = gap(dict.fromkeys(range(20), 1.0), dict.fromkeys(range(30), 0.0), bounds=RATE)
+    assert Sampled("x", many, low=0.5).finding is HOLDS
+    assert gap(same, {0: 0.0}, bounds=RATE).half == np.inf
+
+
+def test_an_interval_that_is_not_even_is_written_with_its_ends():
+    assert str(Estimate(0.5, 0.25, 0.75, 4)) == "0.5 +- 0.25 (4 runs)"
+    assert str(Estimate(0.9, 0.25, 1.0, 4)) == "0.9 [0.25, 1] (4 runs)"
+    assert with_interval(Estimate(0.9, 0.25, 1.0, 4)) == "0.90 [0.25, 1.00]"
+    assert with_interval(estimate([0.3], RATE)) == "0.30 (one run)"
 
 
 def test_two_rows_of_one_seed_are_not_two_runs():
@@ -209,11 +235,15 @@ def test_a_ratio_of_means_is_above_a_number_exactly_if_the_gap_is_above_nothing(
 
 @pytest.fixture(scope="module")
 def verdicts():
+    return {claim: verdict for claim, (_, verdict) in stored().items()}
+
+
+@lru_cache(maxsize=1)
+def stored():
     found = {}
     for figure in command.FIGURES:
-        text = (ROWS / f"{figure}.laptop.jsonl").read_text().splitlines()
-        rows = [json.loads(line) for line in text]
-        found |= {verdict.claim: verdict for verdict in command.figure_file(figure).verdicts(rows)}
+        by_scale = {scale: rows for scale in SCALES if (rows := Store(ROWS.parent, figure, scale).rows)}
+        found |= command.judged(figure, by_scale)
     return found
 
 
@@ -250,9 +280,9 @@ def _has_one_of(part):
 
 
 def test_the_table_on_file_is_the_one_that_its_rows_give(verdicts, tmp_path):
-    path = tmp_path / "CLAIMS.md"
-    write_claims(path, {claim: ("laptop", verdict) for claim, verdict in verdicts.items()})
-    assert path.read_text() == (ROWS.parent / "CLAIMS.md").read_text()
+    write_claims(tmp_path, stored())
+    for name in ("CLAIMS.md", "NOTES.md"):
+        assert (tmp_path / name).read_text() == (ROWS.parent / name).read_text()
 
 
 def test_the_page_about_the_study_tells_the_same_verdicts(verdicts):
@@ -276,10 +306,27 @@ def test_the_table_states_the_rule_and_counts_the_verdicts(tmp_path):
         "PW2": ("laptop", Verdict("PW2", "b", Sampled("the gain", estimate([1.0]), low=0.0))),
         "TH5": ("laptop", Verdict("TH5", "c", NO)),
     }
-    write_claims(tmp_path / "CLAIMS.md", found)
-    text = (tmp_path / "CLAIMS.md").read_text()
-    assert RULE in text
+    write_claims(tmp_path, found)
+    text, notes = ((tmp_path / name).read_text() for name in ("CLAIMS.md", "NOTES.md"))
+    for page in (text, notes):
+        assert RULE in page.replace("\n", " ")
+    for claim in CLAIMS.values():
+        assert claim.holds_if in text
     assert f"{len(CLAIMS)} claims. Holds: 1, does not hold: 1, undecided: 1, not run at this scale: 32." in text
     assert counted(found).capitalize() in text
     assert "| **undecided** |" in text
-    assert "**PW2.** Judged: the gain is 1 (one run, no interval), must be above 0: undecided." in text
+    assert "Judged: the gain is 1 (one run, no interval), must be above 0: undecided." in notes
+    assert "1 runs of its figure with fewest runs, not 30" in notes.replace("\n", " ")
+
+
+def test_a_larger_scale_takes_over_claim_by_claim_as_soon_as_it_has_as_many_runs(monkeypatch):
+    class File:
+        @staticmethod
+        def verdicts(rows):
+            return [Verdict("PO1", str(n), Sampled("x", estimate([0.5] * n), low=0.0)) for n in rows]
+
+    monkeypatch.setattr(command, "figure_file", lambda figure: File)
+    for laptop, paper, scale in ((5, 4, "laptop"), (5, 5, "paper"), (5, 50, "paper")):
+        found = command.judged("poles", {"smoke": [9], "laptop": [laptop], "paper": [paper]})
+        assert found["PO1"][0] == scale
+    assert command.judged("poles", {"smoke": [9]})["PO1"][1].finding is Finding.NOT_RUN

@@ -13,8 +13,9 @@ import pytest
 import experiments.__main__ as command
 from experiments.claims import CLAIMS, write_claims
 from experiments.drawing import curve, new_figure, paper_value, save_figure
-from experiments.rule import Exact
-from experiments.runner import work
+from experiments.overview import decisive, draw_overview
+from experiments.rule import All, Exact, OneOf, Sampled, estimate
+from experiments.runner import Task, missing_tasks, run_tasks, work
 from experiments.store import Store
 from experiments.study import Job, Verdict, best_over, distinct, interval, not_run, select, shown
 
@@ -32,7 +33,25 @@ def test_a_store_that_is_opened_again_has_the_same_rows_and_knows_the_jobs(tmp_p
         store.add(job, rows_of(job))
     again = Store(tmp_path, "puddle", "smoke")
     assert again.rows == store.rows
+    store.pack()
+    assert not store.journal.exists()
+    again = Store(tmp_path, "puddle", "smoke")
+    assert again.rows == store.rows
     assert [again.has(job) for job in JOBS] == [True, True, False, False]
+
+
+def test_packed_rows_have_the_same_bytes_in_whatever_order_and_parts_they_came(tmp_path):
+    packed = []
+    for number, order in enumerate(([0, 1, 2, 3], [3, 1, 0, 2])):
+        store = Store(tmp_path / str(number), "puddle", "smoke")
+        for place in order:
+            store.add(JOBS[place], rows_of(JOBS[place]))
+            if number and place == 1:
+                store.pack()
+                store = Store(tmp_path / str(number), "puddle", "smoke")
+        store.pack()
+        packed.append(store.path.read_bytes())
+    assert packed[0] == packed[1]
 
 
 @pytest.mark.parametrize("n_bytes", [1, 30, 100, 150])
@@ -40,8 +59,8 @@ def test_a_job_whose_rows_were_cut_short_counts_as_not_done(tmp_path, n_bytes):
     store = Store(tmp_path, "puddle", "smoke")
     for job in JOBS[:2]:
         store.add(job, rows_of(job))
-    text = store.path.read_bytes()
-    store.path.write_bytes(text[:-n_bytes])
+    text = store.journal.read_bytes()
+    store.journal.write_bytes(text[:-n_bytes])
     again = Store(tmp_path, "puddle", "smoke")
     assert [again.has(job) for job in JOBS[:2]] == [True, n_bytes == 1]
     again.add(JOBS[1], rows_of(JOBS[1])) if n_bytes > 1 else None
@@ -65,18 +84,16 @@ def test_the_best_combination_is_the_one_with_the_best_mean():
 
 
 def test_every_claim_has_a_line_whether_or_not_it_was_run(tmp_path):
-    write_claims(
-        tmp_path / "CLAIMS.md", {"PW1": ("smoke", Verdict("PW1", "3.7 | 3.8", Exact("x", False, 2), "Tried a, b, c."))}
-    )
+    write_claims(tmp_path, {"PW1": ("smoke", Verdict("PW1", "3.7 | 3.8", Exact("x", False, 2), "Tried a, b, c."))})
     text = (tmp_path / "CLAIMS.md").read_text()
     lines = {line.split(" | ")[0][2:]: line for line in text.splitlines() if line.startswith("| ")}
     assert set(CLAIMS) <= set(lines)
     assert "**does not hold**" in lines["PW1"]
     assert "3.7 \\| 3.8" in lines["PW1"]
     assert "not run at this scale" in lines["TH5"]
-    assert "**PW1.** Judged: x (exact): does not hold. Tried a, b, c." in text
+    assert "Judged: x (exact): does not hold. Tried a, b, c." in (tmp_path / "NOTES.md").read_text()
     with pytest.raises(ValueError, match="XX9"):
-        write_claims(tmp_path / "CLAIMS.md", {"XX9": ("smoke", not_run("XX9", ""))})
+        write_claims(tmp_path, {"XX9": ("smoke", not_run("XX9", ""))})
 
 
 def test_every_claim_names_a_figure_that_there_is():
@@ -109,7 +126,7 @@ def test_jobs_are_plain_and_all_different_at_every_scale(figure):
 
 def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
     call = [sys.executable, "-m", "experiments", "theory", "--scale", "smoke", "--results", str(tmp_path), "--quiet"]
-    path = tmp_path / "rows" / "theory.smoke.jsonl"
+    path = Store(tmp_path, "theory", "smoke").journal
     study = subprocess.Popen(
         call, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
@@ -120,11 +137,46 @@ def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
     before = Store(tmp_path, "theory", "smoke").rows
     subprocess.run(call, cwd=ROOT, check=True, capture_output=True)
     after = Store(tmp_path, "theory", "smoke").rows
-    assert after[: len(before)] == before
+    assert [row for row in after if row["job"] in {old["job"] for old in before}] == before
+    assert not path.exists()  # packed
     assert {row["job"] for row in after} == {
         json.dumps([job.settings, job.seed], sort_keys=True) for job in command.figure_file("theory").jobs("smoke")
     }
     assert (tmp_path / "theory.png").exists()
+
+
+def test_jobs_come_round_by_round_and_those_that_are_timed_come_last(tmp_path):
+    stores = {figure: Store(tmp_path, figure, "paper") for figure in ("puddle", "incremental")}
+    tasks = missing_tasks(stores, "paper")
+    alone = [task.job.alone for task in tasks]
+    assert alone == sorted(alone)
+    first = [task.job.seed for task in tasks if not task.job.alone][:9]
+    assert first == [0] * 9  # one of each kind: KBSF, seven readings, KBRL; then returns of incremental KBSF
+    assert len(missing_tasks(stores, "paper", with_timed=False)) == alone.count(False)
+    assert {task.job.settings["part"] for task in missing_tasks(stores, "paper", at_most=8.0)} == {"returns", "times"}
+
+
+def test_the_time_left_follows_the_pace_and_a_job_that_fails_stops_no_other(tmp_path, capsys):
+    jobs = command.figure_file("theory").jobs("smoke")
+    bad = Job({"part": "nothing", "size": "smoke"}, 0)
+    stores, said = {"theory": Store(tmp_path, "theory", "smoke")}, []
+    tasks = [Task("theory", bad, 5.0), *(Task("theory", job, 5.0) for job in jobs[:1])]
+    failures = run_tasks(tasks, "smoke", stores, 1, said.append)
+    assert len(failures) == 1
+    assert "nothing" in failures[0]
+    assert stores["theory"].has(jobs[0])
+    assert said[0].startswith("1 of 2 done, about")
+    assert said[1].startswith("2 of 2 done, about 0 min left")
+
+
+def test_the_picture_of_all_claims_shows_the_part_that_decides(tmp_path):
+    weak, strong = Sampled("a", estimate([1.0, 1.2]), low=0.0), Sampled("b", estimate([5.0, 5.1]), low=0.0)
+    no = Exact("c", False, 3)
+    assert decisive(All((strong, weak))) is weak
+    assert decisive(OneOf((strong, weak))) is strong
+    assert decisive(All((strong, no))) is no
+    draw_overview({"PW1": ("laptop", Verdict("PW1", "", weak)), "TH5": ("laptop", Verdict("TH5", "", no))}, tmp_path)
+    assert (tmp_path / "claims.png").stat().st_size > 10_000
 
 
 def test_a_row_says_what_it_was_measured_by():

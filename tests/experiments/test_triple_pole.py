@@ -20,7 +20,8 @@ from experiments.triple_pole import (
 )
 from kbrl.tasks import PoleBalancing
 
-RUNS = {0: -0.01, 1: 0.0, 2: 0.01}  # their 99 % interval reaches 9.925 * 0.01 / sqrt(3) = 0.0573 to either side
+# Sixty runs: the 99 % interval of a rate reaches down by 0.085 of it, and up by 0.085 of the rest, at most.
+RUNS = {seed: 0.01 * (seed % 3 - 1) for seed in range(60)}
 
 
 def ikbsf(last, *, part="iKBSF", n_batch=N_BATCH, reading="ours", seconds=1.0, m=None):
@@ -49,7 +50,7 @@ def fqit(eta, first, last=None, *, part="FQIT", n_batch=FEWER, seconds=1.0):
     for batch, mean in ((1, first), (N_BATCHES, last)):
         if mean is not None:
             own = row | {"batch": batch, "n": batch * n_batch, "cells": mean}
-            turn = 1 if batch == 1 else -1  # so that gains differ from run to run: theirs reaches 0.115 to either side
+            turn = 1 if batch == 1 else -1  # so that gains differ from run to run
             rows += [own | {"seed": seed, "rate": mean + turn * shift} for seed, shift in RUNS.items()]
     return rows
 
@@ -59,14 +60,14 @@ def verdict(rows, claim):
 
 
 @pytest.mark.parametrize(
-    "last, expected", [(0.82, "holds"), (0.8, "undecided"), (0.7, "undecided"), (0.65, "does not hold")]
+    "last, expected", [(0.9, "holds"), (0.8, "undecided"), (0.74, "undecided"), (0.65, "does not hold")]
 )
 def test_ikbsf_succeeds_as_the_paper_says_if_it_ends_at_about_four_fifths(last, expected):
     rows = ikbsf(last) + ikbsf(0.3, n_batch=FEWER) + ikbsf(0.1, n_batch=FEWER, reading="acting")
     rows += [{"part": "ceiling", "gravity": "down", "low": 0.109, "high": 0.25}]
     found = verdict(rows, "TP1")
     assert found.finding.value == expected
-    assert found.ours.startswith(f"{last:.2f} +- ")
+    assert found.ours.startswith(f"{last:.2f} [")
     assert f"{READINGS['acting'].text} 0.10" in found.note
     assert "no policy can exceed 0.250" in found.note
 
@@ -84,7 +85,7 @@ def test_ikbsf_succeeds_as_the_paper_says_if_it_ends_at_about_four_fifths(last, 
 def test_one_batch_is_too_little_if_batch_kbsf_and_every_fqit_stay_below_the_limit(batch, fine, expected):
     rows = batch_kbsf(batch) + fqit(ETAS[0], 0.1) + fqit(ETAS[1], 0.2) + fqit(ETAS[2], fine)
     assert verdict(rows, "TP2").finding.value == expected
-    assert verdict(rows[:-3], "TP2").finding.value == "not run at this scale"  # no FQIT(100)
+    assert verdict(rows[: -len(RUNS)], "TP2").finding.value == "not run at this scale"  # no FQIT(100)
 
 
 @pytest.mark.parametrize("seconds, expected", [(5.0, "holds"), (20.0, "does not hold"), (10.0, "undecided")])
@@ -94,7 +95,7 @@ def test_ikbsf_with_ten_batches_is_compared_in_time_with_fqit_with_one(seconds, 
     found = verdict(rows, "TP3")
     assert found.finding.value == expected
     assert verdict([row for row in rows if row["seed"] == 0], "TP3").finding.value == "undecided"  # one run
-    assert f"ratio {seconds / 10:.2f}" in found.ours
+    assert found.ours == f"{10 * seconds:.0f} s against 100 s"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_the_memory_of_model_and_update_is_judged_at_the_papers_t_m_and_told_for
     found = verdict(rows, "TP4")
     assert found.finding.value == expected
     assert "1.5 GB" in found.ours  # 10^7 transitions of 153 bytes
-    assert f"by {SLICE} is {1 + sliced:g} +- 0 (3 runs), must be below 30: {other};" in found.note
+    assert f"by {SLICE} is {1 + sliced:g} +- 0 ({len(RUNS)} runs), must be below 30: {other};" in found.note
     assert verdict([row for row in rows if row["seed"] == 0], "TP4").finding.value == "undecided"  # one run
 
 
@@ -139,7 +140,7 @@ def test_growth_levels_off_if_the_last_batches_bring_little(late, expected):
     sizes = [270, 300, 320, 325, 330, 332, 334, 334 + late, 334 + 2 * late, 334 + 3 * late]
     found = verdict(ikbsf(0.5, m=sizes) + batch_kbsf(0.1), "TP6")
     assert found.finding.value == expected
-    assert found.ours == f"+120 in the first three batches, +{3 * late} in the last three"
+    assert found.ours == f"+120, then +{3 * late}"
 
 
 def test_without_rows_of_the_papers_sizes_nothing_is_said():

@@ -13,8 +13,9 @@ import json
 import os
 from pathlib import Path
 
-from experiments.study import Job, Row
 from kbrl.atomic_write import written_beside
+
+from experiments.study import Job, Row
 
 
 def job_key(job: Job) -> str:

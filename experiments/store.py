@@ -13,9 +13,8 @@ import json
 import os
 from pathlib import Path
 
-from kbrl.atomic_write import written_beside
-
 from experiments.study import Job, Row
+from kbrl.files import written_beside
 
 
 def job_key(job: Job) -> str:

@@ -1,5 +1,7 @@
 """Options from a TOML file, and options of the command that mirror the library's."""
 
+import os
+
 import click
 import pytest
 
@@ -90,6 +92,17 @@ def test_a_file_that_is_not_there_or_no_text_is_a_usage_error(folder, capsys):
             main(["fit", "log.csv", "-o", "m.kbrl", "--config", name])
         assert stop.value.code == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_file_that_is_made_to_exhaust_the_machine_is_a_usage_error(folder, capsys):
+    (folder / "deep.toml").write_text("reps = " + "[" * 100_000)
+    (folder / "long.toml").write_text("reps = 15\n" + "#" * 2_000_000)
+    os.mkfifo(folder / "pipe.toml")
+    for name, words in (("deep.toml", "nested too deep"), ("long.toml", "more than 1 MB"), ("pipe.toml", "is a pipe")):
+        with pytest.raises(SystemExit) as stop:
+            main(["fit", "log.csv", "-o", "m.kbrl", "--config", name])
+        assert stop.value.code == 2
+        assert words in " ".join(capsys.readouterr().err.split())
 
 
 def test_options_offer_what_the_library_has():

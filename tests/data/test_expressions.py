@@ -97,6 +97,7 @@ REFUSED = {
     "is_missing(1)": "is_missing takes the name of a column",
     "": "An expression must be a text such as",
     "1" + "+1" * 1000: "at most 2000 characters, but one has 2001",
+    "1" + "+1" * 999: "may join 200 operands in a row",
     "(" * 60 + "1" + ")" * 60: "nested 50 deep",
     "not " * 60 + "flag": "nested 50 deep",
 }
@@ -108,6 +109,13 @@ def test_what_cannot_be_read_is_refused_with_the_place_and_the_rule(text):
     with pytest.raises(ExpressionError) as caught:
         parse(TEXTS.get(text, text))
     assert REFUSED[text] in str(caught.value)
+
+
+def test_the_largest_expressions_that_can_be_read_can_also_be_computed():
+    sums = "a" + "+a" * 199
+    assert parse(sums).numbers({"a": np.ones(3)}).tolist() == [200.0] * 3
+    deep = "(" * 45 + "a" + "+1)" * 45
+    assert parse(deep).numbers({"a": np.zeros(2)}).tolist() == [45.0, 45.0]
 
 
 def test_a_text_where_a_truth_is_wanted_is_refused():

@@ -5,6 +5,7 @@ import pytest
 
 from kbrl import PolicyEvaluator, Transitions, load_sums, save_sums
 from kbrl.data.episodes import block_of, episode_hashes
+from kbrl.storage.sealed_file import read_sealed, write_sealed
 from kbrl.tasks import PuddleWorld
 from trust.finite_logs import random_world
 
@@ -134,6 +135,18 @@ def test_a_damaged_file_of_sums_is_refused(log, tmp_path):
     raw[-9] ^= 1
     path.write_bytes(raw)
     with pytest.raises(ValueError, match="SHA-256"):
+        load_sums(path)
+
+
+@pytest.mark.parametrize("fact", ["n_blocks", "policies"])
+def test_a_forged_file_of_sums_takes_no_memory_for_what_it_only_states(log, tmp_path, fact):
+    path = tmp_path / "north.sums"
+    save_sums(evaluated(log), path)
+    facts, arrays, version = read_sealed(path, "kbrl sums", 1)
+    facts[fact] = 10**15 if fact == "n_blocks" else [str(k) for k in range(10_000)]
+    with open(path, "wb") as file:
+        write_sealed(file, "kbrl sums", version, facts, arrays)
+    with pytest.raises(ValueError, match="must have the shape"):
         load_sums(path)
 
 

@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kbrl.files import check_ordinary, shown
 from kbrl.settings import CHOICE, COUNT, FRACTION, NUMBER, ORDER, About, about_settings
 from kbrl.settings import POSITIVE as POSITIVE_KIND
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_LARGEST_CONFIG = 10**6  # bytes
 _COLUMNS = {
     "state": "Columns of the state, for example age,sofa,lactate.",
     "action": "Column of the action; several, for example drug,dose, for their combinations.",
@@ -63,8 +65,9 @@ class FiniteRange(click.FloatRange):
 
 if TYPE_CHECKING:
     TextParam = click.ParamType[str]
+    AnyParam = click.ParamType[Any]
 else:
-    TextParam = click.ParamType  # which has no such parameter before click 8.4
+    TextParam = AnyParam = click.ParamType  # which has no such parameter before click 8.4
 
 
 class Stride(TextParam):
@@ -82,7 +85,7 @@ class Stride(TextParam):
             self.fail(str(error), param, ctx)
 
 
-class ValueRule(click.ParamType[Any]):
+class ValueRule(AnyParam):
     """What is said about columns: name=value; name=value, or a table in a TOML file."""
 
     name = "rules"
@@ -254,9 +257,14 @@ def _read_config(
     if path is None:
         return
     try:
+        check_ordinary(path)
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise ValueError(f"it has more than {shown(_LARGEST_CONFIG)}")
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, OSError) as error:
         raise click.UsageError(f"{path} is not valid TOML: {error}.", context) from None
+    except RecursionError:
+        raise click.UsageError(f"{path} is not valid TOML: its lists or tables are nested too deep.", context) from None
     units = found.pop("units", None)  # what the report shows; other commands need none
     params = (param for param in context.command.params if isinstance(param, click.Option) and param is not parameter)
     options = {_written(option): option for option in params}

@@ -19,6 +19,7 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 
 Type = Literal["number", "text", "truth"]
 LONGEST, DEEPEST = 2000, 50  # characters of an expression, and parentheses within each other
+MOST_JOINED = 200  # operands that operators join in one go: each makes the tree one level deeper
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<text>'[^']*'|\"[^\"]*\")"
     r"|`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.]*)|(?P<sign><=|>=|==|!=|<>|[-+*/<>(),=&|^%!]))"
@@ -173,9 +174,11 @@ class _Parser:
         self._depth += 1
         if self._depth > DEEPEST:
             raise ExpressionError(f"An expression may be nested {DEEPEST} deep, but one is nested deeper.")
-        left = self._operand()
+        left, n_joined = self._operand(), 1
         while (operator := self._operator(level)) is not None:
-            left = self._joined(left, operator)
+            left, n_joined = self._joined(left, operator), n_joined + 1
+            if n_joined > MOST_JOINED:
+                raise ExpressionError(f"An expression may join {MOST_JOINED} operands in a row, but one joins more.")
         self._depth -= 1
         return left
 

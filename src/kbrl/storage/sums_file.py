@@ -105,10 +105,10 @@ def _evaluator(contents: Contents) -> PolicyEvaluator:
 
 def _check(sums: dict[str, Array], shape: tuple[int, int, int, int]) -> None:
     """Refuse sums of other shapes, and numbers that cannot be sums."""
-    empty = vars(BlockSums.empty(*shape))
+    shapes = BlockSums.shapes(*shape)
     for name, array in sums.items():
-        if array.shape != empty[name].shape or array.dtype != np.float64:
-            raise ValueError(f"{name} must have the shape {empty[name].shape}, but it has {array.shape}")
+        if array.shape != shapes[name] or array.dtype != np.float64:
+            raise ValueError(f"{name} must have the shape {shapes[name]}, but it has {array.shape}")
         if not np.isfinite(array).all():
             raise ValueError(f"{name} holds numbers that are not finite")
         if name not in _SIGNED and array.size and array.min() < 0:

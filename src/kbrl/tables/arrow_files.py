@@ -1,20 +1,17 @@
 """Where most logs start: Parquet, Arrow and Feather files, and Arrow tables in memory, as batches of columns.
 
 Memory is bounded by the rows asked for.  Parquet is decoded page by page, Arrow files are mapped.  One exception: each
-record batch of a compressed Arrow file is unpacked whole.
+record batch of a compressed Arrow file is unpacked whole.  What that will take is checked before.
 """
 
 from __future__ import annotations
 
-import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kbrl.files import bytes_on_disk, too_empty, too_large
 from kbrl.tables.cell_values import (
     Batch,
     Column,
@@ -30,7 +27,8 @@ from kbrl.tables.cell_values import (
     refusing,
     texts_from_arrow,
 )
-from kbrl.tables.faults import LogError, Place, refuse_size
+from kbrl.tables.faults import LogError, Place
+from kbrl.tables.stated_sizes import check_arrow, check_parquet
 
 BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
 
@@ -72,102 +70,6 @@ class ParquetTable:
             return [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
 
-def check_parquet(path: Path) -> None:
-    """Refuse a file that states far more rows than it can hold, or lists in one row group that do not fit.
-
-    We read the sizes ourselves: pyarrow ends the process when it is asked for the columns of a damaged footer.
-    """
-    try:
-        footer = _footer(path)
-        refuse_size(too_empty(path, "the file", 8 * footer[3], bytes_on_disk(path)), path)
-        for group in footer.get(4, ()):
-            for chunk in group[1]:
-                name, n_values, n_bytes = (chunk[3][field] for field in (3, 5, 6))
-                n_bytes = max(n_bytes, 8 * n_values if n_values > group[3] else 0)  # pages are unpacked whole; lists
-                refuse_size(too_large(path, repr(b".".join(name).decode("utf-8", "replace")), n_bytes), path)
-    except (IndexError, KeyError, TypeError, AttributeError, RecursionError, OSError, struct.error):
-        return  # damaged, or not Parquet at all: pyarrow says so
-
-
-def _footer(path: Path) -> dict[int, Any]:
-    """Return the metadata of a Parquet file, by the numbers of the fields in its specification."""
-    with open(path, "rb") as file:
-        file.seek(-8, os.SEEK_END)
-        length, end = struct.unpack("<I4s", file.read(8))
-        if end != b"PAR1":
-            raise IndexError("not Parquet")
-        file.seek(-8 - length, os.SEEK_END)
-        return _Thrift(file.read(length)).read(_STRUCT, 0)
-
-
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
-
-
-class _Thrift:
-    """Reads Thrift's compact protocol, in which Parquet writes its metadata."""
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw, self._place = raw, 0
-
-    def _take(self, length: int) -> bytes:
-        taken = self._raw[self._place : self._place + length]
-        if len(taken) < length:
-            raise IndexError("cut short")
-        self._place += length
-        return taken
-
-    def _number(self) -> int:
-        """Read a whole number of seven bits per byte."""
-        number = shift = 0
-        while shift < 70:
-            (byte,) = self._take(1)
-            number |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        return number
-
-    def _signed(self) -> int:
-        number = self._number()
-        return (number >> 1) ^ -(number & 1)
-
-    def read(self, kind: int, depth: int) -> Any:
-        """Read a value of a kind."""
-        if depth > 20:
-            raise RecursionError
-        if kind in (_TRUE, _FALSE):
-            return kind == _TRUE
-        if kind == _BYTE:
-            return self._take(1)[0]
-        if kind == _DOUBLE:
-            return self._take(8)
-        if kind == _BINARY:
-            return self._take(self._number())
-        if kind in (_LIST, _SET):
-            return self._list(depth)
-        if kind == _STRUCT:
-            return self._fields(depth)
-        if kind == _MAP:
-            raise TypeError("Parquet's metadata has no maps")
-        return self._signed()
-
-    def _list(self, depth: int) -> list[Any]:
-        (head,) = self._take(1)
-        size = head >> 4 if head >> 4 < 15 else self._number()
-        kind = _BYTE if head & 15 in (_TRUE, _FALSE) else head & 15
-        return [self.read(kind, depth + 1) for _ in range(size)]
-
-    def _fields(self, depth: int) -> dict[int, Any]:
-        found: dict[int, Any] = {}
-        number = 0
-        while True:
-            (head,) = self._take(1)
-            if head == 0:
-                return found
-            number = number + (head >> 4) if head >> 4 else self._signed()
-            found[number] = self.read(head & 15, depth + 1)
-
-
 class ArrowFileTable:
     """One Arrow or Feather file, in the file format or the stream format."""
 
@@ -175,6 +77,7 @@ class ArrowFileTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        check_arrow(path)
         with refusing(path):
             self.names = tuple(self._open().schema.names)
 

@@ -1,15 +1,17 @@
 """Another start: what a query selects from a database, as batches of columns.
 
 SQLite needs nothing else.  DuckDB and PostgreSQL (by ADBC) are extras.  Rows are fetched some at a time.  Databases are
-opened for reading only, and a query can reach no other file: what it may do is limited before it is run.
+opened for reading only, and a query can reach no other file: what it may do is limited before it is run.  A view of a
+file is a query of whoever wrote the file: it may take only so many rows, so much memory and, in SQLite, so many steps.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,20 @@ from urllib.parse import quote, urlsplit
 
 from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
+from kbrl.files import MOST_EXPANSION, VARIABLE, allowed_bytes, bytes_on_disk, memory_limit, too_empty
 from kbrl.tables.arrow_files import converted
 from kbrl.tables.cell_values import Batch, Kind
-from kbrl.tables.faults import LogError
-from kbrl.tables.python_rows import batches_of
+from kbrl.tables.faults import LogError, refuse_size
+from kbrl.tables.python_rows import batches_of, row_bytes
 from kbrl.tables.text_files import PLAIN, Dialect
 
 DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3", ".duckdb")
 _QUERY = "State a query: --query 'select ...', in Python columns={'query': 'select ...'}."
 _SELECTS = r"[\s(]*(select|with|values|table|from)\b"
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_STEPS, _LEAST_STEPS = 10**6, 10**9  # of SQLite's machine: between two looks, and those that any file may take
+_DUCKDB_ROWS = 2048  # of one batch, DuckDB's own vectors
+_LONGEST = 10**9  # bytes of a text, the most that SQLite itself allows
 _CLOSED: dict[str, Any] = {
     "enable_external_access": "false",
     "autoload_known_extensions": "false",
@@ -65,6 +71,8 @@ class _QueryTable:
         except Exception as error:
             if not isinstance(error, (*self._errors(), OSError)):
                 raise
+            if str(error) == "interrupted":  # by our handler
+                refuse_size("its query takes far more steps than the file has bytes", self.where)
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             message = f"{self.where} cannot be read: {reason}."
             raise LogError("unreadable", message, advice="Check the query and the address.") from None
@@ -95,13 +103,31 @@ class SqliteTable(_QueryTable):
         with self._refusing(), self._opened() as connection:
             cursor = connection.execute(self._query)
             cursor.arraysize = n_rows
-            yield from batches_of(cursor, self.names, kinds, n_rows, self._dialect)
+            yield from batches_of(self._counted(cursor), self.names, kinds, n_rows, self._dialect)
+
+    def _counted(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Yield rows, as long as they are not far more than the file can hold."""
+        n_bytes, n_stored = 0, bytes_on_disk(self.path)
+        for row in rows:
+            n_bytes += row_bytes(row)
+            refuse_size(too_empty(self.path, "what is selected", n_bytes, n_stored), self.path)
+            yield row
 
     def _opened(self) -> Any:
         address = f"file:{quote(str(self.path.absolute()))}?mode=ro"
         connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+        connection.execute("pragma trusted_schema = off")  # a view of the file may call no function with side effects
+        connection.execute("pragma cell_size_check = on")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(allowed_bytes(self.path) // 4, _LONGEST))
+        steps = iter(range(self._most_steps() // _STEPS))
+        connection.set_progress_handler(lambda: next(steps, None) is None, _STEPS)
         connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY)
         return closing(connection)
+
+    def _most_steps(self) -> int:
+        """Return after how many steps of its machine SQLite stops: a view may never end."""
+        raised = memory_limit() if VARIABLE in os.environ else 0
+        return max(_LEAST_STEPS, MOST_EXPANSION * bytes_on_disk(self.path), raised)
 
     def _tables(self) -> list[str]:
         query = "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'"
@@ -121,10 +147,19 @@ class _ArrowQueryTable(_QueryTable):
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
-        with self._refusing(), self._reader(self._query, n_rows) as reader:
+        n_read = 0
+        with self._refusing(), self._reader(self._query, self._rows_at_once(n_rows)) as reader:
             for batch in reader:
+                n_read += max(batch.nbytes, 8 * batch.num_rows)
+                self._check_read(n_read)
                 for start in range(0, batch.num_rows, n_rows):
                     yield converted(batch.slice(start, n_rows), kinds)
+
+    def _rows_at_once(self, n_rows: int) -> int:
+        return n_rows
+
+    def _check_read(self, n_bytes: int) -> None:
+        """Refuse what is far more than the source can hold; a server may hold anything."""
 
     def _columns(self) -> tuple[str, ...]:
         with self._refusing(), self._reader(self._query, 1) as reader:
@@ -143,11 +178,18 @@ class DuckdbTable(_ArrowQueryTable):
         self.path = path
         super().__init__(str(path), query, dialect)
 
+    def _rows_at_once(self, n_rows: int) -> int:
+        return min(n_rows, _DUCKDB_ROWS)
+
+    def _check_read(self, n_bytes: int) -> None:
+        refuse_size(too_empty(self.path, "what is selected", n_bytes, bytes_on_disk(self.path)), self.path)
+
     @contextmanager
     def _reader(self, query: str, n_rows: int) -> Iterator[Any]:
         import duckdb
 
-        with closing(duckdb.connect(str(self.path), read_only=True, config=_CLOSED)) as connection:
+        bounds = {"memory_limit": f"{allowed_bytes(self.path)}B", "temp_directory": ""}
+        with closing(duckdb.connect(str(self.path), read_only=True, config=_CLOSED | bounds)) as connection:
             _refuse_several(duckdb.extract_statements(query), self.where)
             selected: Any = connection.sql(query)
             if selected is None:

@@ -21,11 +21,11 @@ import numpy as np
 from kbrl.arrays import Array
 from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
-from kbrl.files import too_empty, too_large
-from kbrl.tables.arrow_files import check_parquet
+from kbrl.files import bytes_on_disk, memory_limit, too_empty, too_large
 from kbrl.tables.cell_values import Batch, Kind, from_array, refusing
 from kbrl.tables.faults import LogError, refuse_size
 from kbrl.tables.frames import FrameTable, check_lengths
+from kbrl.tables.stated_sizes import check_arrow, check_parquet
 
 Episode = tuple[int, Mapping[str, Array]]  # its number, and its arrays by the names of Minari
 HDF5_ENDINGS = (".hdf5", ".h5")
@@ -85,7 +85,7 @@ class FlatHdf5Table:
                 _check_size(item, n_rows)
             for start in range(0, self._n_rows, n_rows):
                 rows = slice(start, start + n_rows)
-                yield {name: from_array(items[name][rows], kind, name) for name, kind in kinds.items()}
+                yield {name: from_array(_cells(items[name], rows), kind, name) for name, kind in kinds.items()}
 
 
 def open_hdf5(path: Path) -> EpisodesTable | FlatHdf5Table:
@@ -207,7 +207,7 @@ def _hdf5_arrays(group: Any, part: str, name: str, depth: int = 1) -> dict[str, 
     item = _own_item(group, part)
     if hasattr(item, "shape"):
         _check_size(item, len(item) if item.shape else 1)
-        return {name: flattened(item[()])}
+        return {name: flattened(_cells(item, slice(None)) if item.shape else item[()])}
     if depth > _MOST_DEPTH:  # a group may hold itself
         raise LogError("unreadable", f"{group.file.filename}: {group.name!r} has more than {_MOST_DEPTH} levels.")
     return {k: v for inner in item for k, v in _hdf5_arrays(item, inner, f"{name}_{inner}", depth + 1).items()}
@@ -249,6 +249,31 @@ def _check_size(item: Any, n_rows: int) -> None:
     refuse_size(too_empty(path, what, item.nbytes, item.id.get_storage_size()), path)
 
 
+def _cells(item: Any, rows: slice) -> Array:
+    """Return some rows of a dataset.
+
+    Many rows may refer to one long text, and h5py would copy it for each: texts are read a few at a time, and each is
+    held once.
+    """
+    if not item.dtype.hasobject:
+        return item[rows]
+    path, what = item.file.filename, f"{item.name!r}"
+    first, last, _ = rows.indices(len(item))
+    held, cells, n_held, n_read = dict[Any, Any](), list[Any](), 0, 0
+    at_once = max(1, memory_limit() // (10 * bytes_on_disk(path)))  # no text is longer than the file
+    for start in range(first, last, at_once):
+        for cell in item[start : min(start + at_once, last)].ravel().tolist():
+            key = bytes(cell) if isinstance(cell, np.ndarray) else cell
+            n_read += len(key)
+            n_held += 0 if key in held else len(key)
+            cells.append(held.setdefault(key, cell))
+        refuse_size(too_large(path, what, n_held), path)
+        refuse_size(too_empty(path, what, n_read, bytes_on_disk(path)), path)
+    found = np.empty(len(cells), dtype=object)
+    found[:] = cells
+    return found.reshape(-1, *item.shape[1:])
+
+
 def _arrow_episodes(folder: Path) -> Iterator[Episode]:
     numbers = sorted(int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdigit())
     for number in numbers:
@@ -276,6 +301,7 @@ def _arrow_table(folder: Path) -> Any:
             check_parquet(path)
             tables.append(parquet.ParquetFile(path, page_checksum_verification=True).read())
         else:
+            check_arrow(path)
             tables.append(pa.ipc.open_file(pa.memory_map(str(path))).read_all())
     return pa.concat_tables(tables)
 

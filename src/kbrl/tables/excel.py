@@ -10,21 +10,25 @@ import importlib.util
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
+from kbrl.files import bytes_on_disk, too_empty, too_large
 from kbrl.tables.cell_values import Batch, Kind
-from kbrl.tables.faults import LogError, Place
+from kbrl.tables.faults import LogError, Place, refuse_size
 from kbrl.tables.python_rows import batches_of
 from kbrl.tables.text_files import PLAIN, Dialect
 
 EXCEL_ENDINGS = (".xlsx", ".xlsm")
-_LARGEST = 1 << 28  # bytes of the texts of a file, which openpyxl holds in memory
+_MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14  # of a sheet, by Excel's own rules
+_PIECE = 1 << 20  # bytes; a cell of Excel holds at most 32,767 characters
+_HELD_WHOLE = {"xl/sharedstrings.xml": 4}  # memory per byte: texts; the cells of a sheet are read one by one
+_AS_TREE = 50  # memory per byte of all other parts, which openpyxl parses as a tree
 _SHEET = "Name one: --sheet NAME, in Python columns={'sheet': NAME}."
 # what openpyxl, the archive and its XML raise for damaged bytes
 _DAMAGED = (
@@ -42,6 +46,8 @@ class ExcelTable:
         if importlib.util.find_spec("openpyxl") is None:
             raise ImportError(f"{path}: Excel files need openpyxl. {how_to_install('excel')}")
         self.path, self._dialect = path, dialect
+        with _refusing(path):
+            _check_parts(path)
         self._sheet = self._find_sheet(dialect.sheet)
         with self._numbered() as rows:
             header = next(rows, None)
@@ -57,8 +63,16 @@ class ExcelTable:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
         with self._numbered() as rows:
             next(rows)
-            cut = (tuple(cells[k] if k < len(cells) else None for k in self._places) for _, cells in rows)
+            cut = (tuple(cells[k] if k < len(cells) else None for k in self._places) for cells in self._counted(rows))
             yield from batches_of(cut, self.names, kinds, n_rows, self._dialect)
+
+    def _counted(self, rows: Iterator[tuple[int, tuple[Any, ...]]]) -> Iterator[tuple[Any, ...]]:
+        """Yield the cells of rows, as long as they are not far more than the file can hold."""
+        n_cells, n_stored = 0, bytes_on_disk(self.path)
+        for _, cells in rows:
+            n_cells += len(cells)
+            refuse_size(too_empty(self.path, "its sheet", 8 * n_cells, n_stored), self.path)
+            yield cells
 
     def places(self, rows: Sequence[int]) -> list[Place]:
         """Return the rows of the sheet, as Excel numbers them."""
@@ -98,16 +112,15 @@ class ExcelTable:
     @contextmanager
     def _numbered(self) -> Iterator[Iterator[tuple[int, tuple[Any, ...]]]]:
         """Give the rows that have cells, with their numbers in the sheet."""
-        with _opened(self.path) as workbook:
-            yield _filled(workbook[self._sheet])
+        with _opened(self.path) as workbook, closing(_filled(workbook[self._sheet])) as rows:
+            yield rows
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     import openpyxl
 
-    try:
-        _refuse_large(path)
+    with _refusing(path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about styles and checks of Excel, which do not matter
             workbook = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
@@ -115,6 +128,13 @@ def _opened(path: Path) -> Iterator[Any]:
             yield workbook
         finally:
             workbook.close()
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Turn errors about a broken file into a fault that names the file."""
+    try:
+        yield
     except LogError:
         raise
     except _DAMAGED as error:
@@ -125,24 +145,26 @@ def _size(sheet: Any) -> int:
     return sum(sum(cell is not None for cell in cells) for _, cells in islice(_filled(sheet), 1000))
 
 
-def _filled(sheet: Any) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def _filled(sheet: Any) -> Generator[tuple[int, tuple[Any, ...]], None, None]:
+    """Yield the rows that have cells, with their numbers; refuse a sheet that Excel could not hold."""
     sheet.reset_dimensions()  # what a file says about its size may be wrong
-    numbered = enumerate(sheet.iter_rows(values_only=True), start=1)
-    return ((number, cells) for number, cells in numbered if any(cell is not None for cell in cells))
+    for number, cells in enumerate(sheet.iter_rows(values_only=True), start=1):
+        if number > _MOST_ROWS or len(cells) > _MOST_COLUMNS:
+            raise ValueError(f"a sheet has at most {_MOST_ROWS:,} rows and {_MOST_COLUMNS:,} columns")
+        if any(cell is not None for cell in cells):
+            yield number, cells
 
 
-def _refuse_large(path: Path) -> None:
-    """Refuse a file whose texts would fill the memory."""
+def _check_parts(path: Path) -> None:
+    """Refuse a file whose parts would fill the memory, or that hold a text without an end."""
     with zipfile.ZipFile(path) as archive:
-        n_bytes = sum(member.file_size for member in archive.infolist() if not _is_sheet(member.filename))
-    if n_bytes > _LARGEST:
-        raise LogError(
-            "unreadable",
-            f"{path} must hold at most {_LARGEST >> 20} MB beside the cells of its sheets, but it holds "
-            f"{n_bytes >> 20} MB.",
-            advice="Save the sheet as CSV.",
-        )
-
-
-def _is_sheet(name: str) -> bool:
-    return name.lower().startswith("xl/worksheets/") or "/media/" in name.lower()
+        for part in archive.infolist():
+            name = part.filename.lower()
+            if not name.endswith((".xml", ".rels")):
+                continue
+            needed = 1 if name.startswith("xl/worksheets/") else _HELD_WHOLE.get(name, _AS_TREE)
+            refuse_size(too_large(path, repr(part.filename), needed * part.file_size), path)
+            with archive.open(part) as file:
+                while piece := file.read(_PIECE):
+                    if b"<![CDATA[" in piece or b"<!DOCTYPE" in piece or (len(piece) == _PIECE and b"<" not in piece):
+                        raise ValueError(f"{part.filename!r} has a text longer than any of Excel")

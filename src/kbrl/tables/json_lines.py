@@ -7,9 +7,12 @@ keys, the file is read once when it is opened.  A field of an object within a li
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from kbrl.tables.arrow_files import BUFFER, converted
 from kbrl.tables.cell_values import Batch, Kind, refusing
@@ -18,6 +21,8 @@ from kbrl.tables.text_files import PLAIN, Dialect, encoding_of, open_bytes, open
 
 JSON_ENDINGS = (".jsonl", ".ndjson")
 _LONGEST = 1 << 24  # bytes of a line
+_DEEPEST = 64  # lists and objects within each other
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 class JsonLinesTable:
@@ -58,6 +63,9 @@ class JsonLinesTable:
     def _blocks(self) -> Iterator[Any]:
         """Yield Arrow tables of some lines each, the fields of objects as columns."""
         for text in self._texts():
+            if _depth(text) > _DEEPEST:
+                reason = f"lists and objects are nested more than {_DEEPEST} deep"
+                raise LogError("unreadable", f"{self.path} cannot be read: {reason}.")
             table = _parsed(text)
             while any(_is_struct(field) for field in table.schema):
                 structs = [field.name for field in table.schema if _is_struct(field)]
@@ -98,6 +106,16 @@ class _Recoded(io.RawIOBase):
 
     def close(self) -> None:
         self._file.close()
+
+
+def _depth(text: bytes) -> int:
+    """Return how deep lists and objects are nested: Arrow follows them by recursion, until the process ends."""
+    if text.count(b"[") + text.count(b"{") <= _DEEPEST:
+        return 0
+    signs = np.frombuffer(_TEXT.sub(b"", text), np.uint8)
+    steps = np.isin(signs, list(b"[{")).astype(np.int8) - np.isin(signs, list(b"]}")).astype(np.int8)
+    level = np.cumsum(steps, dtype=np.int64)
+    return int((level - np.minimum.accumulate(level)).max(initial=0)) + 1
 
 
 def _parsed(text: bytes) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from kbrl.tables.cell_values import BLANKS, Batch, Column, Kind, Numbers, as_flags, from_objects
 from kbrl.tables.text_files import Dialect
 
+_MOST_BYTES = 1 << 27  # of the rows of a batch
 _PLAIN = {int, float, type(None)}
 
 
@@ -22,10 +22,32 @@ def batches_of(
     rows: Iterable[Sequence[Any]], names: Sequence[str], kinds: Mapping[str, Kind], n_rows: int, dialect: Dialect
 ) -> Iterator[Batch]:
     """Yield the columns that ``kinds`` names of rows that have a cell for each name."""
-    places, remaining = {name: names.index(name) for name in kinds}, iter(rows)
-    while held := list(islice(remaining, n_rows)):
+    places = {name: names.index(name) for name in kinds}
+    for held in _pieces(rows, n_rows):
         columns = list(zip(*held))
         yield {name: _converted(columns[places[name]], kind, name, dialect) for name, kind in kinds.items()}
+
+
+def row_bytes(row: Sequence[Any]) -> int:
+    """Return about how many bytes the cells of a row take.
+
+    >>> row_bytes((1.5, None, "twelve bytes"))
+    28
+    """
+    return sum(len(cell) if isinstance(cell, (str, bytes)) else 8 for cell in row)
+
+
+def _pieces(rows: Iterable[Sequence[Any]], n_rows: int) -> Iterator[list[Sequence[Any]]]:
+    """Yield at most so many rows at a time, and fewer if their texts are long."""
+    held, n_bytes = list[Sequence[Any]](), 0
+    for row in rows:
+        held.append(row)
+        n_bytes += row_bytes(row)
+        if len(held) == n_rows or n_bytes > _MOST_BYTES:
+            yield held
+            held, n_bytes = [], 0
+    if held:
+        yield held
 
 
 def _converted(cells: Sequence[Any], kind: Kind, name: str, dialect: Dialect) -> Column:

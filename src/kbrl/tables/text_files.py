@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from kbrl.files import memory_limit, shown
+from kbrl.files import bytes_on_disk, memory_limit, shown, too_empty
 from kbrl.tables.arrow_files import BUFFER
 from kbrl.tables.cell_values import (
     Batch,
@@ -221,7 +221,8 @@ class CsvTable:
         wanted, found = set(rows), dict[int, int]()
         try:
             with open_text(self.path, self._encoding) as file:
-                reader = csv.reader(file, delimiter=self._delimiter)
+                lines = iter(lambda: file.readline(_LONGEST_HEADER), "")  # Arrow may see other lines than we do
+                reader = csv.reader(lines, delimiter=self._delimiter)
                 row, n_lines = -1, 0  # the header is the row before the first
                 while len(found) < len(wanted):
                     cells = next(reader)
@@ -236,9 +237,30 @@ class CsvTable:
 
 def open_bytes(path: Path) -> Any:
     """Open a file, unpacked as its ending says."""
-    import pyarrow as pa
+    return io.BufferedReader(_Unpacked(path), BUFFER) if path.suffix.lower() in PACKED else open(path, "rb")
 
-    return pa.input_stream(str(path), compression=PACKED.get(path.suffix.lower()), buffer_size=BUFFER)
+
+class _Unpacked(io.RawIOBase):
+    """The bytes of a packed file, refused once they are far more than any honest file would hold."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        self._path, self._n_read = path, 0
+        self._file = pa.input_stream(str(path), compression=PACKED[path.suffix.lower()], buffer_size=BUFFER)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        n_bytes = self._file.readinto(buffer)
+        self._n_read += n_bytes
+        refuse_size(too_empty(self._path, "its text", self._n_read, bytes_on_disk(self._path)), self._path)
+        return int(n_bytes)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def open_text(path: Path, encoding: str) -> TextIO:

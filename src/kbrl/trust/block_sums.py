@@ -48,25 +48,33 @@ class BlockSums:
     @classmethod
     def empty(cls, n_blocks: int, n_actions: int, n_features: int, n_policies: int) -> BlockSums:
         """Return the sums of no rows."""
+        zeros = {
+            name: np.zeros(shape) for name, shape in cls.shapes(n_blocks, n_actions, n_features, n_policies).items()
+        }
+        return cls(**zeros | {"smallest_reward": np.full(1, np.inf), "largest_reward": np.full(1, -np.inf)})
+
+    @staticmethod
+    def shapes(n_blocks: int, n_actions: int, n_features: int, n_policies: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each sum."""
         k, a, m, p = n_blocks, n_actions, n_features, n_policies
         size = a * m
-        return cls(
-            weight=np.zeros((2, k, a, m)),
-            reward=np.zeros((2, k, a, m)),
-            square=np.zeros((2, k, a, m, m)),
-            next_now=np.zeros((k, size, size)),
-            start_now=np.zeros((k, size)),
-            next_policy=np.zeros((p, k, size, size)),
-            start_policy=np.zeros((p, k, size)),
-            n_episodes=np.zeros(k),
-            returns=np.zeros(k),
-            squared_returns=np.zeros(k),
-            cut=np.zeros((k, m)),
-            n_rows=np.zeros(k),
-            smallest_reward=np.full(1, np.inf),
-            largest_reward=np.full(1, -np.inf),
-            residuals=np.zeros(5),
-        )
+        return {
+            "weight": (2, k, a, m),
+            "reward": (2, k, a, m),
+            "square": (2, k, a, m, m),
+            "next_now": (k, size, size),
+            "start_now": (k, size),
+            "next_policy": (p, k, size, size),
+            "start_policy": (p, k, size),
+            "n_episodes": (k,),
+            "returns": (k,),
+            "squared_returns": (k,),
+            "cut": (k, m),
+            "n_rows": (k,),
+            "smallest_reward": (1,),
+            "largest_reward": (1,),
+            "residuals": (5,),
+        }
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -95,6 +95,11 @@ class Growth(Group):
         None, POSITIVE, 'For reps="cover": how far apart representative states are.', "cover-distance", optional=True
     )
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether representative states are to be added."""
+        return self.distance is not None or self.below is not None
+
 
 @dataclass(frozen=True, repr=False)
 class Variant(Group):
@@ -288,9 +293,61 @@ _GROUPS: dict[str, type[Group]] = {
 }
 
 
-def for_fit(settings: Settings) -> Settings:
-    """Return settings with the number of cases that a fit asks of an action, where none was given."""
-    return replace(settings, min_cases=cases_needed(settings.min_cases))
+def checked(given: Settings, *, min_cases: int | None = None) -> Settings:
+    """Return the settings of a learner, or raise an error that names a bad one; dicts become groups.
+
+    ``min_cases`` is how often an action must have been taken to be recommended, where the learner does not say.
+    """
+    settings = Settings(**with_groups({each.name: getattr(given, each.name) for each in fields(Settings)}))
+    check_settings(settings)
+    return replace(settings, min_cases=min_cases) if settings.min_cases is None else settings
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings that are of a wrong kind, or do not go together."""
+    from kbrl import checks  # which loads NumPy
+
+    _check_order(settings)
+    _check_growth(settings)
+    by_kind = {COUNT: checks.whole, POSITIVE: checks.positive, FRACTION: checks.in_unit_interval}
+    for each in _ABOUT.values():
+        value, about = each.of(settings), each.about
+        if value is None and about.optional:
+            continue
+        if about.kind == CHOICE:
+            checks.one_of(value, about.choices, each.path)
+        elif about.kind in by_kind:
+            by_kind[about.kind](value, each.path)
+    for name, choices in (("reps", WAYS), ("scaling", SCALINGS)):
+        if isinstance(getattr(settings, name), str):
+            checks.one_of(getattr(settings, name), choices, name)
+    checks.check_width(settings.rep_width, "rep_width")
+    checks.check_norm(settings.variant.norm)
+    checks.check_profile(settings.variant.profile)
+    if isinstance(settings.random_state, (bool, int, float, str)):
+        checks.as_generator(settings.random_state)
+
+
+def _check_growth(settings: Settings) -> None:
+    if settings.growth.distance is not None and settings.growth.below is not None:
+        raise ValueError("Growth takes growth.distance or growth.below, but not both.")
+    if settings.growth.is_wanted and hasattr(settings.rep_width, "__len__"):
+        raise ValueError("A model with one width per representative state cannot grow: new ones have no width.")
+
+
+def _check_order(settings: Settings) -> None:
+    """Refuse what models of order 1 cannot do."""
+    if isinstance(settings.order, bool) or settings.order not in (0, 1):
+        raise ValueError(f"order must be 0 (averages) or 1 (lines and plans), but it is {settings.order!r}.")
+    if settings.order == 0:
+        return
+    fixed = {"norm": 2, "aggregation": "soft", "q_function": "reps", "neighborhoods": "exact"}
+    wrong = {name: value for name in fixed if (value := getattr(settings.variant, name)) != fixed[name]}
+    if wrong:
+        listing = ", ".join(f"variant.{name}={value!r}" for name, value in wrong.items())
+        raise ValueError(f"order=1 has none of the variants of order 0, but it was given {listing}. Use order=0.")
+    if settings.growth.below is not None:
+        raise ValueError("order=1 has no kernel to grow by: use growth.distance instead of growth.below.")
 
 
 def cases_needed(min_cases: int | None) -> int:

@@ -49,11 +49,13 @@ def one_blas_thread() -> Iterator[None]:
                 _limits.clear()
 
 
-def for_each_action(work: Callable[[int], None], n_actions: int, n_jobs: int) -> None:
+def for_each_action(work: Callable[[int], None], n_actions: int, n_jobs: int | None) -> None:
     """Do the work for every action; actions share nothing, so the result does not depend on the number of threads.
 
-    BLAS is held to one thread: its own threads would compete with ours on blocks that are too small for them.
+    ``n_jobs`` is as in `number_of_jobs`.  BLAS is held to one thread: its own threads would compete with ours on blocks
+    that are too small for them.
     """
+    n_jobs = number_of_jobs(n_jobs)
     with one_blas_thread():
         if n_jobs == 1 or n_actions == 1:
             for action in range(n_actions):

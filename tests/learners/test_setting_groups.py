@@ -8,8 +8,7 @@ import pytest
 import sklearn.base
 
 from kbrl import KBSF, Committee, Growth, Model, Plan, Solver, Variant, clone
-from kbrl.model.check_settings import check_settings
-from kbrl.settings import About, Settings, about_settings, flattened, grouped
+from kbrl.settings import About, Settings, about_settings, check_settings, flattened, grouped
 from samples import random_log
 
 FLAT = {

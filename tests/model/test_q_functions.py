@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 import kbrl.model.q_functions as q_functions
 import naive
 from kbrl.data.scaling import Coordinates
+from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model import compiled
 from kbrl.model.kernels import Kernel
-from kbrl.model.q_functions import GreedyPolicy, RepQ, best_actions
+from kbrl.model.q_functions import GreedyPolicy, RepQ
 from kbrl.profiles import PROFILES
 
 

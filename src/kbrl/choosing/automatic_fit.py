@@ -47,10 +47,9 @@ from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone, say_if_rare
 from kbrl.lines.moments import packed_size
 from kbrl.logs.log import CHUNK_ROWS, Log
-from kbrl.model.check_settings import growth_distance
-from kbrl.model.model import Model, first_model
-from kbrl.settings import Settings, cases_needed, for_fit
-from kbrl.threads import number_of_jobs
+from kbrl.model.first_model import first_model
+from kbrl.model.model import Model
+from kbrl.settings import FEW_CASES, Settings, cases_needed, checked
 
 CHOSEN = ("n_reps", *WIDTHS, "order", "reps", "scaling")
 # phase(name, n_rows) returns a progress callback, which takes the number of rows done.
@@ -159,7 +158,7 @@ def fit_automatically(
     clock, phase = _Clock(seconds), phase or _silent
     learner = clone(learner)
     learner.set_params(min_cases=cases_needed(learner.min_cases))  # what is left out is in the result
-    settings = learner.checked_settings()
+    settings = checked(learner)
     chunks = chunk_rows or _rows_at_a_time(settings)
     sample = EpisodeSample(log.n_rows)
     source: FittableLog = _LocalLog(log, chunks, sample) if isinstance(log, Log) else log
@@ -169,7 +168,7 @@ def fit_automatically(
     _refuse_luck(seen.action_labels, seen.counts, settings.min_cases or 1)
     is_free = criterion == "error" and seconds is None
     choice = _rehearse(learner, sample, seen, n_episodes > 0, choose if is_free else (), phase)
-    settings = learner.checked_settings()
+    settings = checked(learner)
     number = None
     if "n_reps" in choose and isinstance(settings.reps, str) and settings.reps != "cover":
         number = _number(learner, seen, clock, megabytes)
@@ -230,7 +229,7 @@ def learn_more(
     """Return a solved model that has also learnt this log; whether it was learnt before is not checked."""
     chunks = log.chunks(chunk_rows or _rows_at_a_time(model.settings))
     step = (phase or _silent)("learning", log.n_rows)
-    result = model.extend(_told(chunks, step), n_jobs=number_of_jobs(n_jobs)).with_batch_since(model)
+    result = model.extend(_told(chunks, step), n_jobs=n_jobs, is_batch=True)
     result.solve()
     return result
 
@@ -357,13 +356,12 @@ def fit_log(
     >>> parts.n_samples_, bool((whole.reps_ == parts.reps_).all())
     (300, True)
     """
-    settings = for_fit(learner.checked_settings())
+    settings = checked(learner, min_cases=FEW_CASES)
     survey = survey_for(settings, log) if survey is None else survey
     chunks = _told(chunks_of(log), step)
-    empty = model_from(settings, survey)
-    model = empty.extend(chunks, n_jobs=number_of_jobs(settings.n_jobs)).with_batch_since(empty)
+    model = model_from(settings, survey).extend(chunks, n_jobs=settings.n_jobs, is_batch=True)
     check_n_rows(model.n_samples, survey)
-    if growth_distance(settings) is None:
+    if not settings.growth.is_wanted:
         # The curve m(n) has one point, however the log was cut.
         model = model.with_sums(model.sums, model.sketch, samples=model.samples)
     model.solve()

@@ -23,13 +23,12 @@ from kbrl.checks import KbrlWarning, as_generator, one_of, positive, whole
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone, said_elsewhere
-from kbrl.model.basis import Basis, Samples, choose_reps, coordinates_of
+from kbrl.model.basis import Basis, Samples
 from kbrl.model.compiled import FARTHEST
+from kbrl.model.first_model import basis_for, first_model
 from kbrl.model.kernels import Kernel, Profile, blocks, distances_between, log_ratio, nearest_points
-from kbrl.model.model import first_model
-from kbrl.model.q_functions import RepQ
-from kbrl.settings import Growth
-from kbrl.threads import for_each_action, number_of_jobs
+from kbrl.settings import Growth, checked
+from kbrl.threads import for_each_action
 
 CRITERIA = ("error", "bellman")
 WIDTHS = ("sample_width", "rep_width")
@@ -94,7 +93,7 @@ def choose_widths(
     one_of(criterion, CRITERIA, "criterion")
     for name in keep:
         one_of(name, WIDTHS, "keep")
-    learner.checked_settings()
+    checked(learner)
     _check_sizes(as_log(sample))
     rng = as_generator(random_state)
     with warnings.catch_warnings():
@@ -147,17 +146,7 @@ class _Problem:
         settings = learner.settings()
         if settings.variant.terminals == "continue":
             sample = sample.replaced(terminals=np.zeros(len(sample), dtype=bool))
-        units = coordinates_of(settings, sample)
-        reps = choose_reps(settings, sample, units)
-        basis = Basis(
-            reps=reps,
-            coordinates=units,
-            sample_kernel=Kernel(1.0, settings.variant.profile, settings.sample_neighbors, settings.variant.norm),
-            rep_kernel=Kernel(1.0, settings.variant.profile, settings.rep_neighbors, settings.variant.norm),
-            n_actions=sample.n_actions,
-            hard=settings.variant.aggregation == "hard",
-            discount=None if sample.durations is None else float(settings.discount),
-        )
+        basis = basis_for(replace(settings, sample_width=1.0, rep_width=1.0, order=0), sample)
         return cls(sample, learner, basis, basis.by_action(sample))
 
     def grid(self, name: str) -> list[float]:
@@ -184,7 +173,7 @@ class _Problem:
                 n_queries = -(-_QUERIES * len(part.rewards) // n_total)
                 errors[action] = _left_out(part, n_queries, widths, self.basis.sample_kernel)
 
-        for_each_action(work, len(used), number_of_jobs(self.learner.settings().n_jobs))
+        for_each_action(work, len(used), self.learner.n_jobs)
         total = errors.sum(axis=0)
         total += _NOTHING * total.max(axis=0) + 1e-300  # where there is nothing to predict, all widths are alike
         of_next_state, of_reward = (total / total.min(axis=0)).T
@@ -199,7 +188,7 @@ class _Problem:
         errors = []
         for width in widths:
             basis = replace(self.basis, rep_kernel=replace(self.basis.rep_kernel, width=width))
-            rebuilt = RepQ(basis.rep_weights, basis.reps)(states)
+            rebuilt = basis.rep_weights.mixed(states, basis.reps)
             errors.append(float(np.square(rebuilt - states).sum(axis=1).mean()))
         return errors
 
@@ -405,7 +394,7 @@ def _time(learner: KBSF, log: Transitions, n_reps: int) -> tuple[float, float]:
     settings = replace(learner.settings(), **changed, growth=Growth())
     empty = first_model(settings, log)
     start = perf_counter()
-    model = empty.extend(log, n_jobs=number_of_jobs(settings.n_jobs))
+    model = empty.extend(log, n_jobs=settings.n_jobs)
     added = perf_counter()
     model.solve()
     return added - start, perf_counter() - added

@@ -26,8 +26,8 @@ from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
 from kbrl.lines.plans import MOST_PLANS, plan_length, world_of
 from kbrl.lines.stage import Rehearsal, Stage, predicted, predicted_outcomes
+from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model
-from kbrl.model.q_functions import best_actions
 from kbrl.settings import Growth, Settings, Variant
 
 REPS_OF_LINES = "spread"

@@ -117,15 +117,14 @@ def counted(policy: Policy, count: Callable[[int], None]) -> Policy:
 
 def model_policy(simulator: Task, saved: SavedModel) -> Policy:
     """Return the policy of a model in a simulator with the same actions and state variables."""
-    from kbrl.model.q_functions import best_actions, check_some_action
+    from kbrl.mdp.dynamic_programming import best_actions
 
     model, order = saved.model, _order(simulator, saved)
     places = _places(model.action_labels, simulator)
 
     def policy(observations: Floats) -> Integers:
         q = model.q_values(observations[:, order])
-        check_some_action(q)
-        return places[best_actions(q)]
+        return places[best_actions(q, where_none=None)]
 
     return policy
 

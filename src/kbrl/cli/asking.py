@@ -213,11 +213,10 @@ def _answers_for(model: Model, states: Any, q: Any) -> Piece:
 
     from kbrl.insight.agreement import agreement
     from kbrl.insight.coverage import coverage
-    from kbrl.model.q_functions import best_actions, check_some_action
+    from kbrl.mdp.dynamic_programming import best_actions
 
     covered = coverage(model, states)
-    check_some_action(q)
-    rows, best, labels = np.arange(len(q)), best_actions(q), model.answer_labels
+    rows, best, labels = np.arange(len(q)), best_actions(q, where_none=None), model.answer_labels
     support, log_mass = covered.support, covered.log_mass
     if model.deferral is not None:  # "as now" rests on the cases of all actions
         support = np.column_stack([support, support.sum(axis=1)])

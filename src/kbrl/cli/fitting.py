@@ -112,7 +112,7 @@ def fit(
     """
     from kbrl.choosing.automatic_fit import CHOSEN, RareActionsError, fit_automatically
     from kbrl.learners.kbsf import KBSF
-    from kbrl.settings import grouped
+    from kbrl.settings import checked, grouped
     from kbrl.storage.model_file import save_model
     from kbrl.trust.split import split_episodes
 
@@ -127,7 +127,7 @@ def fit(
         parameters.setdefault("order", 0)  # resampled episodes need averages
     learner = KBSF(n_jobs=jobs, **grouped(parameters))
     with settings_as_options():
-        learner.checked_settings()
+        checked(learner)
     _check_pairs(parameters)
     if agreement and (workers or dask):
         raise click.UsageError("--agreement needs one process: it does not go with --workers and --dask.")

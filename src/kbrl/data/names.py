@@ -16,7 +16,16 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
-from kbrl.checks import KbrlWarning, as_floats, check_finite, check_lengths, one_entry_a_row, refuse_masked, refuse_rows
+from kbrl.checks import (
+    KbrlWarning,
+    as_floats,
+    as_rows,
+    check_finite,
+    check_lengths,
+    one_entry_a_row,
+    refuse_masked,
+    refuse_rows,
+)
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.data.recipe import Recipe
 
@@ -128,6 +137,11 @@ def rows_by_name(states: Any, source: Source, what: str = "states") -> Any:
     columns = {str(label): np.atleast_1d(_numbers(states[label], f"{what}[{label!r}]")) for label in found}
     check_lengths({name: len(column) for name, column in columns.items()})
     return np.column_stack(list(columns.values()))
+
+
+def state_rows(states: Any, source: Source, n_dims: int) -> Floats:
+    """Return states as users pass them, (n_states, n_dims), checked, and by name where they have names."""
+    return as_rows(rows_by_name(states, source), "states", n_dims=n_dims)
 
 
 def answered(states: Any, source: Source, answer: Callable[[Any], Array]) -> Any:

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbrl.arrays import Floats
-from kbrl.checks import LARGEST_COORDINATE, as_floats, as_rows, one_of
-from kbrl.data.names import UNNAMED, Source, rows_by_name
+from kbrl.checks import LARGEST_COORDINATE, as_floats, one_of
+from kbrl.data.names import UNNAMED, Source
 from kbrl.numba_cache import njit
 
 # A variable that moves by no more than this fraction of its size moves by rounding: it is constant.
@@ -66,10 +66,6 @@ class Coordinates:
         """Whether the centre of some variable is not 0."""
         return bool(self.centre.any())
 
-    def rows(self, states: Any, source: Source) -> Floats:
-        """Return states as users pass them, checked, by name where they have names, in these coordinates."""
-        return self.of(as_rows(rows_by_name(states, source), "states", n_dims=self.n_dims))
-
     def shifted(self, states: Floats) -> Floats:
         """Return states minus the centre."""
         return states - self.centre if self.has_centre else states
@@ -81,13 +77,6 @@ class Coordinates:
     def same_as(self, other: Coordinates) -> bool:
         """Whether two coordinates are the same."""
         return np.array_equal(self.scale, other.scale) and np.array_equal(self.centre, other.centre)
-
-    def check(self, states: Floats) -> None:
-        """Refuse states so large that their distances would overflow."""
-        with np.errstate(over="ignore"):
-            shifted = self.shifted(states)
-            if max(shifted.max(), -shifted.min()) / self.scale.min() > LARGEST_COORDINATE:  # faster than by column
-                self.of(states)
 
     def _refuse(self, states: Floats, rows: Floats) -> None:
         largest = np.abs(states).max(axis=0)

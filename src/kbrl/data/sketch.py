@@ -9,8 +9,9 @@ Batches, the rows of one fit or update, are known by number and sum.  docs/model
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,8 @@ _MULTIPLIERS: Hashes = np.array(
 )
 
 
-def _no_hashes() -> Hashes:
-    return np.empty(0, dtype=np.uint64)
-
-
-def _no_counts() -> Counts:
-    return np.empty(0, dtype=np.int64)
+_no_hashes: Callable[[], Hashes] = partial(np.empty, 0, np.uint64)  # type: ignore[assignment]
+_no_counts: Callable[[], Counts] = partial(np.empty, 0, np.int64)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +69,10 @@ class Sketch:
             listed = hashes <= np.uint64(largest)
             hashes, contents = hashes[listed], contents[listed]
         if not len(hashes):
-            return cls(len(log), total, largest=largest, episodes=episodes)
+            return cls(len(log.states), total, largest=largest, episodes=episodes)
         different, first, counts = np.unique(hashes, return_index=True, return_counts=True)
         counts = counts.astype(np.int64)
-        return cls(len(log), total, different, counts, largest, contents[first], episodes).cut_to_size()
+        return cls(len(log.states), total, different, counts, largest, contents[first], episodes).cut_to_size()
 
     @property
     def lists_all(self) -> bool:
@@ -165,14 +162,14 @@ def transition_hashes(log: Transitions) -> Hashes:
 def _hashes(log: Transitions) -> tuple[Hashes, Hashes, Hashes]:
     """Return the hashes of rows, (n,), those without identifiers, (n,), and those of identifiers, if there are any."""
     labels = label_hashes(log.action_labels)[log.action_indices]
-    contents: Hashes = np.empty(len(log), dtype=np.uint64)
+    contents: Hashes = np.empty(len(log.states), dtype=np.uint64)
     _hash_rows(log.states, log.rewards, log.next_states, log.terminals, labels, contents)
     if log.durations is not None:
         _hash_with(contents, log.durations.view(np.uint64), contents)
     if log.episodes is None or not log.source.has_episode_ids:
         return contents, contents, _no_hashes()
     ids, lengths = hashes_of_runs(log.episodes)
-    hashes: Hashes = np.empty(len(log), dtype=np.uint64)
+    hashes: Hashes = np.empty(len(log.states), dtype=np.uint64)
     _hash_with(contents, np.repeat(ids, lengths), hashes)
     return hashes, contents, ids
 

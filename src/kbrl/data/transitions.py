@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import chain
 from operator import add
 from typing import Any
 
@@ -68,6 +69,8 @@ class Transitions:
     episodes: Array | None  # (n,) identifiers, or None
     action_labels: Array  # (n_actions,)
     source: Source  # the names of the variables, and what else is known of the log
+    n_dims: int  # state variables
+    n_actions: int  # possible ones, tried or not
     durations: Floats | None  # (n,), in units of the discount's; None: every step takes one
     propensities: Floats | None  # (n,), how likely the action was when it was taken, for evaluation; None: not known
 
@@ -125,6 +128,8 @@ class Transitions:
         propensities: Floats | None = None,
     ) -> None:
         object.__setattr__(self, "source", source)
+        object.__setattr__(self, "n_dims", states.shape[1])
+        object.__setattr__(self, "n_actions", len(action_labels))
         fields: dict[str, Array | None] = {
             "states": states,
             "action_indices": action_indices,
@@ -155,16 +160,6 @@ class Transitions:
     def state_names(self) -> tuple[str, ...] | None:
         """The names of the state variables, if they have any."""
         return self.source.state_names
-
-    @property
-    def n_dims(self) -> int:
-        """The number of state variables."""
-        return self.states.shape[1]
-
-    @property
-    def n_actions(self) -> int:
-        """The number of possible actions, tried or not."""
-        return len(self.action_labels)
 
     def __len__(self) -> int:
         return len(self.states)
@@ -347,6 +342,17 @@ def _as_flags(values: Any) -> Booleans:
     if bad.any():
         refuse_rows(bad, array, "terminals", "be true or false", "Pass booleans, or 0 and 1.")
     return array.astype(bool)
+
+
+def as_chunks(log: Any) -> Iterator[Transitions]:
+    """Return the chunks of a log: one if it is Transitions, else those that it yields, at least one."""
+    if isinstance(log, Transitions) or not isinstance(log, Iterable):
+        return iter([as_log(log)])
+    chunks = map(as_log, log)
+    first = next(chunks, None)
+    if first is None:
+        raise ValueError("fit needs at least one chunk of transitions, but the iterable is empty.")
+    return chain([first], chunks)
 
 
 def as_log(log: Any) -> Transitions:

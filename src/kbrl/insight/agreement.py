@@ -22,10 +22,10 @@ from kbrl.checks import as_generator, positive, whole
 from kbrl.data.episodes import block_of, episode_hashes
 from kbrl.data.sketch import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
+from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.kernels import blocks as row_blocks
 from kbrl.model.model import Model, as_model
 from kbrl.model.nearest_samples import Neighborhoods
-from kbrl.model.q_functions import best_actions
 from kbrl.model.sums import KernelSums, new_statistics
 
 N_BLOCKS, N_RESAMPLES = 20, 20

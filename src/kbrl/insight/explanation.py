@@ -23,8 +23,8 @@ from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
 from kbrl.lines.plans import PlanQ
 from kbrl.logs.log import Log
+from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model, as_model
-from kbrl.model.q_functions import best_actions
 
 Numbered = tuple[Integers, Transitions]  # the numbers of the rows behind transitions, and those
 _NEGLIGIBLE = 1e-6  # an unexplained part of this size may be the solver's tolerance

@@ -19,7 +19,7 @@ from kbrl.data.names import UNNAMED, row_by_name
 from kbrl.data.sketch import row_hashes
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.learner import Learner, clone, said_elsewhere, say_if_rare
-from kbrl.model.q_functions import best_actions
+from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.threads import number_of_jobs
 
 VOTES = ("majority", "mean")

@@ -22,7 +22,7 @@ from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.basis import lost_over_time
 from kbrl.model.kernels import Kernel, Profile, blocks
-from kbrl.model.model import often_taken, say_if_not_converged
+from kbrl.model.model import often_taken, say_not_converged
 from kbrl.model.q_functions import SampleQ
 from kbrl.model.sample_weights import SampleWeights
 from kbrl.settings import TERMINALS, cases_needed
@@ -101,7 +101,8 @@ class KBRL(Learner):
         samples = SampleQ.of(kernel, states, log.rewards, by_action)
         mdp = _sample_mdp(samples, next_states, ends, by_action, float(self.discount), fades)
         solution = solve(mdp, self.solver, tolerance=self.tolerance)
-        say_if_not_converged(solution)
+        if not solution.converged:
+            say_not_converged(solution)
         ahead = (self.discount if fades is None else fades) * solution.values
         worths = log.rewards + np.where(ends, 0.0, ahead)
         self.mdp_, self.solution_ = mdp, solution

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
@@ -21,20 +20,19 @@ from kbrl.checks import KbrlWarning, NotFittedError, in_unit_interval
 from kbrl.data.names import Source
 from kbrl.data.overlap import is_learnt_batch
 from kbrl.data.scaling import Coordinates
-from kbrl.data.transitions import Transitions, as_log
+from kbrl.data.transitions import Transitions, as_chunks, as_log
 from kbrl.learners.learner import Learner, clone, say_if_rare
 from kbrl.logs.log import load_log
 from kbrl.mdp.bounds import Bound
 from kbrl.mdp.deferral import AS_NOW
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.mdp.finite_mdp import FiniteMDP
-from kbrl.model.check_settings import check_settings
-from kbrl.model.model import Model, first_model
+from kbrl.model.first_model import first_model
+from kbrl.model.model import Model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
 from kbrl.model.q_functions import GreedyPolicy
 from kbrl.model.sums import Statistics
-from kbrl.settings import Settings, described, for_fit, in_groups, with_groups
-from kbrl.threads import number_of_jobs
+from kbrl.settings import FEW_CASES, Settings, checked, described, in_groups, with_groups
 
 
 class KBSF(Settings, Learner):
@@ -68,12 +66,6 @@ class KBSF(Settings, Learner):
         """Return the current settings, of which only the kinds of the groups are checked."""
         return Settings(**with_groups(self.get_params(deep=False)))
 
-    def checked_settings(self) -> Settings:
-        """Return the current settings, or raise an error that names a bad one."""
-        settings = self.settings()
-        check_settings(settings)
-        return settings
-
     def fit(self, log: Any, *, columns: Any = None) -> KBSF:
         """Learn from transitions, or from an iterable of chunks of them, one at a time in memory; return the learner.
 
@@ -87,10 +79,12 @@ class KBSF(Settings, Learner):
         >>> KBSF(n_reps=2, random_state=0).fit(ward, columns=roles).predict({"sex": ["M", "F"]}).tolist()
         ['b', 'a']
         """
-        settings, chunks = for_fit(self.checked_settings()), _chunks(_loaded(log, columns))
-        first = as_log(next(chunks))
-        empty = first_model(settings, first)
-        model = empty.extend(chain([first], chunks), n_jobs=number_of_jobs(settings.n_jobs)).with_batch_since(empty)
+        settings = checked(self, min_cases=FEW_CASES)
+        if columns is not None or not isinstance(log, Transitions):
+            log = _loaded(log, columns)
+        chunks = as_chunks(log)
+        first = next(chunks)
+        model = first_model(settings, first).extend(chain([first], chunks), n_jobs=settings.n_jobs, is_batch=True)
         model.solve()
         self.model_ = model
         say_if_rare(model.action_labels, model.sums.counts, self.min_cases)
@@ -103,16 +97,11 @@ class KBSF(Settings, Learner):
         fit, keeps all actions unless ``min_cases`` says otherwise: an agent has to try an action to learn of it.
         """
         log = as_log(log)
-        before = self.model_ if hasattr(self, "model_") else first_model(self._settings_to_start_with(), log)
-        model = before.extend(log, n_jobs=number_of_jobs(self.n_jobs))
+        before = self.model_ if hasattr(self, "model_") else first_model(checked(self, min_cases=1), log)
+        model = before.extend(log, n_jobs=self.n_jobs)
         self.model_ = model
         _say_if_again(before, model)
         return self
-
-    def _settings_to_start_with(self) -> Settings:
-        """Return the settings of learning that starts with partial_fit."""
-        settings = self.checked_settings()
-        return replace(settings, min_cases=1) if settings.min_cases is None else settings
 
     @classmethod
     def with_model(cls, model: Model) -> KBSF:
@@ -309,15 +298,3 @@ def _loaded(log: Any, columns: Any) -> Any:
             f"columns name those of a frame or a file, but the log is {type(log).__name__}. Leave them out."
         )
     return log
-
-
-def _chunks(log: Any) -> Iterator[Any]:
-    if isinstance(log, Transitions):
-        return iter([log])
-    if not isinstance(log, Iterable):
-        as_log(log)
-    chunks = iter(log)
-    first = next(chunks, None)
-    if first is None:
-        raise ValueError("fit needs at least one chunk of transitions, but the iterable is empty.")
-    return chain([first], chunks)

@@ -17,10 +17,11 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError
-from kbrl.data.names import UNNAMED, Source, answered
+from kbrl.data.names import UNNAMED, Source, answered, state_rows
 from kbrl.data.scaling import Coordinates
-from kbrl.model.q_functions import GreedyPolicy, best_actions, check_some_action
-from kbrl.settings import FEW_CASES, cases_needed
+from kbrl.mdp.dynamic_programming import best_actions
+from kbrl.model.q_functions import GreedyPolicy
+from kbrl.settings import FEW_CASES
 
 L = TypeVar("L", bound="Learner")
 
@@ -115,9 +116,7 @@ class Learner:
         return answered(states, self.source_, self._best)
 
     def _best(self, states: Any) -> Array:
-        q = self.q_values(states)
-        check_some_action(q)
-        return self.action_labels_[best_actions(q)]
+        return self.action_labels_[best_actions(self.q_values(states), where_none=None)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""
@@ -137,7 +136,7 @@ class Learner:
 
     def _scaled(self, states: Any) -> Floats:
         self._check_fitted()
-        return self.coordinates_.rows(states, self.source_)
+        return self.coordinates_.of(state_rows(states, self.source_, self.coordinates_.n_dims))
 
 
 def clone(learner: L) -> L:
@@ -170,7 +169,7 @@ def say_if_rare(labels: Array, counts: Integers, min_cases: int | None = None) -
     if _is_said_elsewhere.get():
         return
     taken = dict(zip(labels.tolist(), counts.tolist()))
-    message = _left(taken, cases_needed(min_cases))
+    message = _left(taken, min_cases or FEW_CASES)
     if min_cases is None and max(taken.values()) >= FEW_CASES:  # else all are kept
         message = f"{_rare(taken)} {message}".strip()
     if message:

@@ -88,7 +88,7 @@ class LineSums:
         with np.errstate(divide="ignore"):
             return np.log(self.cases)
 
-    def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> LineSums:
+    def accumulate(self, log: Transitions, *, n_jobs: int | None = 1) -> LineSums:
         """Add transitions, in memory that does not depend on how many there are, and return self."""
         _check_rewards(log)
         columns = np.ascontiguousarray(self.basis.reps.T)

@@ -22,14 +22,15 @@ from scipy.sparse.linalg import spsolve
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_floats, check_finite, one_of, positive, refuse_rows, whole
-from kbrl.mdp.finite_mdp import FiniteMDP, as_mdp
+from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.mdp.solvers import SOLVERS, Evaluate
 from kbrl.numba_cache import njit
 from kbrl.threads import one_blas_thread
 
 EPSILON = float(np.finfo(np.float64).eps)
 LARGEST = float(np.finfo(np.float64).max)
-TIE = 8 * EPSILON  # an action is better only if it gains more than this, relative to the largest value
+TIE = 1e-12  # values that differ by less, relative to the largest in size of a state, are equal but for rounding
+_HOLD = 8 * EPSILON  # a policy is kept unless another action gains more than this, relative to the largest value
 FLOOR = 64 * EPSILON  # changes up to this, relative to the largest value, may be rounding alone
 STUCK = 10  # improvements without progress after which such changes are taken for rounding
 OF_LARGEST = 0.01  # an error of more than this fraction of the largest value is never good enough
@@ -42,7 +43,7 @@ _UNDERFLOW = 2.0**-1068  # more than a product below the range of numbers can be
 class Solution:
     """The result of `solve`: optimal values, action values and policy, with a proof of how exact they are.
 
-    ``values`` are the largest ``q`` of each state, and ``policy`` attains them up to a few rounding errors.
+    ``values`` are the largest ``q`` of each state, and ``policy`` attains them but for rounding: see `best_actions`.
     ``residual`` is max |T values - values|, with T the Bellman operator: it proves that no value is off by more than
     residual / (1 - discount), whatever ``converged`` says.  The proof includes all rounding, and rows that sum to
     slightly more than one: see ``proved_residual``.
@@ -73,16 +74,37 @@ def _backup(mdp: FiniteMDP, values: Floats) -> Floats:
     return np.where(mdp.available, mdp.rewards + mdp.discount * ahead, -np.inf).T
 
 
-def greedy(q: Floats, current: Integers | None = None) -> Integers:
-    """Choose the best action of each row of ``q``, (n_states, n_actions): the first of equals, -1 where all are -inf.
+def best_actions(q: Floats, *, where_none: int | None = 0) -> Integers:
+    """Return the place of the best action of each row, (n_states,): the first of those that are equal but for rounding.
 
-    An action of the ``current`` policy is kept unless another one gains more than rounding can explain.
+    The one rule for all answers: rounding depends on how many states are asked about at once, and must not decide.  The
+    largest value of the row in size says what is rounding; where values of both signs nearly cancel, it is more.
+    ``where_none`` stands for the best action of a row that is -inf everywhere; None: refuse such rows.
+    """
+    is_known = np.isfinite(q)
+    size = np.abs(q, where=is_known, out=np.zeros(q.shape)).max(axis=1, keepdims=True)
+    best = np.asarray((q >= q.max(axis=1, keepdims=True) - TIE * size).argmax(axis=1))
+    if where_none == 0 or (has_some := is_known.any(axis=1)).all():  # 0 is what the first of equals is
+        return best
+    if where_none is None:
+        raise ValueError(
+            "In some of the states no action can be recommended: none is allowed there, or all data were forgotten. "
+            "Widen the rules for allowed actions, or fit again."
+        )
+    return np.where(has_some, best, where_none)
+
+
+def greedy(q: Floats, current: Integers | None = None) -> Integers:
+    """Choose the best action of each row of ``q``, (n_states, n_actions): the largest, -1 where all are -inf.
+
+    For solvers, which must not take rounding for progress: an action of the ``current`` policy is kept unless another
+    one gains more than rounding can explain.  Answers are `best_actions`.
     """
     best, states = q.argmax(axis=1), np.arange(len(q))
     top = q[states, best]
     possible = np.isfinite(top)
     if current is not None:
-        slack = TIE * np.abs(top[possible]).max(initial=0.0)
+        slack = _HOLD * np.abs(top[possible]).max(initial=0.0)
         held = np.where(current >= 0, q[states, current], -np.inf)
         best = np.where(held >= top - slack, current, best)
     return np.where(possible, best, -1)
@@ -94,7 +116,7 @@ def evaluate_policy(mdp: FiniteMDP, policy: Integers) -> Floats:
     ``policy`` holds an action's index for each state, or -1 to stop there, which is worth 0.  A sparse MDP is
     factorised sparsely; where its states are richly connected, the factors may need far more memory than the MDP.
     """
-    return _policy_values(mdp, _checked_policy(as_mdp(mdp), policy))
+    return _policy_values(mdp, _checked_policy(_as_mdp(mdp), policy))
 
 
 def _policy_values(mdp: FiniteMDP, policy: Integers) -> Floats:
@@ -136,7 +158,7 @@ def solve(
     >>> solve(mdp).values.round(6).tolist()
     [1.0, 2.0]
     """
-    as_mdp(mdp)
+    _as_mdp(mdp)
     one_of(method, ("auto", *SOLVERS), "method")
     tolerance = positive(tolerance, "tolerance")
     max_iterations = whole(max_iterations, "max_iterations")
@@ -147,7 +169,7 @@ def solve(
     method = method_for(mdp) if method == "auto" else method
     # Threads gain nothing on small systems, and on a busy machine they wait for each other (20 times slower, measured).
     with one_blas_thread() if mdp.n_states <= FEW_STATES else nullcontext():
-        return _iterate(mdp, start, SOLVERS[method](_Operators(mdp, yardstick)), yardstick, max_iterations)
+        return _iterate(mdp, start, method, yardstick, max_iterations)
 
 
 def method_for(mdp: FiniteMDP) -> str:
@@ -163,10 +185,10 @@ def sweep(mdp: FiniteMDP, values: Floats, times: int, *, tolerance: float = 1e-8
     the values are within the tolerance, as in `solve`.  Paper: section 2.1, v(t) = T v(t - 1), and the end of 5.1.
     """
     times, tolerance = whole(times, "times"), positive(tolerance, "tolerance")
-    values = _checked_values(as_mdp(mdp), values)
+    values = _checked_values(_as_mdp(mdp), values)
     for _ in range(times - 1):
         values = _best(_backup(mdp, values))
-    return _finished(mdp, values, None, times, _yardstick(mdp, tolerance))
+    return _finished(mdp, values, times, _yardstick(mdp, tolerance))
 
 
 @dataclass(frozen=True)
@@ -229,9 +251,10 @@ def _yardstick(mdp: FiniteMDP, tolerance: float) -> _Yardstick:
     return _Yardstick(mdp.discount, 0.0 if ends else sums.min(), sums.max(initial=0.0), *goals)
 
 
-def _iterate(mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: _Yardstick, most: int) -> Solution:
+def _iterate(mdp: FiniteMDP, values: Floats, method: str, yardstick: _Yardstick, most: int) -> Solution:
     """Improve the policy, evaluate it, and again, until the values are proved to be good enough or nothing helps."""
     policy, aim = None, yardstick.goal
+    evaluate: Evaluate | None = None  # made when it is needed: values to start from may be good enough
     least_error, stale = np.inf, 0
     for iteration in range(1, most + 1):
         q = _backup(mdp, values)
@@ -244,23 +267,22 @@ def _iterate(mdp: FiniteMDP, values: Floats, evaluate: Evaluate, yardstick: _Yar
         is_last = iteration == most or (is_rounding and stale >= STUCK)
         improved += yardstick.offset(change)
         if error <= aim or is_last:
-            solution = _finished(mdp, improved, policy, iteration, yardstick)
+            solution = _finished(mdp, improved, iteration, yardstick)
             if solution.converged or is_last:
                 return solution
             aim = 0.25 * error  # rounding took too much of it
+        evaluate = evaluate or SOLVERS[method](_Operators(mdp, yardstick))
         values = evaluate(improved, policy, error)
     raise AssertionError("the last iteration returns")
 
 
-def _finished(
-    mdp: FiniteMDP, values: Floats, policy: Integers | None, iteration: int, yardstick: _Yardstick
-) -> Solution:
+def _finished(mdp: FiniteMDP, values: Floats, iteration: int, yardstick: _Yardstick) -> Solution:
     """Back up once more, so that values, q and policy belong together, and prove how good they are."""
     q = np.ascontiguousarray(_backup(mdp, values))
     values = _best(q)
     residual = proved_residual(mdp, values, _backup(mdp, values), yardstick.largest_sum)
     is_good = residual / (1.0 - mdp.discount) <= yardstick.good_enough(values)
-    return Solution(values, q, greedy(q, policy), iteration, residual, is_good)
+    return Solution(values, q, best_actions(q, where_none=-1), iteration, residual, is_good)
 
 
 def _best(q: Floats) -> Floats:
@@ -325,6 +347,12 @@ def _largest_value(mdp: FiniteMDP) -> float:
         where = f"the largest is {largest!r} and the discount {mdp.discount!r}"
         raise ValueError(f"rewards must have finite discounted sums, but {where}. Divide all rewards by a constant.")
     return largest / (1.0 - mdp.discount)
+
+
+def _as_mdp(mdp: Any) -> FiniteMDP:
+    if not isinstance(mdp, FiniteMDP):
+        raise TypeError(f"Planning needs a FiniteMDP, such as model.mdp_ of a fitted KBSF, but it got {mdp!r}.")
+    return mdp
 
 
 def _checked_values(mdp: FiniteMDP, values: Any) -> Floats:

@@ -45,6 +45,8 @@ class FiniteMDP:
     rewards: Floats  # (n_actions, n_states)
     discount: float
     available: Booleans  # (n_actions, n_states)
+    n_actions: int  # available or not
+    n_states: int
 
     def __init__(self, probabilities: Any, rewards: Any, discount: float, available: Any = None) -> None:
         rewards = as_floats(rewards, "rewards")
@@ -64,6 +66,8 @@ class FiniteMDP:
         object.__setattr__(self, "rewards", rewards)
         object.__setattr__(self, "discount", discount)
         object.__setattr__(self, "available", available)
+        object.__setattr__(self, "n_actions", rewards.shape[0])
+        object.__setattr__(self, "n_states", rewards.shape[1])
 
     @classmethod
     def trusted(cls, stacked: Any, rewards: Floats, discount: float, available: Booleans) -> FiniteMDP:
@@ -85,16 +89,6 @@ class FiniteMDP:
         return cls.trusted(stacked if common == 0 else stacked / common, rewards, common, available)
 
     @property
-    def n_actions(self) -> int:
-        """The number of actions, available or not."""
-        return self.rewards.shape[0]
-
-    @property
-    def n_states(self) -> int:
-        """The number of states."""
-        return self.rewards.shape[1]
-
-    @property
     def probabilities(self) -> Any:
         """(n_actions, n_states, n_states) if dense; stacked CSR, (n_actions * n_states, n_states), if sparse."""
         if sparse.issparse(self.stacked):
@@ -110,13 +104,6 @@ class FiniteMDP:
     def __repr__(self) -> str:
         form = "sparse" if sparse.issparse(self.stacked) else "dense"
         return f"FiniteMDP({self.n_states} states, {self.n_actions} actions, discount {self.discount:g}, {form})"
-
-
-def as_mdp(mdp: Any) -> FiniteMDP:
-    """Refuse anything but a FiniteMDP."""
-    if not isinstance(mdp, FiniteMDP):
-        raise TypeError(f"Planning needs a FiniteMDP, such as model.mdp_ of a fitted KBSF, but it got {mdp!r}.")
-    return mdp
 
 
 def _stack(probabilities: Any, shape: tuple[int, int]) -> Any:

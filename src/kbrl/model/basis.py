@@ -16,15 +16,10 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.checks import as_generator, as_rows, check_norm
-from kbrl.data.names import Source, rows_by_name
-from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, state_scale
-from kbrl.data.transitions import Transitions, refuse_allowed, refuse_durations
-from kbrl.lines.circles import NO_CIRCLES, Circles, find_circles
-from kbrl.lines.plans import NEAR
+from kbrl.data.scaling import Coordinates
+from kbrl.data.transitions import Transitions
+from kbrl.lines.circles import NO_CIRCLES, Circles
 from kbrl.model.kernels import Kernel, KernelAt
-from kbrl.model.representatives import choose, distinct_rows
-from kbrl.settings import Settings
 
 _LEAST_LOSS = 1e-12  # of the value ahead, in one step: less would be rounded away
 
@@ -103,26 +98,19 @@ class Basis:
 
         With durations it is 1 - discount^duration otherwise; without, the discount is left to the MDP.
         """
-        self.check_durations(log)
-        return log.terminals if self.discount is None else lost_over_time(log, self.discount)
-
-    def check_durations(self, log: Transitions) -> None:
-        """Refuse a log with durations for sums without them, and the other way round."""
         if (log.durations is None) != (self.discount is None):
-            held, wanted = ("none", "durations") if log.durations is None else ("durations", "none")
-            raise ValueError(
-                f"The transitions of a model must all have durations or none of them, but it was fitted to {wanted} "
-                f"and these have {held}. State what the discount is per, as in the first log: --discount-per '1 day', "
-                f"in Python columns={{'discount_per': '1 day'}} or Transitions(..., durations=...)."
-            )
+            refuse_mixed_durations(log)
+        return log.terminals if self.discount is None else lost_over_time(log, self.discount)
 
     def by_action(self, log: Transitions) -> list[Samples]:
         """Scale the states and part the transitions by action."""
         states, next_states = self.coordinates.of(log.states), self.coordinates.of(log.next_states)
         if self.hard:
             states = self.reps[self.rep_weights.nearest(states)]
-        everything = Samples(states, log.rewards, next_states, self.losses(log))
-        return [everything.take(rows) for rows in log.by_action()]
+        everything = (states, log.rewards, next_states, self.losses(log))
+        order = np.argsort(log.action_indices, kind="stable")
+        ends = np.cumsum(np.bincount(log.action_indices, minlength=self.n_actions))[:-1]
+        return [Samples(*part) for part in zip(*(np.split(field.take(order, axis=0), ends) for field in everything))]
 
     def check_same(self, other: Basis) -> None:
         """Refuse to add statistics that refer to something else."""
@@ -142,6 +130,16 @@ class Basis:
                 f"Statistics add up only if they refer to the same basis, but these differ in: {', '.join(different)}. "
                 f"Fit both models with the same representative states, scaling and widths."
             )
+
+
+def refuse_mixed_durations(log: Transitions) -> None:
+    """Refuse a log with durations for sums without them, or the other way round."""
+    held, wanted = ("none", "durations") if log.durations is None else ("durations", "none")
+    raise ValueError(
+        f"The transitions of a model must all have durations or none of them, but it was fitted to {wanted} and these "
+        f"have {held}. State what the discount is per, as in the first log: --discount-per '1 day', in Python "
+        f"columns={{'discount_per': '1 day'}} or Transitions(..., durations=...)."
+    )
 
 
 def fade(weights: Floats, terminals: Booleans | Floats) -> None:
@@ -164,73 +162,3 @@ def lost_over_time(log: Transitions, discount: float) -> Floats:
             f"counts {discount:g}^{shortest:g} = 1 but for rounding. State a shorter period or a smaller discount."
         )
     return np.asarray(lost, dtype=np.float64)
-
-
-def basis_for(settings: Settings, log: Transitions, moments: Moments | None = None) -> Basis:
-    """Return the basis whose coordinates and representative states come from these transitions.
-
-    The moments of all states are given where these are only a sample.
-    """
-    units = coordinates_of(settings, log, moments)
-    reps = choose_reps(settings, log, units)
-    if settings.order == 1:
-        return _basis_of_lines(settings, log, units, reps)
-    variant = settings.variant
-    return Basis(
-        reps=reps,
-        coordinates=units,
-        sample_kernel=Kernel(settings.sample_width, variant.profile, settings.sample_neighbors, variant.norm),
-        rep_kernel=Kernel(settings.rep_width, variant.profile, settings.rep_neighbors, variant.norm),
-        n_actions=log.n_actions,
-        hard=variant.aggregation == "hard",
-        discount=None if log.durations is None else float(settings.discount),
-    )
-
-
-def _basis_of_lines(settings: Settings, log: Transitions, units: Coordinates, reps: Floats) -> Basis:
-    """Return the basis of order 1, where widths follow the spacing of the representative states."""
-    refuse_durations(log, "A model of order 1")
-    refuse_allowed(log, "A model of order 1")
-    gap = float(np.median(cKDTree(reps).query(reps, k=[2])[0])) if len(reps) > 1 else 1.0
-    return Basis(
-        reps=reps,
-        coordinates=units,
-        sample_kernel=Kernel(gap),
-        rep_kernel=Kernel(gap, neighbors=settings.rep_neighbors or NEAR),
-        n_actions=log.n_actions,
-        circles=find_circles(log.states, units),
-    )
-
-
-def coordinates_of(settings: Settings, log: Transitions, moments: Moments | None = None) -> Coordinates:
-    """Return centre and scale of the states; the centre of given representative states is theirs.
-
-    So models with the same representative states and scale add up, whatever their data.
-    """
-    scale = state_scale(log.states, settings.scaling) if moments is None else scale_of(moments, settings.scaling)
-    scale = log.source.with_fixed_scales(scale, settings.scaling)
-    if not isinstance(settings.reps, str):
-        given = given_reps(settings.reps, log.source, log.n_dims)
-        return around_centre(scale, Moments(log.n_dims).widen(given))
-    return around_centre(scale, moments or Moments(log.n_dims).widen(log.states))
-
-
-def given_reps(reps: Any, source: Source, n_dims: int | None = None) -> Floats:
-    """Return representative states that the user has given, (n_reps, n_dims): a frame is read by name."""
-    return as_rows(rows_by_name(reps, source, "reps"), "reps", n_dims=n_dims)
-
-
-def choose_reps(settings: Settings, log: Transitions, units: Coordinates) -> Floats:
-    """Return the representative states, (n_reps, n_dims), in these coordinates: given, or chosen among next states."""
-    if not isinstance(settings.reps, str):
-        given = given_reps(settings.reps, log.source, log.n_dims)
-        return units.of(distinct_rows(given, "reps"))
-    growth, is_cover = settings.growth, settings.reps == "cover"
-    return choose(
-        units.of(log.next_states),
-        settings.reps,
-        growth.max_reps if is_cover else settings.n_reps,  # a cover is as large as it has to be
-        as_generator(settings.random_state),
-        cover_distance=growth.cover_distance,
-        norm=check_norm(settings.variant.norm),
-    )

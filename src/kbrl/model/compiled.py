@@ -23,13 +23,13 @@ from numba.extending import overload
 
 from kbrl import profiles
 from kbrl.arrays import Floats, Integers
+from kbrl.mdp.dynamic_programming import TIE
 from kbrl.numba_cache import njit
 from kbrl.profiles import PROFILES
 
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
 LANES = 16  # a minimum is kept in this many lanes: the compiler does not vectorise a single running minimum
 CLOSE = 1e-12  # squared distances that differ by less, in relation to them, may be equal but for rounding
-TIE = 1e-12  # values that differ by less, relative to the largest in size of a state, are equal but for rounding
 FARTHEST = 1e150  # in widths; its square is still finite
 MOST_UNROLLED = 32  # variables: compile time rises with their number (43 s for 1000, measured)
 
@@ -209,7 +209,7 @@ def sample_values(
 
 @njit(cache=True, nogil=True)
 def first_best(values: Floats) -> int:
-    """Return the first of the largest values, as `q_functions.best_actions` does: rounding does not decide."""
+    """Return the first of the largest values, as `dynamic_programming.best_actions` does: rounding does not decide."""
     top, size = -np.inf, 0.0
     for value in values:
         top = max(top, value)

@@ -35,7 +35,8 @@ from kbrl.model.compiled import FARTHEST
 Profile = str | Callable[[Floats], Floats]
 
 BLOCK_ROWS = 1024  # of a block of distances, so that it stays in the cache
-_BLOCK_ENTRIES = 2**22  # of distances among which the smallest are looked for
+_BLOCK_ENTRIES = 2**22  # of distances or weights that are held at a time
+_FEW = 100  # states
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +165,16 @@ class KernelAt:
             self.fill(states[rows], out[rows])
         return out
 
+    def mixed(self, states: Floats, values: Floats) -> Floats:
+        """Return the weighted means of values at the points, (n_points, k), in states: (n_states, k)."""
+        return np.concatenate([self._mixed(states[rows], values) for rows in blocks_of(len(states), len(values))])
+
+    def _mixed(self, states: Floats, values: Floats) -> Floats:
+        if self.kernel.neighbors is None or len(states) > _FEW:
+            return np.asarray(self.weights(states) @ values)
+        shares, places = self.neighbor_weights(states)  # a sparse matrix takes longer to make than to use
+        return np.asarray(sum(share[:, None] * values[place] for share, place in zip(shares.T, places.T)))
+
     def fill(self, states: Floats, out: Floats) -> None:
         """Write kappa(state, point) of a dense kernel to ``out``, (n_states, n_points)."""
         if self.shape is not None:
@@ -197,7 +208,7 @@ class KernelAt:
             shape = compiled.shape_of(self.points.shape[1])
             compiled.nearest_in_widths(states, self.columns, self.inverse_widths, z, places, shape)
         else:
-            for rows in blocks(len(states), max(1, _BLOCK_ENTRIES // len(self.points))):
+            for rows in blocks_of(len(states), len(self.points)):
                 compiled.smallest_of_rows(self.in_widths(states[rows]), z[rows], places[rows])
         return z, places
 
@@ -210,6 +221,11 @@ class KernelAt:
 def blocks(n_rows: int, n_block: int = BLOCK_ROWS) -> list[slice]:
     """Return slices that cover the rows, each of a size that stays in the cache."""
     return [slice(start, min(start + n_block, n_rows)) for start in range(0, n_rows, n_block)]
+
+
+def blocks_of(n_rows: int, n_columns: int) -> list[slice]:
+    """Return slices that cover the rows of a large matrix, so that each block of it fits into memory."""
+    return blocks(n_rows, max(1, _BLOCK_ENTRIES // n_columns))
 
 
 def distances_between(states: Floats, points: Floats, norm: float = 2.0) -> Floats:

@@ -19,31 +19,28 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, as_rows
-from kbrl.data.names import UNNAMED, Source, answered, row_by_name
+from kbrl.data.names import UNNAMED, Source, answered, row_by_name, state_rows
 from kbrl.data.overlap import Overlap, overlap
 from kbrl.data.recipe import Recipe
-from kbrl.data.scaling import Coordinates, Moments
+from kbrl.data.scaling import Coordinates
 from kbrl.data.sketch import LARGEST_HASH, Sketch
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.lines.local_lines import LocalLines, local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import NEAR, PlanQ, Plans, plan_length, world_of
 from kbrl.mdp.deferral import AS_NOW, Deferral, doubts, with_now
-from kbrl.mdp.dynamic_programming import Solution, solve, sweep
+from kbrl.mdp.dynamic_programming import Solution, best_actions, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
-from kbrl.model.basis import Basis, basis_for
-from kbrl.model.check_settings import growth_distance
+from kbrl.model.basis import Basis, refuse_mixed_durations
 from kbrl.model.q_functions import (
     AllowedQ,
     DeferringQ,
     GreedyPolicy,
     RepQ,
     SampleQ,
-    best_actions,
     best_values,
-    check_some_action,
 )
-from kbrl.model.representatives import cover
+from kbrl.model.representatives import cover, growth_distance
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
 from kbrl.model.support import support_by_reps
 from kbrl.settings import Settings, flattened
@@ -178,10 +175,11 @@ class Model:
         """The reduced MDP, with one state per representative state; the actions of order 1 are plans."""
         if isinstance(self.sums, LineSums):
             return self.plans.mdp()
+        often = self.often_taken
         mdp = self.sums.to_mdp(self.discount)
-        available = mdp.available & self.often_taken[:, None]
-        if self.recipe is not None:
-            available = allowed_pairs(available, self.recipe, self.reps, self.action_labels)
+        available = mdp.available & often[:, None]
+        if self.source.recipe is not None:
+            available = allowed_pairs(available, self.source.recipe, self.reps, self.action_labels)
         return FiniteMDP.trusted(mdp.stacked, mdp.rewards, mdp.discount, available)
 
     @cached_property
@@ -196,9 +194,10 @@ class Model:
         found = solve(self.mdp, solver.method, values=self.start, tolerance=solver.tolerance)
         _logger.info(
             "solved %d representative states from %d transitions: %d iterations, residual %.2g",
-            self.basis.n_reps, self.n_samples, found.iterations, found.residual,
+            len(self.basis.reps), self.n_samples, found.iterations, found.residual,
         )  # fmt: skip
-        say_if_not_converged(found)
+        if not found.converged:
+            say_not_converged(found)
         return found
 
     def solve(self) -> Solution:
@@ -224,12 +223,12 @@ class Model:
 
         For a frame of pandas or polars, a series with the frame's index; a row without a state has the answer None.
         """
-        return answered(states, self.source, self._best)
+        labels = self.answer_labels
 
-    def _best(self, states: Any) -> Array:
-        q = self.q_values(states)
-        check_some_action(q)
-        return self.answer_labels[best_actions(q)]
+        def best(states: Any) -> Array:
+            return labels[best_actions(self.q_values(states), where_none=None)]
+
+        return best(states) if isinstance(states, np.ndarray) else answered(states, self.source, best)
 
     @property
     def recipe(self) -> Recipe | None:
@@ -258,9 +257,10 @@ class Model:
 
     def where_allowed(self, q: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
         """Return a Q function that is -inf where the recipe does not allow an action."""
-        if self.recipe is None or not self.recipe.allowed:
+        recipe = self.source.recipe
+        if recipe is None or not recipe.allowed:
             return q
-        return AllowedQ(q, self.recipe, self.coordinates, self.action_labels)
+        return AllowedQ(q, recipe, self.coordinates, self.action_labels)
 
     @cached_property
     def rep_q_function(self) -> RepQ:
@@ -275,9 +275,7 @@ class Model:
     @property
     def rep_policy(self) -> Integers:
         """The best action at each representative state, (n_reps,); -1 where none is available."""
-        if self.settings.order == 0:
-            return self.solution.policy
-        return np.where(np.isfinite(self.rep_q).any(axis=1), best_actions(self.rep_q), -1)
+        return best_actions(self.rep_q, where_none=-1)
 
     @cached_property
     def sample_q_function(self) -> SampleQ:
@@ -346,7 +344,8 @@ class Model:
         offered = self.often_taken[:, None] & (support >= self.deferral.cases) & np.isfinite(doubt)
         solver = self.settings.solver
         found = solve(with_now(mdp, behaviour, doubt, offered), solver.method, tolerance=solver.tolerance)
-        say_if_not_converged(found)
+        if not found.converged:
+            say_not_converged(found)
         return found
 
     @cached_property
@@ -380,7 +379,7 @@ class Model:
 
     def scaled(self, states: Any) -> Floats:
         """Return states, (n, n_dims), by name where they have names, in the model's coordinates."""
-        return self.coordinates.rows(states, self.source)
+        return self.coordinates.of(state_rows(states, self.source, self.basis.reps.shape[1]))
 
     def as_row(self, state: Any) -> Floats:
         """Return one state, (n_dims,), by name where it has names, in the units of the data."""
@@ -390,14 +389,15 @@ class Model:
 
     def prepared(self, log: Transitions) -> Transitions:
         """Check and number further transitions as the first ones were, and ignore ends if the settings say so."""
-        log, n_dims = as_log(log), self.coordinates.n_dims
+        log, n_dims = as_log(log), self.basis.reps.shape[1]
         if log.n_dims != n_dims:
             raise ValueError(f"Transitions must have {n_dims} state variables, but they have {log.n_dims}.")
-        log = log.in_order_of(self.source)
-        self.coordinates.check(log.states)
-        self.coordinates.check(log.next_states)
-        log = log.with_actions(self.action_labels)
-        self.basis.check_durations(log)
+        if log.source is not self.source:
+            log = log.in_order_of(self.source)
+        if log.action_labels is not self.action_labels:
+            log = log.with_actions(self.action_labels)
+        if (log.durations is None) != (self.basis.discount is None):
+            refuse_mixed_durations(log)
         if self.settings.variant.terminals == "absorb":
             return log
         if log.durations is not None and log.terminals.any():
@@ -406,34 +406,44 @@ class Model:
             )
         return log.replaced(terminals=np.zeros(len(log), dtype=bool))
 
-    def extend(self, log: Transitions | Iterable[Transitions], *, n_jobs: int = 1) -> Model:
+    def extend(
+        self, log: Transitions | Iterable[Transitions], *, n_jobs: int | None = 1, is_batch: bool = False
+    ) -> Model:
         """Return a model that has also learnt these transitions, or chunks of them, one at a time in memory.
 
         If the settings let the model grow, next states far from all representative states become representative
-        states before each chunk is learnt.
+        states before each chunk is learnt.  A batch is remembered as such, so that it is noticed if it comes again.
         """
         model, is_own = self, False  # whether the sums are ours to change
         for chunk in [log] if isinstance(log, Transitions) else log:
             if model.n_samples == 0 and model.source.state_names is None:  # the sample it started from had no names
                 model = replace(model, source=as_log(chunk).source)
-            prepared = model.prepared(chunk)
-            grown = model.grow(prepared.next_states)
-            is_own = is_own or grown is not model
-            sums = grown.sums if is_own else grown.sums.on(grown.basis)
-            model, is_own = grown.with_more(sums.accumulate(prepared, n_jobs=n_jobs), prepared), True
+            chunk = model.prepared(chunk)
+            before, start = model, model.latest_values()
+            if model.settings.growth.is_wanted:
+                model = model.grow(chunk.next_states)
+                start = model.start if model is not before else start
+            is_own = is_own or model is not before
+            sums = model.sums if is_own else model.sums.on(model.basis)
+            sums.accumulate(chunk, n_jobs=n_jobs)
+            model, is_own = (
+                replace(
+                    model,
+                    sums=sums,
+                    sketch=None
+                    if model.sketch is None
+                    else model.sketch + Sketch.of(chunk, largest=model.sketch.largest),
+                    samples=(*model.samples, chunk) if model.settings.variant.q_function == "samples" else (),
+                    sizes=(*model.sizes, (int(sums.counts.sum()), len(model.basis.reps))),
+                    start=start,
+                    solved=None,
+                    resamples=None,
+                ),
+                True,
+            )
+        if is_batch and model.sketch is not None and self.sketch is not None:
+            return replace(model, sketch=model.sketch.with_batch_since(self.sketch))
         return model
-
-    def with_batch_since(self, before: Model) -> Model:
-        """Return the same model, knowing that all transitions that came since an earlier one are one batch."""
-        if self.sketch is None or before.sketch is None:
-            return self
-        return replace(self, sketch=self.sketch.with_batch_since(before.sketch))
-
-    def with_more(self, sums: Statistics, log: Transitions) -> Model:
-        """Return the model of these sums, to which the transitions have come."""
-        samples = (*self.samples, log) if self.settings.variant.q_function == "samples" else ()
-        sketch = None if self.sketch is None else self.sketch + Sketch.of(log, largest=self.sketch.largest)
-        return self.with_sums(sums, sketch, samples=samples, sizes=self.sizes)
 
     def grow(self, states: Floats) -> Model:
         """Return the model with further representative states: those of these, (n, n_dims), far from all others.
@@ -447,7 +457,7 @@ class Model:
         reps = cover(points, distance, start=self.basis.reps, max_reps=self.settings.growth.max_reps, norm=norm)
         if len(reps) == self.basis.n_reps:
             return self
-        basis, start = replace(self.basis, reps=reps), self._latest_values()
+        basis, start = replace(self.basis, reps=reps), self.latest_values()
         if start is not None:
             start = np.concatenate([start, start[self.basis.rep_weights.nearest(reps[self.basis.n_reps :])]])
         has_changed = True if self.n_samples else self.has_changed
@@ -486,7 +496,7 @@ class Model:
     ) -> Model:
         """Return the same model for other data, of which these are the sums."""
         sizes = (*sizes, (int(sums.counts.sum()), self.basis.n_reps))
-        start = self._latest_values()
+        start = self.latest_values()
         return replace(
             self, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None, resamples=None
         )
@@ -575,20 +585,10 @@ class Model:
             )
         return self.sketch - taken
 
-    def _latest_values(self) -> Floats | None:
+    def latest_values(self) -> Floats | None:
         """Return the values of this model if it was solved, else those that solving would start from."""
         solution = self.__dict__.get("solution") or self.solved
         return self.start if solution is None else solution.values
-
-
-def first_model(settings: Settings, log: Transitions, moments: Moments | None = None) -> Model:
-    """Return a model of no data whose scaling, actions and representative states are fixed by these transitions.
-
-    The moments of all states are given where these are only a sample.
-    """
-    basis = basis_for(settings, log, moments)
-    sums = new_statistics(basis, settings.variant.neighborhoods, settings.order)
-    return Model(basis, sums, settings, log.action_labels, log.source)
 
 
 def as_model(source: Any) -> Model:
@@ -617,15 +617,14 @@ def often_taken(counts: Any, min_cases: int) -> Booleans:
     return often if often.any() else np.ones_like(often)
 
 
-def say_if_not_converged(solution: Solution) -> None:
-    """Warn if the values of a model are not within the tolerance."""
-    if not solution.converged:
-        warnings.warn(
-            f"The model was not solved to its tolerance after {solution.iterations} iterations (residual "
-            f"{solution.residual:.2g}). Try the method 'policy iteration', a larger tolerance, or a smaller discount.",
-            KbrlWarning,
-            stacklevel=5,
-        )
+def say_not_converged(solution: Solution) -> None:
+    """Warn that the values of a model are not within the tolerance."""
+    warnings.warn(
+        f"The model was not solved to its tolerance after {solution.iterations} iterations (residual "
+        f"{solution.residual:.2g}). Try the method 'policy iteration', a larger tolerance, or a smaller discount.",
+        KbrlWarning,
+        stacklevel=5,
+    )
 
 
 def _either(one: bool | None, other: bool | None) -> bool | None:

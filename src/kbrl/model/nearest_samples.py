@@ -53,9 +53,9 @@ class Neighborhoods:
         self.terminals: Booleans | Floats = np.ones(shape, dtype=bool if basis.discount is None else np.float64)
         self.multiplicities: Floats = np.zeros(shape)
         self._rounding = rounding_of(basis.reps)
-        self._n_jobs = 1  # threads that were last asked for; no result depends on them
+        self._n_jobs: int | None = 1  # threads that were last asked for; no result depends on them
 
-    def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> Neighborhoods:
+    def accumulate(self, log: Transitions, *, n_jobs: int | None = 1) -> Neighborhoods:
         """Add transitions, in memory that does not depend on how many there are, and return self."""
         self._n_jobs = n_jobs
         for chunk in log.chunks(_CHUNK_ROWS):

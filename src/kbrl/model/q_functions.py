@@ -16,16 +16,14 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import LARGEST_COORDINATE
-from kbrl.data.names import UNNAMED, Source, row_by_name
+from kbrl.data.names import UNNAMED, Source, row_by_name, state_rows
 from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
+from kbrl.mdp.dynamic_programming import TIE, best_actions
 from kbrl.model import compiled
-from kbrl.model.kernels import Kernel, KernelAt, blocks
+from kbrl.model.kernels import Kernel, KernelAt, blocks_of
 from kbrl.model.sample_weights import SampleWeights
 
-# Entries of a block of weights; bounds the memory of a question about many states.
-_BLOCK_ENTRIES = 2**22
-_FEW = 100  # states
 _FEW_POINTS = 16_000  # among more, the tree finds the nearest sooner
 
 
@@ -52,8 +50,9 @@ class RepQ:
 
     def __call__(self, states: Floats) -> Floats:
         """Return Q, (n_states, n_actions), of scaled states."""
-        compute = self._mixed if self._all_known else self._where_known
-        return _in_blocks(lambda rows: compute(states[rows]), len(states), len(self.rep_q))
+        if self._all_known:
+            return self.weights.mixed(states, self.filled)
+        return np.concatenate([self._where_known(states[rows]) for rows in blocks_of(len(states), len(self.rep_q))])
 
     def decider(self) -> Callable[[Floats], int] | None:
         """Return the compiled choice of the best action in one scaled state, if the kernel has one.
@@ -70,12 +69,6 @@ class RepQ:
         actions, columns, widths = np.flatnonzero(self.known.any(axis=0)), at.columns, at.inverse_widths
         q = np.ascontiguousarray(self.rep_q.T[actions])
         return lambda state: int(actions[compiled.decide(state, columns, widths, q, shape)])
-
-    def _mixed(self, states: Floats) -> Floats:
-        if self.weights.kernel.neighbors is None or len(states) > _FEW:
-            return self.weights.weights(states) @ self.filled
-        shares, places = self.weights.neighbor_weights(states)  # a sparse matrix takes longer to make than to use
-        return np.asarray(sum(share[:, None] * self.filled[place] for share, place in zip(shares.T, places.T)))
 
     def _where_known(self, states: Floats) -> Floats:
         """Share the weight of representative states that know nothing of an action among those that do."""
@@ -126,7 +119,7 @@ class SampleQ:
         q = np.full((len(states), len(self.samples)), -np.inf)
         for action, (samples, worths) in enumerate(zip(self.samples, self.worths)):
             if samples is not None:
-                for rows in _blocks(len(states), len(worths)):
+                for rows in blocks_of(len(states), len(worths)):
                     q[rows, action] = samples.weights(states[rows]) @ worths
         return q
 
@@ -152,7 +145,7 @@ class DeferringQ:
         """Return Q, (n_states, n_actions + 1), of scaled states."""
         q = self._mixed(states)
         actions, now = q[:, :-1], q[:, -1:]
-        close = 4 * compiled.TIE * np.abs(q, where=np.isfinite(q), out=np.zeros(q.shape)).max(axis=1, keepdims=True)
+        close = 4 * TIE * np.abs(q, where=np.isfinite(q), out=np.zeros(q.shape)).max(axis=1, keepdims=True)
         actions[:] = np.where(actions > now + close, actions, np.minimum(actions, now - close))
         actions[~(self.support(states) >= self.cases)] = -np.inf
         return q
@@ -182,25 +175,6 @@ def best_values(q: Callable[[Floats], Floats], states: Floats) -> Floats:
     return np.asarray(values)
 
 
-def best_actions(q: Floats) -> Integers:
-    """Return the place of the best action of each row, (n_states,): the first of those that are equal but for rounding.
-
-    The one rule for all answers: rounding depends on how many states are asked about at once, and must not decide.  The
-    largest value of the row in size says what is rounding; where values of both signs nearly cancel, it is more.
-    """
-    size = np.abs(q, where=np.isfinite(q), out=np.zeros(q.shape)).max(axis=1, keepdims=True)
-    return np.asarray((q >= q.max(axis=1, keepdims=True) - compiled.TIE * size).argmax(axis=1))
-
-
-def check_some_action(q: Floats) -> None:
-    """Refuse to answer where nothing is known of any action."""
-    if not np.isfinite(q).any(axis=1).all():
-        raise ValueError(
-            "In some of the states no action can be recommended: none is allowed there, or all data were forgotten. "
-            "Widen the rules for allowed actions, or fit again."
-        )
-
-
 class GreedyPolicy:
     """The best action by a Q function of scaled states; for one state faster, if the Q function has a decider."""
 
@@ -219,9 +193,7 @@ class GreedyPolicy:
         return decide or self._best
 
     def _best(self, state: Floats) -> int:
-        q = self.q(state[None])
-        check_some_action(q)
-        return int(best_actions(q)[0])
+        return int(best_actions(self.q(state[None]), where_none=None)[0])
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what other processes are to compile for themselves."""
@@ -229,9 +201,8 @@ class GreedyPolicy:
 
     def __call__(self, states: Any) -> Array:
         """Return the label of the best action for each state, (n_states,)."""
-        q = self.q(self.coordinates.rows(states, self.source))
-        check_some_action(q)
-        return self.action_labels[best_actions(q)]
+        rows = state_rows(states, self.source, self.coordinates.n_dims)
+        return self.action_labels[best_actions(self.q(self.coordinates.of(rows)), where_none=None)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""
@@ -242,13 +213,5 @@ class GreedyPolicy:
             row = self.coordinates.shifted(row) / self.coordinates.scale
             if np.abs(row).max() <= LARGEST_COORDINATE:  # false for NaN, too
                 return self.action_labels[self._decide(row)]
-        row = self.coordinates.rows([state], self.source)[0]  # says what is wrong
+        row = self.coordinates.of(state_rows([state], self.source, self.coordinates.n_dims))[0]  # says what is wrong
         return self.action_labels[self._decide(row)]
-
-
-def _in_blocks(compute: Callable[[slice], Floats], n_rows: int, n_columns: int) -> Floats:
-    return np.concatenate([compute(rows) for rows in _blocks(n_rows, n_columns)])
-
-
-def _blocks(n_rows: int, n_columns: int) -> list[slice]:
-    return blocks(n_rows, max(1, _BLOCK_ENTRIES // n_columns))

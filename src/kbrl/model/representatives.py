@@ -16,9 +16,9 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, one_of, positive, whole
-from kbrl.model.kernels import blocks, distances_between, nearest_points
+from kbrl.model.kernels import Kernel, blocks, distances_between, nearest_points
 from kbrl.numba_cache import njit
-from kbrl.settings import WAYS
+from kbrl.settings import WAYS, Settings
 from kbrl.threads import one_blas_thread
 
 # k-means: points for each centre in the sample (fewer beyond the limit), Lloyd steps, the relative gain that each must
@@ -93,6 +93,14 @@ def _choose_number(points: Floats, how: str, n_reps: int, rng: np.random.Generat
     m = len(distinct)
     remark = f"n_reps={n_reps}, but the next states have only {m} distinct values: using {m} representative states."
     return _rows(points)[distinct], remark if m < n_reps else ""
+
+
+def growth_distance(settings: Settings) -> float | None:
+    """Return how far a state must be from all representative states to become one, in scaled units; None: never."""
+    growth = settings.growth
+    if growth.below is None:
+        return growth.distance
+    return Kernel(settings.rep_width, settings.variant.profile).reach(growth.below)
 
 
 def distinct_rows(reps: Floats, name: str) -> Floats:

@@ -10,7 +10,6 @@ Paper: Algorithms 1 and 2 and the two update rules of section 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ class KernelSums:
     """
 
     def __init__(self, basis: Basis) -> None:
-        shape = (basis.n_actions, basis.n_reps)
+        shape = (basis.n_actions, len(basis.reps))
         self.basis = basis
         self.counts: Integers = np.zeros(basis.n_actions, dtype=np.intp)
         self.nearest: Floats = np.full(shape, np.inf)
@@ -77,13 +76,22 @@ class KernelSums:
         self.largest_reward: Floats = np.zeros(basis.n_actions)  # |r| of those added here; not stored in files
         self.transition_sum: list[Any] = [_empty(basis) for _ in range(basis.n_actions)]
 
-    def accumulate(self, log: Transitions, *, n_jobs: int = 1) -> KernelSums:
+    def accumulate(self, log: Transitions, *, n_jobs: int | None = 1) -> KernelSums:
         """Add transitions, in memory that does not depend on how many there are, and return self."""
-        if self.basis.sample_kernel.neighbors is not None:
-            self._add(self._add_nearest, self.basis.by_action(log), n_jobs)
-            return self
-        for chunk in log.chunks(BLOCK_ROWS * max(16, 2 * self.basis.n_actions)):
-            self._add(self._add_dense, self.basis.by_action(chunk), n_jobs)
+        is_truncated = self.basis.sample_kernel.neighbors is not None
+        add = self._add_nearest if is_truncated else self._add_dense
+        n_rows = BLOCK_ROWS * max(16, 2 * self.basis.n_actions)
+        for chunk in [log] if is_truncated or len(log.states) <= n_rows else log.chunks(n_rows):
+            parts = self.basis.by_action(chunk)
+
+            def work(action: int, parts: list[Samples] = parts) -> None:
+                if len(parts[action].rewards):
+                    add(action, parts[action])
+                    largest = float(np.abs(parts[action].rewards).max())
+                    self.largest_reward[action] = max(self.largest_reward[action], largest)
+
+            for_each_action(work, self.basis.n_actions, n_jobs)
+            self.counts += np.bincount(chunk.action_indices, minlength=self.basis.n_actions)
         return self
 
     def __add__(self, other: KernelSums) -> KernelSums:
@@ -198,12 +206,12 @@ class KernelSums:
         Nothing is known of further ones yet.  What is returned shares nothing with this that could be changed.
         """
         result = KernelSums(basis)
-        n_old = self.basis.n_reps
+        n_old = len(self.basis.reps)
         result.counts, result.largest_reward = self.counts.copy(), self.largest_reward.copy()
         for name in _PER_PAIR:
             getattr(result, name)[:, :n_old] = getattr(self, name)
         for action, block in enumerate(self.transition_sum):
-            result.transition_sum[action] = _padded(block, basis.n_reps)
+            result.transition_sum[action] = _padded(block, len(basis.reps))
         return result
 
     def without(self, basis: Basis, kept: Booleans) -> KernelSums:
@@ -284,16 +292,6 @@ class KernelSums:
             above = log_ratio(middle, reference, profile) >= target
             low, high = np.where(above, middle, low), np.where(above, high, middle)
         return high
-
-    def _add(self, add: Callable[[int, Samples], None], parts: list[Samples], n_jobs: int) -> None:
-        def work(action: int) -> None:
-            if len(parts[action].rewards):
-                add(action, parts[action])
-                largest = float(np.abs(parts[action].rewards).max())
-                self.largest_reward[action] = max(self.largest_reward[action], largest)
-
-        for_each_action(work, self.basis.n_actions, n_jobs)
-        self.counts += [len(part.rewards) for part in parts]
 
     def _add_dense(self, action: int, samples: Samples) -> None:
         n_rows, n_reps = min(len(samples.rewards), BLOCK_ROWS), self.basis.n_reps
@@ -379,8 +377,8 @@ Statistics = KernelSums | Neighborhoods | LineSums
 
 def _empty(basis: Basis) -> Any:
     """Return zeros, (n_reps, n_reps): sparse if both kernels are."""
-    is_sparse = basis.sample_kernel.neighbors is not None and basis.rep_weights.kernel.neighbors is not None
-    shape = (basis.n_reps, basis.n_reps)
+    is_sparse = basis.sample_kernel.neighbors is not None and (basis.hard or basis.rep_kernel.neighbors is not None)
+    shape = (len(basis.reps), len(basis.reps))
     return sparse.csr_array(shape) if is_sparse else np.zeros(shape)
 
 

@@ -17,13 +17,13 @@ from typing import Any
 
 from kbrl.arrays import Array
 from kbrl.choosing.automatic_fit import check_n_rows, model_from, sample_rows_for
+from kbrl.data.sketch import Sketch
 from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import say_if_rare
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.log import Mapped
 from kbrl.logs.rows import label_array
-from kbrl.model.check_settings import growth_distance
 from kbrl.model.model import Model
 from kbrl.on_dask.clients import find_client
 from kbrl.on_dask.log_parts import (
@@ -39,7 +39,7 @@ from kbrl.on_dask.log_parts import (
     values_in,
 )
 from kbrl.on_dask.parallel_work import RETRIES, OnCluster, Step, map_on
-from kbrl.settings import Settings, for_fit
+from kbrl.settings import FEW_CASES, Settings, checked
 from kbrl.tables.faults import LogError
 from kbrl.tables.text_files import Dialect, dialect_in
 
@@ -101,7 +101,15 @@ class ClusterLog:
     def models(self, empty: Sequence[Model], *, step: Step | None = None) -> list[Model]:
         """Return the models of all parts, for models without data whose representative states are chosen."""
         totals = self.work.sums(_learn, _added, [(self.facts, each) for each in empty], step)
-        return [replace(total, basis=each.basis, sums=total.sums.on(each.basis)) for total, each in zip(totals, empty)]
+        return [
+            replace(
+                total,
+                basis=each.basis,
+                sums=total.sums.on(each.basis),
+                sketch=None if total.sketch is None else total.sketch.with_batch_since(Sketch()),
+            )
+            for total, each in zip(totals, empty)
+        ]
 
 
 def open_on_dask(
@@ -181,7 +189,7 @@ def fit_all_on_dask(
     if survey is None:
         survey = log.survey(max(map(sample_rows_for, settings)))
     empty = [model_from(each, survey) for each in settings]
-    models = [model.with_batch_since(none) for model, none in zip(log.models(empty, step=step), empty)]
+    models = log.models(empty, step=step)
     for model in models:
         check_n_rows(model.n_samples, survey)
         model.solve()
@@ -215,8 +223,8 @@ def _checked(learner: Any) -> Settings:
         raise TypeError(
             f"Only the statistics of KBSF add up over a cluster, but the learner is {type(learner).__name__}."
         )
-    settings = for_fit(learner.checked_settings())
-    if growth_distance(settings) is not None:
+    settings = checked(learner, min_cases=FEW_CASES)
+    if settings.growth.is_wanted:
         raise ValueError(
             "A model that grows learns one chunk after the other, so its parts do not add up. Fit it in one process, "
             "or with growth=Growth()."

@@ -16,8 +16,8 @@ from scipy.spatial import cKDTree
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.insight.agreement import agreement
 from kbrl.insight.coverage import coverage
+from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model, as_model
-from kbrl.model.q_functions import best_actions, check_some_action
 from kbrl.report.rules import LEAST_AGREEMENT, NO_ADVICE
 from kbrl.settings import FEW_CASES
 
@@ -62,8 +62,7 @@ def answers(model: Any, states: Floats) -> Answers:
     """Ask a model about states, (n, n_dims), in the units of the data."""
     model = as_model(model)
     q = model.q_values(states)
-    check_some_action(q)
-    best = best_actions(q)
+    best = best_actions(q, where_none=None)
     covered, defers = coverage(model, states), model.deferral is not None
     support = np.column_stack([covered.support, covered.support.sum(axis=1)]) if defers else covered.support
     is_weak = np.take_along_axis(support, best[:, None], axis=1)[:, 0] < FEW_CASES

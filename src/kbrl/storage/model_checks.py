@@ -427,7 +427,7 @@ def _check_solution(facts: dict[str, Any], arrays: dict[str, Array], available: 
     in_range = (policy >= -1) & (policy < q.shape[1]) & ((policy >= 0) == possible)
     _require(in_range.all(), "policy names actions that are not there")
     chosen = q[np.arange(len(q)), policy][possible]
-    slack = 2 * TIE * np.abs(top[possible]).max(initial=0.0)  # of equals, any may be chosen
+    slack = 2 * TIE * np.abs(q[available]).max(initial=0.0)  # of equals, any may be chosen
     _require((chosen >= top[possible] - slack).all(), "policy names actions that are not the best")
 
 

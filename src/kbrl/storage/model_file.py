@@ -33,13 +33,12 @@ from kbrl.lines.moments import LineSums
 from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.model.basis import Basis
-from kbrl.model.check_settings import check_settings
 from kbrl.model.kernels import Kernel
 from kbrl.model.model import Model, as_model
 from kbrl.model.nearest_samples import Neighborhoods
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
 from kbrl.profiles import PROFILES
-from kbrl.settings import Settings, flattened, grouped
+from kbrl.settings import Settings, check_settings, flattened, grouped
 from kbrl.storage.model_checks import check_contents
 from kbrl.storage.older_formats import names_as_facts, names_of_columns, upgraded
 from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed

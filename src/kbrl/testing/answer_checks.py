@@ -8,7 +8,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats
 from kbrl.data.transitions import Transitions
-from kbrl.model.compiled import TIE
+from kbrl.mdp.dynamic_programming import TIE
 from kbrl.testing.lessons import LABELS, refuses, same, some_log, some_states, taught
 
 

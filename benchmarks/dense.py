@@ -33,7 +33,7 @@ from benchmarks.measure import (
 from kbrl import Kernel, Transitions
 from kbrl.arrays import Floats
 from kbrl.data.scaling import Coordinates
-from kbrl.model.basis import Basis
+from kbrl.model.kernels import Basis
 from kbrl.model.sums import KernelSums
 
 WIDTH = 0.3

@@ -21,7 +21,7 @@ from kbrl.arrays import Floats
 from kbrl.data.scaling import Coordinates
 from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
-from kbrl.model.basis import Basis
+from kbrl.model.kernels import Basis
 
 ROUNDS = 5
 AHEAD_LIMIT, REPS_LIMIT = 200e-6, 5e-6

@@ -76,7 +76,7 @@ def _in_a_process_of_its_own(n: int, m: int, d: int) -> dict[str, float]:
 def _measure(n: int, m: int, d: int) -> dict[str, float]:
     from kbrl import Kernel
     from kbrl.data.scaling import Coordinates
-    from kbrl.model.basis import Basis
+    from kbrl.model.kernels import Basis
     from kbrl.model.sums import KernelSums
 
     log = _log(n, d)

@@ -29,7 +29,7 @@ from benchmarks.measure import (
 from kbrl import Kernel, Transitions
 from kbrl.arrays import Floats
 from kbrl.data.scaling import Coordinates
-from kbrl.model.basis import Basis
+from kbrl.model.kernels import Basis
 from kbrl.model.nearest_samples import Neighborhoods
 
 NEIGHBORS = 6  # mu and mu-bar

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kbrl.data.value_counts import ValueCounts
+from kbrl.data.values import ValueCounts
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.9, 1.0)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import naive
 from kbrl import KBSF, Growth, Kernel, Solver, Transitions, Variant
 from kbrl.data.scaling import Coordinates
-from kbrl.model.basis import Basis
+from kbrl.model.kernels import Basis
 from kbrl.model.sums import new_statistics
 from kbrl.settings import grouped
 from samples import WIDTHS, logs, random_log

@@ -9,8 +9,7 @@ from kbrl import Transitions
 from kbrl.data.scaling import Coordinates
 from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
-from kbrl.model.basis import Basis
-from kbrl.model.kernels import Kernel
+from kbrl.model.kernels import Basis, Kernel
 from naive_lines import line_at
 from samples import random_log
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from kbrl.data.scaling import Coordinates
 from kbrl.lines.moments import LineSums, nearest_cells, shifted, unpacked
-from kbrl.model.basis import Basis
-from kbrl.model.kernels import Kernel
+from kbrl.model.kernels import Basis, Kernel
 from samples import logs, random_log
 
 

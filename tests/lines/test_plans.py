@@ -13,8 +13,7 @@ from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import PlanQ, Plans, plan_length, world_of
 from kbrl.lines.step_loops import BLENDED
 from kbrl.mdp.dynamic_programming import backup
-from kbrl.model.basis import Basis
-from kbrl.model.kernels import Kernel
+from kbrl.model.kernels import Basis, Kernel
 from naive_lines import blend, nearest, plans_from
 from samples import random_log
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kbrl import Kernel, Transitions
 from kbrl.data.scaling import Coordinates
-from kbrl.model.basis import Basis
+from kbrl.model.kernels import Basis
 from kbrl.model.nearest_samples import _FIELDS, Neighborhoods
 from samples import random_log
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import naive
 from kbrl import Kernel, Transitions, join
 from kbrl.data.scaling import Coordinates
-from kbrl.model.basis import Basis
+from kbrl.model.kernels import Basis
 from kbrl.model.sums import KernelSums, new_statistics
 from samples import WIDTHS, as_lists, logs, random_log
 

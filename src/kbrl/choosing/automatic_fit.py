@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from kbrl.choosing.hyperparameters import (
     measure,
 )
 from kbrl.choosing.rehearsal import (
+    LEAST_ROWS,
     MOST_DIMS,
     REPS_OF_LINES,
     Choice,
@@ -44,12 +46,12 @@ from kbrl.data.names import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import clone, say_if_rare
+from kbrl.learners.learner import say_if_rare
 from kbrl.lines.moments import packed_size
 from kbrl.logs.log import CHUNK_ROWS, Log
 from kbrl.model.first_model import first_model
 from kbrl.model.model import Model
-from kbrl.settings import FEW_CASES, Settings, cases_needed, checked
+from kbrl.settings import FEW_CASES, Settings, checked
 
 CHOSEN = ("n_reps", *WIDTHS, "order", "reps", "scaling")
 # phase(name, n_rows) returns a progress callback, which takes the number of rows done.
@@ -63,15 +65,20 @@ _LEARNING_SHARE = 0.8  # of the time left; the widths are chosen in the rest
 
 @dataclass(frozen=True, eq=False)
 class Automatic:
-    """A fitted model, and how its settings were chosen; None for those that were not."""
+    """What was learnt, and how its settings were chosen; None for those that were not."""
 
-    model: KBSF
+    learnt: Model
     survey: Survey
     n_episodes: int  # 0 where the log does not tell them apart, or a cluster reads it
     n_reps: NumberOfReps | None
     widths: Widths | None
     choice: Choice | None  # of the order and the plans, by rehearsal
     seconds: dict[str, float]  # of each part of the work
+
+    @cached_property
+    def model(self) -> KBSF:
+        """A learner that has learnt the model."""
+        return KBSF.with_model(self.learnt)
 
 
 class FittableLog(Protocol):
@@ -84,8 +91,8 @@ class FittableLog(Protocol):
     def looked_through(self, sample_rows: int, *, step: Callable[[int], None]) -> tuple[Survey, int]:
         """Return a survey and the number of episodes, 0 if they are not counted; ``step`` is the progress callback."""
 
-    def teach(self, learner: KBSF, *, survey: Survey, step: Callable[[int], None]) -> None:
-        """Fit the learner."""
+    def learn(self, settings: Settings, *, survey: Survey, step: Callable[[int], None]) -> Model:
+        """Return the model of all rows."""
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
         """Do what ``map`` does, on the machines that do the work."""
@@ -97,7 +104,7 @@ class _LocalLog:
 
     log: Log
     chunk_rows: int
-    episodes: EpisodeSample
+    sample: EpisodeSample | None  # to rehearse with; None where there are too few rows
 
     @property
     def n_rows(self) -> int:
@@ -108,18 +115,19 @@ class _LocalLog:
 
     def looked_through(self, sample_rows: int, *, step: Callable[[int], None]) -> tuple[Survey, int]:
         counter = _EpisodeCounter()
-        chunks = self.episodes.kept(counter.counted(self))
+        chunks = counter.counted(self)
+        chunks = chunks if self.sample is None else self.sample.kept(chunks)
         return survey(_told(chunks, step), sample_rows=sample_rows), counter.n_episodes
 
-    def teach(self, learner: KBSF, *, survey: Survey, step: Callable[[int], None]) -> None:
-        fit_log(learner, self, survey=survey, step=step)
+    def learn(self, settings: Settings, *, survey: Survey, step: Callable[[int], None]) -> Model:
+        return learnt(settings, self, survey=survey, step=step)
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
         return map(function, items)
 
 
 def fit_automatically(
-    learner: KBSF,
+    learner: Settings,
     log: Log | FittableLog,
     *,
     choose: Collection[str] = CHOSEN,
@@ -129,8 +137,9 @@ def fit_automatically(
     chunk_rows: int | None = None,
     phase: Phase | None = None,
 ) -> Automatic:
-    """Choose settings from the data, fit a copy of the learner, and return the model and how it was chosen.
+    """Choose settings from the data, fit a model, and return it and how it was chosen.
 
+    learner: a KBSF, which stays as it is, or its settings.
     log: an opened log (`open_log`), or one on a Dask cluster.
     choose: which of n_reps, sample_width, rep_width, order, reps and scaling to choose; the others stay those of the
         learner.  To choose the scaling is to leave variables that do not matter out of distances
@@ -156,50 +165,49 @@ def fit_automatically(
     for name in choose:
         one_of(name, CHOSEN, "choose")
     clock, phase = _Clock(seconds), phase or _silent
-    learner = clone(learner)
-    learner.set_params(min_cases=cases_needed(learner.min_cases))  # what is left out is in the result
-    settings = checked(learner)
+    settings = checked(learner, min_cases=FEW_CASES)  # what is left out is in the result
     chunks = chunk_rows or _rows_at_a_time(settings)
-    sample = EpisodeSample(log.n_rows)
+    sample = EpisodeSample(log.n_rows) if isinstance(log, Log) and log.n_rows >= LEAST_ROWS else None
     source: FittableLog = _LocalLog(log, chunks, sample) if isinstance(log, Log) else log
     step = phase("looking through the log", log.n_rows)
     seen, n_episodes = source.looked_through(sample_rows_for(settings), step=step)
     clock.lap("looking through the log")
     _refuse_luck(seen.action_labels, seen.counts, settings.min_cases or 1)
-    is_free = criterion == "error" and seconds is None
-    choice = _rehearse(learner, sample, seen, n_episodes > 0, choose if is_free else (), phase)
-    settings = checked(learner)
+    choice = None
+    if criterion == "error" and seconds is None and sample is not None:
+        choice = _rehearsed(settings, sample, n_episodes > 0, choose, phase)
+    if choice is not None:
+        settings = replace(settings, **choice.chosen.settings)
+    if choice is not None and choice.ignored:
+        settings = replace(settings, scaling=without_weight(seen.scale(settings.scaling), choice.ignored))
+    if settings.order == 1 and "reps" in choose:
+        settings = replace(settings, reps=REPS_OF_LINES)
     number = None
     if "n_reps" in choose and isinstance(settings.reps, str) and settings.reps != "cover":
-        number = _number(learner, seen, clock, megabytes)
-        learner.set_params(n_reps=number.n_reps)
-    widths = _widths(learner, seen, choose, criterion, phase, source.each)
+        number = _number(settings, seen, clock, megabytes)
+        settings = replace(settings, n_reps=number.n_reps)
+    widths = _widths(settings, seen, choose, criterion, phase, source.each)
     if widths is not None:
         widen = choice.chosen.widen if choice else 1.0
-        learner.set_params(sample_width=widen * widths.sample_width, rep_width=widen * widths.rep_width)
+        settings = replace(settings, sample_width=widen * widths.sample_width, rep_width=widen * widths.rep_width)
     clock.lap("choosing")
-    source.teach(learner, survey=seen, step=phase("learning", seen.n_rows))
+    model = source.learn(settings, survey=seen, step=phase("learning", seen.n_rows))
     clock.lap("learning")
-    return Automatic(learner, seen, n_episodes, number, widths, choice, clock.laps)
+    if not model.often_taken.all():
+        say_if_rare(model.action_labels, model.sums.counts, model.min_cases)
+    return Automatic(model, seen, n_episodes, number, widths, choice, clock.laps)
 
 
-def _rehearse(
-    learner: KBSF, sample: EpisodeSample, seen: Survey, has_episodes: bool, choose: Collection[str], phase: Phase
+def _rehearsed(
+    settings: Settings, sample: EpisodeSample, has_episodes: bool, choose: Collection[str], phase: Phase
 ) -> Choice | None:
-    """Set order, plans and scaling of the learner to what rehearses best; None where that cannot be tried."""
-    choice = None
-    if can_rehearse(learner.settings(), choose) and sample.log is not None and _suits_lines(sample.log):
-        phase("rehearsing", 0)
-        lines = clone(learner).set_params(reps=REPS_OF_LINES)
-        may_ignore = "scaling" in choose and isinstance(learner.scaling, str)
-        choice = choose_by_rehearsal(sample.log, lines, has_episodes=has_episodes, may_ignore=may_ignore)
-        if choice is not None:
-            learner.set_params(**choice.chosen.settings)
-        if choice is not None and choice.ignored:
-            learner.set_params(scaling=without_weight(seen.scale(learner.scaling), choice.ignored))
-    if learner.order == 1 and "reps" in choose:
-        learner.set_params(reps=REPS_OF_LINES)
-    return choice
+    """Return the order, plans and scaling that rehearse best; None where that cannot be tried."""
+    if not can_rehearse(settings, choose) or sample.log is None or not _suits_lines(sample.log):
+        return None
+    phase("rehearsing", 0)
+    lines = KBSF(**vars(replace(settings, reps=REPS_OF_LINES)))
+    may_ignore = "scaling" in choose and isinstance(settings.scaling, str)
+    return choose_by_rehearsal(sample.log, lines, has_episodes=has_episodes, may_ignore=may_ignore)
 
 
 def _suits_lines(log: Transitions) -> bool:
@@ -239,14 +247,14 @@ def _rows_at_a_time(settings: Settings) -> int:
     return _FEW_ROWS if settings.sample_neighbors is None else CHUNK_ROWS
 
 
-def _number(learner: KBSF, seen: Survey, clock: _Clock, megabytes: float | None) -> NumberOfReps:
-    if learner.order == 1:
+def _number(settings: Settings, seen: Survey, clock: _Clock, megabytes: float | None) -> NumberOfReps:
+    if settings.order == 1:
         return _no_more_than_there_are(_number_for_lines(seen, megabytes), seen)
-    neighbors = (learner.settings().sample_neighbors, learner.settings().rep_neighbors)
+    neighbors = (settings.sample_neighbors, settings.rep_neighbors)
     sizes = Sizes(seen.n_rows, seen.n_dims, len(seen.action_labels), *neighbors)
     if clock.limit is None:
         return _no_more_than_there_are(choose_n_reps(sizes, megabytes=megabytes), seen)
-    rates = measure(learner, seen.sample, row_seconds=clock.passed / seen.n_rows)
+    rates = measure(settings, seen.sample, row_seconds=clock.passed / seen.n_rows)
     left = _LEARNING_SHARE * (clock.limit - clock.passed)
     number = _no_more_than_there_are(choose_n_reps(sizes, megabytes=megabytes, seconds=left, rates=rates), seen)
     _say_if_too_little(clock, rates.seconds(seen.n_rows, number.n_reps))
@@ -282,13 +290,13 @@ def _say_if_too_little(clock: _Clock, needed: float) -> None:
 
 
 def _widths(
-    learner: KBSF, seen: Survey, choose: Collection[str], criterion: str, phase: Phase, each: Each
+    settings: Settings, seen: Survey, choose: Collection[str], criterion: str, phase: Phase, each: Each
 ) -> Widths | None:
     keep = [name for name in WIDTHS if name not in choose]
-    if len(keep) == len(WIDTHS) or learner.order == 1:
+    if len(keep) == len(WIDTHS) or settings.order == 1:
         return None
     phase("choosing the widths", 0)
-    scaled = clone(learner).set_params(scaling=seen.scale(learner.settings().scaling))
+    scaled = replace(settings, scaling=seen.scale(settings.scaling))
     return choose_widths(seen.sample, scaled, criterion=criterion, keep=keep, each=each)
 
 
@@ -356,18 +364,28 @@ def fit_log(
     >>> parts.n_samples_, bool((whole.reps_ == parts.reps_).all())
     (300, True)
     """
-    settings = checked(learner, min_cases=FEW_CASES)
+    model = learnt(checked(learner, min_cases=FEW_CASES), log, survey=survey, step=step)
+    learner.model_ = model
+    say_if_rare(model.action_labels, model.sums.counts, learner.min_cases)
+    return learner
+
+
+def learnt(
+    settings: Settings,
+    log: Rereadable,
+    *,
+    survey: Survey | None = None,
+    step: Callable[[int], Any] | None = None,
+) -> Model:
+    """Return the solved model of a log that is read twice; arguments as for `fit_log`."""
     survey = survey_for(settings, log) if survey is None else survey
     chunks = _told(chunks_of(log), step)
     model = model_from(settings, survey).extend(chunks, n_jobs=settings.n_jobs, is_batch=True)
     check_n_rows(model.n_samples, survey)
     if not settings.growth.is_wanted:
-        # The curve m(n) has one point, however the log was cut.
-        model = model.with_sums(model.sums, model.sketch, samples=model.samples)
+        model = replace(model, sizes=model.sizes[-1:])  # the curve m(n) has one point, however the log was cut
     model.solve()
-    learner.model_ = model
-    say_if_rare(model.action_labels, model.sums.counts, learner.min_cases)
-    return learner
+    return model
 
 
 def _told(chunks: Iterable[Transitions], step: Callable[[int], Any] | None) -> Iterator[Transitions]:

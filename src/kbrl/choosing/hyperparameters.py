@@ -21,13 +21,10 @@ from scipy.spatial import cKDTree
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, as_generator, one_of, positive, whole
 from kbrl.data.transitions import Transitions, as_log
-from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import clone, said_elsewhere
-from kbrl.model.basis import Basis, Samples
 from kbrl.model.compiled import FARTHEST
 from kbrl.model.first_model import basis_for, first_model
-from kbrl.model.kernels import Kernel, Profile, blocks, distances_between, log_ratio, nearest_points
-from kbrl.settings import Growth, checked
+from kbrl.model.kernels import Basis, Kernel, Profile, Samples, blocks, distances_between, log_ratio, nearest_points
+from kbrl.settings import FEW_CASES, Growth, Settings, checked
 from kbrl.threads import for_each_action
 
 CRITERIA = ("error", "bellman")
@@ -73,14 +70,14 @@ LARGEST_REWARD = 1e100
 
 def choose_widths(
     sample: Transitions,
-    learner: KBSF,
+    learner: Settings,
     *,
     criterion: str = "error",
     keep: Sequence[str] = (),
     random_state: Any = 0,
     each: Each = map,
 ) -> Widths:
-    """Choose ``sample_width`` and ``rep_width`` for a learner, except those in ``keep``, which stay as they are.
+    """Choose ``sample_width`` and ``rep_width`` for a KBSF, or settings, except those in ``keep``, which stay.
 
     "error" judges one width at a time and solves nothing; "bellman" starts from its choice and solves a model for each
     pair of widths it tries.  The time is bounded whatever the size of the sample.  A width that is best for a sample
@@ -93,13 +90,13 @@ def choose_widths(
     one_of(criterion, CRITERIA, "criterion")
     for name in keep:
         one_of(name, WIDTHS, "keep")
-    checked(learner)
+    settings = checked(learner, min_cases=FEW_CASES)
     _check_sizes(as_log(sample))
     rng = as_generator(random_state)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KbrlWarning)  # fit says it again
-        problem = _Problem.of(as_log(sample), learner)
-        grids = {name: [getattr(learner, name)] if name in keep else problem.grid(name) for name in WIDTHS}
+        problem = _Problem.of(as_log(sample), settings)
+        grids = {name: [getattr(settings, name)] if name in keep else problem.grid(name) for name in WIDTHS}
         chosen, trials = _judge_each(problem, grids, rng)
         if criterion == "bellman":
             chosen, trials = _descend(grids, chosen, problem.bellman_error(rng), each)
@@ -137,17 +134,16 @@ class _Problem:
     """A sample, scaled and parted by action, and the representative states that the learner would choose."""
 
     sample: Transitions
-    learner: KBSF
+    settings: Settings
     basis: Basis
     parts: list[Samples]  # one per action
 
     @classmethod
-    def of(cls, sample: Transitions, learner: KBSF) -> _Problem:
-        settings = learner.settings()
+    def of(cls, sample: Transitions, settings: Settings) -> _Problem:
         if settings.variant.terminals == "continue":
             sample = sample.replaced(terminals=np.zeros(len(sample), dtype=bool))
         basis = basis_for(replace(settings, sample_width=1.0, rep_width=1.0, order=0), sample)
-        return cls(sample, learner, basis, basis.by_action(sample))
+        return cls(sample, settings, basis, basis.by_action(sample))
 
     def grid(self, name: str) -> list[float]:
         """Return the widths to try, from one at which only the nearest point counts to one at which nearly all do."""
@@ -173,7 +169,7 @@ class _Problem:
                 n_queries = -(-_QUERIES * len(part.rewards) // n_total)
                 errors[action] = _left_out(part, n_queries, widths, self.basis.sample_kernel)
 
-        for_each_action(work, len(used), self.learner.n_jobs)
+        for_each_action(work, len(used), self.settings.n_jobs)
         total = errors.sum(axis=0)
         total += _NOTHING * total.max(axis=0) + 1e-300  # where there is nothing to predict, all widths are alike
         of_next_state, of_reward = (total / total.min(axis=0)).T
@@ -200,18 +196,14 @@ class _Problem:
         rows = rng.permutation(len(self.sample))
         half = max(1, min(len(rows) // 2, _LEARNT))
         learnt, held = self.sample[rows[:half]], self.sample[rows[-half:]]
-        settings: dict[str, Any] = {
-            "reps": self.basis.coordinates.back(self.basis.reps),
-            "scaling": self.basis.coordinates.scale,
-        }
-        settings |= {"growth": Growth()}
-        learner = self.learner  # of itself the function needs no more, if it is sent elsewhere
+        units = self.basis.coordinates
+        # of this the function needs no more, if it is sent elsewhere
+        settings = replace(self.settings, reps=units.back(self.basis.reps), scaling=units.scale, growth=Growth())
 
         def error(widths: dict[str, Any]) -> float:
-            with said_elsewhere():
-                model = clone(learner).set_params(**settings, **widths).fit(learnt)
+            model = first_model(replace(settings, **widths), learnt).extend(learnt, n_jobs=settings.n_jobs)
             told = model.q_values(held.states)[np.arange(half), held.action_indices]
-            targets = held.rewards + model.model_.fades(held) * model.values(held.next_states)
+            targets = held.rewards + model.fades(held) * model.values(held.next_states)
             known = np.isfinite(told)
             unexplained = np.square(targets - told)[known].sum()
             return float(unexplained / max(np.square(targets - targets.mean())[known].sum(), 1e-300))
@@ -373,13 +365,13 @@ def choose_n_reps(
     return NumberOfReps(found[reason], reason)
 
 
-def measure(learner: KBSF, sample: Transitions, *, row_seconds: float) -> Rates:
-    """Measure what a learner costs on this machine; ``row_seconds`` is the time to read a row."""
-    n_rows = _ROWS[learner.settings().sample_neighbors is not None]
+def measure(settings: Settings, sample: Transitions, *, row_seconds: float) -> Rates:
+    """Measure what learning costs on this machine; ``row_seconds`` is the time to read a row."""
+    n_rows = _ROWS[settings.sample_neighbors is not None]
     part = sample[:n_rows]
     tried = [min(m, len(part)) for m in _TRIED]
-    _time(learner, part[:64], tried[0])  # compiles
-    small, large = (_time(learner, part, m) for m in tried)
+    _time(settings, part[:64], tried[0])  # compiles
+    small, large = (_time(settings, part, m) for m in tried)
     per_row = np.array([small[0], large[0]]) / len(part)
     # t = rep m + rep_squared m^2 through both times; neither below 0
     squared = max(0.0, float(per_row[1] / tried[1] - per_row[0] / tried[0]) / max(1, tried[1] - tried[0]))
@@ -387,11 +379,11 @@ def measure(learner: KBSF, sample: Transitions, *, row_seconds: float) -> Rates:
     return Rates(row_seconds, rep, squared, large[1] / tried[1] ** 2)
 
 
-def _time(learner: KBSF, log: Transitions, n_reps: int) -> tuple[float, float]:
+def _time(settings: Settings, log: Transitions, n_reps: int) -> tuple[float, float]:
     """Return the seconds to add the transitions and to solve the model, with that many random representative states."""
-    width = float(np.mean(learner.settings().rep_width))
+    width = float(np.mean(settings.rep_width))
     changed: dict[str, Any] = {"n_reps": min(n_reps, len(log)), "reps": "random", "random_state": 0, "rep_width": width}
-    settings = replace(learner.settings(), **changed, growth=Growth())
+    settings = replace(settings, **changed, growth=Growth())
     empty = first_model(settings, log)
     start = perf_counter()
     model = empty.extend(log, n_jobs=settings.n_jobs)

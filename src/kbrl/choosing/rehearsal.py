@@ -35,7 +35,7 @@ MOST_DIMS = 20  # state variables: rolling plans out takes time with their cube
 REHEARSAL_ROWS = 20_000  # of whole episodes, to learn from and to rehearse in
 # Splits of episodes that have nothing to do with each other, nor with that of --hold-out.
 _SAMPLE_SEED, _HALVES_SEED = 101, 102
-_LEAST_ROWS = 500  # below that, halves are too small to tell anything
+LEAST_ROWS = 500  # below that, halves are too small to tell anything
 _BLOCK_ROWS = 200  # that stand for an episode where the log tells none apart
 _RUNS, _STEPS = 16, 200
 _LEAST_WEIGHT = 0.05  # of a reward at the end of a run: later ones hardly count
@@ -105,7 +105,7 @@ class EpisodeSample:
     @property
     def log(self) -> Transitions | None:
         """The rows; None if there are too few to rehearse with."""
-        if sum(map(len, self._parts)) < _LEAST_ROWS:
+        if sum(map(len, self._parts)) < LEAST_ROWS:
             return None
         log = join(self._parts)
         return log[np.argsort(episode_hashes(log), kind="stable")]  # whatever the order of the files
@@ -132,7 +132,7 @@ def choose_by_rehearsal(
     candidates measure distances without the variables that do not matter (`kbrl.choosing.relevance`).
     """
     in_first = EpisodePart(0.5, _HALVES_SEED).rows(log)
-    if min(in_first.sum(), (~in_first).sum()) < _LEAST_ROWS // 4:
+    if min(in_first.sum(), (~in_first).sum()) < LEAST_ROWS // 4:
         return None
     learnt, held = log[in_first], log[~in_first]
     with warnings.catch_warnings():

@@ -111,8 +111,7 @@ def fit(
     Example: kbrl fit log.csv --state age,sofa --action dose -o model.kbrl
     """
     from kbrl.choosing.automatic_fit import CHOSEN, RareActionsError, fit_automatically
-    from kbrl.learners.kbsf import KBSF
-    from kbrl.settings import checked, grouped
+    from kbrl.settings import Settings, checked, grouped
     from kbrl.storage.model_file import save_model
     from kbrl.trust.split import split_episodes
 
@@ -125,9 +124,8 @@ def fit(
     parameters = learner_parameters(options)  # what is left are the columns
     if agreement:
         parameters.setdefault("order", 0)  # resampled episodes need averages
-    learner = KBSF(n_jobs=jobs, **grouped(parameters))
     with settings_as_options():
-        checked(learner)
+        settings = checked(Settings(n_jobs=jobs, **grouped(parameters)))
     _check_pairs(parameters)
     if agreement and (workers or dask):
         raise click.UsageError("--agreement needs one process: it does not go with --workers and --dask.")
@@ -138,10 +136,10 @@ def fit(
         if hold_out is not None:
             opened, _ = split_episodes(opened, 1.0 - hold_out)
         try:
-            found = fit_automatically(learner, opened, choose=choose, phase=phase, **limits)
+            found = fit_automatically(settings, opened, choose=choose, phase=phase, **limits)
         except RareActionsError as error:
             raise ValueError(named_as_options(str(error))) from None
-        model = replace(found.model.model_, held_out=hold_out)
+        model = replace(found.learnt, held_out=hold_out)
         if agreement:
             model = _with_agreement(model, opened, phase)
     save_model(model, output, columns=opened.columns.to_dict())
@@ -241,7 +239,7 @@ def _ignored(found: Automatic, log: Log) -> list[str]:
 
 def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
     """Print what a model was learnt from, what was chosen and why, what was ``asked`` for, and the file."""
-    facts = _facts(found.model.model_, path, seconds)
+    facts = _facts(found.learnt, path, seconds)
     facts |= {"rows": log.n_rows, "episodes": found.n_episodes or None, "columns": log.columns.to_dict()}
     facts["reps_reason"] = found.n_reps.reason if found.n_reps else None
     facts["widths_criterion"] = found.widths.criterion if found.widths else None
@@ -258,14 +256,14 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     part = getattr(log, "part", None)
     if part is not None:
         lines["held out"] = f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {path} LOG"
-    lines["state"] = _state_line(log.columns.state, found.model.model_.recipe)
+    lines["state"] = _state_line(log.columns.state, found.learnt.recipe)
     if facts["variables_ignored"]:
         lines["not in distances"] = f"{_some(facts['variables_ignored'])}: {_WHY_IGNORED}"
-    lines |= _model_lines(found.model.model_, facts)
+    lines |= _model_lines(found.learnt, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
     lines |= _order_lines(found, asked)
     widths = (("width of samples", "sample_width"), ("width of states", "rep_width"))
-    for name, option in () if found.model.order == 1 else widths:
+    for name, option in () if found.learnt.settings.order == 1 else widths:
         why = "as asked for" if option in asked or not found.widths else _JUDGED[found.widths.criterion]
         lines[name] = f"{facts[option]:g} (--{option.replace('_', '-')}): {why}"
     parts = ", ".join(f"{name} {spent:.1f}" for name, spent in found.seconds.items())
@@ -274,8 +272,8 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
 
 
 def _rehearsal_facts(found: Automatic) -> dict[str, Any]:
-    plan = found.model.model_.plans if found.model.order == 1 else None
-    facts: dict[str, Any] = {"order": found.model.order, "rehearsed": [], "now": None, "flags": []}
+    plan = found.learnt.plans if found.learnt.settings.order == 1 else None
+    facts: dict[str, Any] = {"order": found.learnt.settings.order, "rehearsed": [], "now": None, "flags": []}
     facts["plan"] = None if plan is None else {"decisions": plan.n_decisions, "hold": plan.n_held}
     if found.choice is not None:
         names = ("name", "mean", "error", "left")
@@ -286,12 +284,12 @@ def _rehearsal_facts(found: Automatic) -> dict[str, Any]:
 
 def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
     """Return what was chosen by rehearsal, how each candidate did, and what speaks against the model."""
-    order, choice = found.model.order, found.choice
+    order, choice = found.learnt.settings.order, found.choice
     words = "averages, the paper's method" if order == 0 else "lines, and plans that look ahead"
     if order == 1:
-        plan = found.model.model_.plans
+        plan = found.learnt.plans
         words += f": {_count(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
-    is_regular = found.model.model_.basis.discount is None
+    is_regular = found.learnt.basis.discount is None
     unable = "not rehearsed: " + _WHY_NOT_REHEARSED if is_regular else "steps have durations"
     why = "as asked for" if "order" in asked else unable if choice is None else "chosen by rehearsal"
     lines = {"order": f"{order} (--order): {words}; {why}"}

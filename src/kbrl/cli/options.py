@@ -92,7 +92,7 @@ class ValueRule(AnyParam):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the rule as it is, once it can be read."""
-        from kbrl.data.value_rules import rules_of
+        from kbrl.data.values import rules_of
 
         try:
             rules_of({str(param.name if param else ""): value})

@@ -55,6 +55,18 @@ class Source:
         rest = tuple(name for name in others if name not in taken)
         return cls(names, rest if names else (), has_episode_ids)
 
+    @classmethod
+    def of_roles(cls, columns: Any, n_dims: int) -> Source:
+        """Return what the columns of a model file tell: a list of those of the state, a dict by role, or None."""
+        roles = columns if isinstance(columns, Mapping) else {"state": columns or ()}
+        listed = {role: [names] if isinstance(names, str) else list(names or ()) for role, names in roles.items()}
+        others = [name for role, names in listed.items() if role != "state" for name in names]
+        return cls.of_columns(listed.get("state", []), n_dims, others=others, has_episode_ids=True)
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the names as what JSON can hold."""
+        return {"state": None if self.state_names is None else list(self.state_names), "others": list(self.other_names)}
+
     def __add__(self, other: Source) -> Source:
         """Return the source of both together; the names of the states are the first's, if it has any."""
         names = other.state_names if self.state_names is None else self.state_names

@@ -20,7 +20,7 @@ from kbrl.arrays import Array, Booleans, Floats
 from kbrl.checks import KbrlWarning
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Cells, Coded, Expression, parse
-from kbrl.data.value_memory import EpisodeStarts, Seen, ValueMemory
+from kbrl.data.values import EpisodeStarts, Seen, ValueMemory
 
 Kind = Literal["number", "category", "ordinal", "boolean", "elapsed", "vector"]
 Missing = Literal["refuse", "median", "forward", "constant", "level", "drop"]

@@ -22,9 +22,8 @@ from kbrl.lines.local_lines import cell_weights
 from kbrl.lines.moments import LineSums, nearest_cells
 from kbrl.lines.step_loops import blended
 from kbrl.model import compiled
-from kbrl.model.basis import Basis
 from kbrl.model.compiled import FARTHEST
-from kbrl.model.kernels import blocks, distances_between, log_ratio
+from kbrl.model.kernels import Basis, blocks, distances_between, log_ratio
 from kbrl.model.model import Model
 from kbrl.model.nearest_samples import Neighborhoods
 from kbrl.model.q_functions import RepQ, best_values

@@ -20,8 +20,7 @@ from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.mdp.dynamic_programming import Solution, solve
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.mdp.solvers import SOLVERS
-from kbrl.model.basis import lost_over_time
-from kbrl.model.kernels import Kernel, Profile, blocks
+from kbrl.model.kernels import Kernel, Profile, blocks, lost_over_time
 from kbrl.model.model import often_taken, say_not_converged
 from kbrl.model.q_functions import SampleQ
 from kbrl.model.sample_weights import SampleWeights

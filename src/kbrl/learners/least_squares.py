@@ -20,8 +20,7 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.names import Source
 from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions, as_log, refuse_durations
-from kbrl.model.basis import Samples
-from kbrl.model.kernels import blocks
+from kbrl.model.kernels import Samples, blocks
 from kbrl.threads import for_each_action
 
 _PART_ROWS = 2**16  # transitions that are sorted by action together

@@ -12,8 +12,7 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats
 from kbrl.data.recipe import level_text
 from kbrl.data.scaling import Moments
-from kbrl.data.value_counts import ValueCounts
-from kbrl.data.value_memory import ValueMemory
+from kbrl.data.values import ValueCounts, ValueMemory
 from kbrl.tables.cell_values import BLANKS, Column, Labels, Numbers
 
 MOST_TEXTS = 10_000  # different texts of a column that are counted

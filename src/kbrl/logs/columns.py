@@ -17,8 +17,7 @@ from kbrl.checks import KbrlWarning, flag
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.data.expressions import ExpressionError, Name, parse, unknown_columns
 from kbrl.data.recipe import JOINED
-from kbrl.data.value_rules import NAMES as RULES
-from kbrl.data.value_rules import Rules, rules_of
+from kbrl.data.values import RULES, Rules, rules_of
 from kbrl.logs.sequence import period_text, stride_text
 from kbrl.tables.faults import LogError
 from kbrl.tables.text_files import STATED, dialect_in

@@ -17,7 +17,7 @@ from kbrl.arrays import Booleans, Floats
 from kbrl.checks import KbrlWarning
 from kbrl.data.expressions import Cells, Coded, Expression, Type, parse
 from kbrl.data.recipe import JOINED, ActionBins, Recipe, StateColumn, Values, level_text, said_of_filled
-from kbrl.data.value_memory import EpisodeStarts, ValueMemory
+from kbrl.data.values import EpisodeStarts, ValueMemory
 from kbrl.logs.columns import BY_EXPRESSION, Columns
 from kbrl.logs.value_facts import is_plain
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts

@@ -19,9 +19,7 @@ from kbrl.checks import KbrlWarning
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Coded
 from kbrl.data.recipe import FALSE, TRUE, ActionBins, Recipe, StateColumn, level_text
-from kbrl.data.value_counts import ValueCounts
-from kbrl.data.value_memory import EpisodeStarts
-from kbrl.data.value_rules import WORDS, Bins, Rules
+from kbrl.data.values import WORDS, Bins, EpisodeStarts, Rules, ValueCounts
 from kbrl.logs.column_facts import MOST_TEXTS, Carrying, ColumnFacts
 from kbrl.logs.columns import Columns
 from kbrl.logs.sequence import stride_size

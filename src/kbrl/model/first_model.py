@@ -17,8 +17,7 @@ from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, sta
 from kbrl.data.transitions import Transitions, refuse_allowed, refuse_durations
 from kbrl.lines.circles import find_circles
 from kbrl.lines.plans import NEAR
-from kbrl.model.basis import Basis
-from kbrl.model.kernels import Kernel
+from kbrl.model.kernels import Basis, Kernel
 from kbrl.model.model import Model
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.model.sums import new_statistics

@@ -31,7 +31,7 @@ from kbrl.lines.plans import NEAR, PlanQ, Plans, plan_length, world_of
 from kbrl.mdp.deferral import AS_NOW, Deferral, doubts, with_now
 from kbrl.mdp.dynamic_programming import Solution, best_actions, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
-from kbrl.model.basis import Basis, refuse_mixed_durations
+from kbrl.model.kernels import Basis, refuse_mixed_durations
 from kbrl.model.q_functions import (
     AllowedQ,
     DeferringQ,

@@ -20,9 +20,8 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.transitions import Transitions
 from kbrl.mdp.finite_mdp import FiniteMDP
-from kbrl.model.basis import Basis, Samples
 from kbrl.model.compiled import FARTHEST
-from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
+from kbrl.model.kernels import BLOCK_ROWS, Basis, Samples, blocks, log_profile, log_ratio
 from kbrl.model.sample_weights import rounding_of, tied_range
 from kbrl.model.tied_samples import BLANKS, counted, nearest_fields, nearest_of, widened
 from kbrl.threads import for_each_action

@@ -21,9 +21,8 @@ from kbrl.data.transitions import Transitions
 from kbrl.lines.moments import LineSums
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model import compiled
-from kbrl.model.basis import Basis, Samples, fade
 from kbrl.model.compiled import FARTHEST
-from kbrl.model.kernels import BLOCK_ROWS, blocks, log_profile, log_ratio
+from kbrl.model.kernels import BLOCK_ROWS, Basis, Samples, blocks, fade, log_profile, log_ratio
 from kbrl.model.nearest_samples import NEIGHBORS_STAY, Neighborhoods, effective_number, squares_of
 from kbrl.model.sample_weights import rounding_of
 from kbrl.model.tied_samples import counted, nearest_with_ties

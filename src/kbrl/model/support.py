@@ -17,8 +17,7 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Floats
 from kbrl.data.transitions import Transitions
-from kbrl.model.basis import Basis
-from kbrl.model.kernels import blocks, nearest_points
+from kbrl.model.kernels import Basis, blocks, nearest_points
 from kbrl.model.sample_weights import SampleWeights
 from kbrl.model.sums import Statistics
 

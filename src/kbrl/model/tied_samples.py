@@ -14,8 +14,7 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.sketch import canonical_order, row_hashes
-from kbrl.model.basis import Basis, Samples
-from kbrl.model.kernels import nearest_points
+from kbrl.model.kernels import Basis, Samples, nearest_points
 from kbrl.model.sample_weights import rounding_of, tied_range
 
 TIES = (

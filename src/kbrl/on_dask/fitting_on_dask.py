@@ -76,9 +76,11 @@ class ClusterLog:
         """Return the survey; episodes are not counted."""
         return self.survey(sample_rows, step=step), 0
 
-    def teach(self, learner: KBSF, *, survey: Survey, step: Step) -> None:
-        """Fit the learner on the workers."""
+    def learn(self, settings: Settings, *, survey: Survey, step: Step) -> Model:
+        """Return the model of all rows, learnt on the workers."""
+        learner = KBSF(**vars(settings))
         fit_all_on_dask([learner], self, survey=survey, step=step)
+        return learner.model_
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Do what ``map`` does, on the same workers."""

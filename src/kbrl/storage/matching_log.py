@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from kbrl.data.names import find_names
-from kbrl.data.value_rules import NAMES as RULES
+from kbrl.data.values import RULES
 from kbrl.logs.columns import carried_over
 from kbrl.logs.log import Log, open_log
 from kbrl.logs.rows import label_array

@@ -32,15 +32,14 @@ from kbrl.lines.circles import NO_CIRCLES, Circles
 from kbrl.lines.moments import LineSums
 from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import Solution
-from kbrl.model.basis import Basis
-from kbrl.model.kernels import Kernel
+from kbrl.model.kernels import Basis, Kernel
 from kbrl.model.model import Model, as_model
 from kbrl.model.nearest_samples import Neighborhoods
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
 from kbrl.profiles import PROFILES
 from kbrl.settings import Settings, check_settings, flattened, grouped
 from kbrl.storage.model_checks import check_contents
-from kbrl.storage.older_formats import names_as_facts, names_of_columns, upgraded
+from kbrl.storage.older_formats import upgraded
 from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
 
 FORMAT, VERSION, OLDEST = "kbrl model", 2, 1
@@ -134,7 +133,7 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
         "library_version": __version__,
         "learner": "KBSF",
         "columns": columns,
-        "names": names_as_facts(_named(model, columns)),
+        "names": _named(model, columns).to_facts(),
         "action_labels": labels_as_facts(model.action_labels),
         "settings": settings,
         "fit_settings": {},
@@ -180,7 +179,7 @@ def _columns_as_facts(columns: Columns | None) -> Any:
 
 def _named(model: Model, columns: Any) -> Source:
     """Return the names that a model has, or else those of the columns, which must not contradict them."""
-    given = names_of_columns(columns, model.coordinates.n_dims)
+    given = Source.of_roles(columns, model.coordinates.n_dims)
     if columns is not None and model.source.recipe is None:
         given.places_in(model.source)  # refuses other variables
     return model.source if model.source.state_names else given

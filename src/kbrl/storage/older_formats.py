@@ -38,7 +38,7 @@ def upgraded(contents: Contents) -> Contents:
         return Contents(facts | _without_lines(facts), arrays, version)
     defaults = {name: each.default for name, each in about_settings().items() if name not in _SETTINGS_OF_1}
     new = {
-        "names": names_as_facts(names_of_columns(facts.get("columns"), len(arrays.get("scale", ())))),
+        "names": Source.of_roles(facts.get("columns"), len(arrays.get("scale", ()))).to_facts(),
         "settings": defaults | facts["settings"],
         "fit_settings": {},
         "basis": _BASIS_SINCE | {"order": 0} | _as_dict(facts.get("basis")),
@@ -68,17 +68,3 @@ def _has_changed(arrays: Mapping[str, Array]) -> bool | None:
     growth = arrays.get("growth")
     shows_it = growth is not None and growth.ndim == 2 and growth.size and len(np.unique(growth[:, -1])) > 1
     return True if shows_it else None
-
-
-def names_of_columns(columns: Any, n_dims: int) -> Source:
-    """Return the names of the state variables among the columns of a file: a list, a dict of roles, or None."""
-    roles = columns if isinstance(columns, Mapping) else {"state": columns or ()}
-    listed = {role: [names] if isinstance(names, str) else list(names or ()) for role, names in roles.items()}
-    others = [name for role, names in listed.items() if role != "state" for name in names]
-    return Source.of_columns(listed.get("state", []), n_dims, others=others, has_episode_ids=True)
-
-
-def names_as_facts(source: Source) -> dict[str, Any]:
-    """Return names as what JSON can hold."""
-    state = source.state_names
-    return {"state": None if state is None else list(state), "others": list(source.other_names)}

@@ -17,7 +17,6 @@ from kbrl.data.names import Source
 from kbrl.data.scaling import Coordinates
 from kbrl.files import written_beside
 from kbrl.storage.model_file import labels_as_facts
-from kbrl.storage.older_formats import names_as_facts
 from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
 from kbrl.trust.block_sums import BlockSums
 from kbrl.trust.evaluator import Frame, PolicyEvaluator
@@ -43,7 +42,7 @@ def save_sums(evaluator: PolicyEvaluator, path: str | os.PathLike[str]) -> None:
     facts = {
         "library_version": __version__,
         "action_labels": labels_as_facts(frame.action_labels),
-        "names": names_as_facts(frame.source),
+        "names": frame.source.to_facts(),
         "policies": list(frame.names),
         "discount": frame.discount,
         "n_blocks": frame.n_blocks,

@@ -8,8 +8,7 @@ from kbrl.data.scaling import Coordinates
 from kbrl.lines.behaviour import reach_of_cells
 from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
-from kbrl.model.basis import Basis
-from kbrl.model.kernels import Kernel
+from kbrl.model.kernels import Basis, Kernel
 from samples import random_log
 
 

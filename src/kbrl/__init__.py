@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.serving.export import export_policy as export_policy
     from kbrl.storage.sums_file import save_sums as save_sums
     from kbrl.storage.sums_file import load_sums as load_sums
+    from kbrl.notebooks import progress as progress
     from kbrl.checks import NotFittedError as NotFittedError
     from kbrl.checks import KbrlWarning as KbrlWarning
 

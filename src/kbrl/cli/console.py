@@ -13,7 +13,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from typing import Any
 import click
 
 import kbrl
-from kbrl.files import VARIABLE, parse_size, remembered, replaced, stop_if_asked
+from kbrl import notebooks
+from kbrl.files import VARIABLE, parse_size, remembered, replaced
+from kbrl.notebooks import Phase
 
 # Each command's module, in the order of the work; it is loaded when the command is used.
 _HOMES = {
@@ -247,57 +249,9 @@ def _cell(text: str) -> str:
     return escape(visible(text).replace("\n", "\\n"))
 
 
-@contextmanager
-def row_progress(quiet: bool) -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+def row_progress(quiet: bool) -> AbstractContextManager[Phase]:
     """Yield phase(name, n_rows), which starts a part of the work and returns a progress callback."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(file=_raw(sys.stderr))
-    if quiet or not console.is_terminal:
-        yield lambda name, n_rows: _phase_unseen()
-        stop_if_asked()
-        return
-    what = (TextColumn("{task.description}"), BarColumn(bar_width=10), TextColumn("{task.fields[rows]}"))
-    when = (TimeRemainingColumn(), TextColumn("{task.fields[left]}"))
-    with Progress(*what, *when, console=console, transient=True) as bar:
-        last: list[Any] = []
-
-        def phase(name: str, n_rows: int) -> Callable[[int], None]:
-            stop_if_asked()
-            for task in last:
-                bar.remove_task(task)
-            # without rows to count, the bar only shows that work is in progress
-            task = bar.add_task(name, total=n_rows or None, rows="", left="left" if n_rows else "")
-            last[:] = [task]
-            of_all = f" of {_short(n_rows)}" if n_rows else ""
-
-            def step(n_done: int) -> None:
-                stop_if_asked()
-                bar.update(task, advance=n_done)
-                state = bar.tasks[0]
-                rate = f", {_short(state.speed)}/s" if state.speed else ""
-                bar.update(task, rows=f"{_short(state.completed)}{of_all} rows{rate}")
-
-            return step
-
-        yield phase
-    stop_if_asked()
-
-
-def _phase_unseen() -> Callable[[int], None]:
-    """Return the callback of a part of the work that shows no progress, and stops if asked."""
-    stop_if_asked()
-    return lambda n_done: stop_if_asked()
-
-
-def _short(number: float) -> str:
-    """Write a number in few characters: 12, 1.23k, 12.3M."""
-    for unit in ("", "k", "M"):
-        if number < 1000:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g}G"
+    return notebooks.progress(quiet, _raw(sys.stderr))
 
 
 @contextmanager

@@ -40,6 +40,7 @@ from kbrl.data.names import (
     rows_by_name,
     unite_labels,
 )
+from kbrl.notebooks import MOST_LABELS, counted, html_table
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -171,6 +172,20 @@ class Transitions:
             f"Transitions({len(self)} rows, {variables}, {self.n_actions} actions: {labels}; "
             f"{int(self.terminals.sum())} terminal{'' if self.durations is None else ', with durations'})"
         )
+
+    def _repr_html_(self) -> str:
+        """Return a summary, as a notebook shows it."""
+        names = self.state_names or [f"variable {place}" for place in range(self.n_dims)]
+        spans = zip(names, self.states.min(axis=0), np.median(self.states, axis=0), self.states.max(axis=0))
+        rows = [(name, *(f"{x:.4g}" for x in found)) for name, *found in spans][:MOST_LABELS]
+        total = (self.rewards.min(), np.median(self.rewards), self.rewards.max())
+        rows += [("reward", *(f"{x:.4g}" for x in total))]
+        rows += [("actions", counted(self.action_labels, np.bincount(self.action_indices, minlength=self.n_actions)))]
+        if self.episodes is not None:
+            rows += [("episodes", f"{len(np.unique(self.episodes)):,}; {int(self.terminals.sum()):,} of them end")]
+        more = f", the first {MOST_LABELS} shown" if self.n_dims > MOST_LABELS else ""
+        title = f"{len(self):,} transitions, {self.n_dims} state variables{more}"
+        return html_table(title, rows, head=("", "smallest", "median", "largest"))
 
     def __getitem__(self, rows: slice | Integers | Booleans | list[int] | list[bool]) -> Transitions:
         """Return some of the rows, at least one; the set of possible actions stays the same."""

@@ -24,6 +24,7 @@ from kbrl.logs.log import CHUNK_ROWS, Mapped, in_order, prepare, refuse_left_out
 from kbrl.logs.rows import read_rows
 from kbrl.logs.sequence import LeftOut
 from kbrl.logs.value_facts import look_at_values
+from kbrl.notebooks import html_table
 from kbrl.tables.faults import CATALOGUE, Fault, LogError, located, make_fault
 from kbrl.tables.formats import Table, open_table
 from kbrl.tables.text_files import dialect_in
@@ -46,6 +47,16 @@ class Report:
     def stops_learning(self) -> bool:
         """Whether any of the faults stops learning."""
         return any(fault.stops_learning for fault in self.faults)
+
+    def _repr_html_(self) -> str:
+        """Return the report as a notebook shows it."""
+        title = f"{self.n_rows:,} rows, {self.n_episodes:,} episodes, {self.n_transitions:,} transitions"
+        rows = [
+            (fault.name, f"{fault.count:,}", "yes" if fault.stops_learning else "no", f"{fault.message} {fault.advice}")
+            for fault in self.faults
+        ]
+        rows += [] if rows else [("No faults found.",)]  # type: ignore[list-item]
+        return html_table(title, rows, head=("fault", "count", "stops learning", "what is wrong, and what to do"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a dict for JSON."""

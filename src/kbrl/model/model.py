@@ -43,6 +43,7 @@ from kbrl.model.q_functions import (
 from kbrl.model.representatives import cover, growth_distance
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
 from kbrl.model.support import support_by_reps
+from kbrl.notebooks import MOST_LABELS, counted, html_table
 from kbrl.settings import Settings, flattened
 from kbrl.threads import number_of_jobs
 
@@ -94,6 +95,31 @@ class Model:
     solved: Solution | None = None  # the solution, where it is known already
     deferral: Deferral | None = None  # when it answers "as now"; None: never
     resamples: Floats | None = None  # (n_resamples, n_reps, n_answers): Q of resampled logs, see insight.agreement
+
+    def __repr__(self) -> str:
+        """Return what the model is, in a few lines; its arrays are not shown."""
+        return "\n".join(f"{name + ':':24}{text}" for name, text in self._about())
+
+    def _repr_html_(self) -> str:
+        """Return the same as a notebook shows it."""
+        return html_table("A model", self._about())
+
+    def _about(self) -> list[tuple[str, str]]:
+        recipe, plain = self.recipe, self.source.state_names or ()
+        names = list(plain) if recipe is None else [column.name for column in recipe.columns]
+        shown = ", ".join(names[:MOST_LABELS]) + (", ..." if len(names) > MOST_LABELS else "")
+        kinds = ("averages", "lines and plans")
+        facts = [
+            ("learnt from", f"{self.n_samples:,} transitions"),
+            ("state", shown or f"{self.coordinates.n_dims} variables without names"),
+            ("actions", counted(self.action_labels, self.sums.counts)),
+            ("order", f"{self.settings.order}: {kinds[self.settings.order]}"),
+            ("representative states", f"{self.basis.n_reps:,}"),
+            ("discount", f"{self.discount:g}"),
+        ]
+        facts += [("left out", counted(self.left_out, self.left_out.values()))] if self.left_out else []
+        facts += [("held out", f"{100 * self.held_out:g} % of the episodes")] if self.held_out else []
+        return facts + ([("defers", f"answers {self.deferral.label!r} at times")] if self.deferral else [])
 
     @property
     def coordinates(self) -> Coordinates:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from kbrl.notebooks import html_table
+
 BETTER, WORSE, CANNOT_TELL = "better", "worse", "cannot tell"
 VERDICTS = (BETTER, WORSE, CANNOT_TELL)
 
@@ -110,6 +112,16 @@ class Judgement:
         lines += [f"No verdict: {text}" for text in self.refusals]
         lines += [f"Mind: {text}" for text in self.warnings]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the judgement as a notebook shows it."""
+        rows: list[tuple[str, ...]] = []
+        for name in ("now", "value", "gain"):
+            found: Interval = getattr(self, name)
+            parts = f"sampling {found.sampling:.3g}, smoothing {found.smoothing:.3g}, self-check {found.self_check:.3g}"
+            rows.append((name, *(f"{x:.4g}" for x in (found.estimate, found.low, found.high)), parts))
+        rows += [("no verdict", text) for text in self.refusals] + [("mind", text) for text in self.warnings]
+        return html_table(self.sentence, rows, head=("", "estimate", "low", "high", "half width from"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain values; numbers that are not finite are None."""

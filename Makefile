@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SMALL := $(VENV)/.ready-demo
+SITE := $(VENV)/.ready-docs
 
-.PHONY: setup demo test test-oldest test-newest check fuzz soak bench figures browser clean
+.PHONY: setup demo test docs docs-serve pages test-oldest test-newest check fuzz soak bench figures browser clean
 
 setup: $(READY)
 
@@ -24,6 +25,25 @@ $(SMALL): pyproject.toml | $(BIN)/python
 
 demo: $(SMALL)
 	$(BIN)/kbrl demo
+
+# The documentation as a site in build/site; a broken link is an error.  No page asks another host for anything.
+$(SITE): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	touch $(SITE)
+
+docs: $(SITE)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python docs/scripts/check_site.py build/site
+
+docs-serve: $(SITE)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --dev-addr 127.0.0.1:8000
+
+# What pages show is made by running it: outputs, headline results, pictures and notebooks.  The tests compare.
+pages: setup
+	$(BIN)/python docs/scripts/pictures.py
+	$(BIN)/python docs/scripts/notebooks.py
+	$(BIN)/python docs/scripts/headline.py
+	$(BIN)/python docs/scripts/fill_outputs.py
 
 test: setup
 	$(BIN)/python -m pytest -n 2

@@ -1,0 +1,92 @@
+"""Write the headline results into the README and the home page, from the pages that the runs have made.
+
+python docs/scripts/headline.py           # writes them
+python docs/scripts/headline.py --check   # only compares, and fails on a difference
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BEGIN, END = "<!-- headline: made by make pages -->\n", "<!-- end of headline -->"
+SHOWN = ("CartPole", "Pendulum", "MountainCar", "Acrobot")
+
+
+def table_below(page: str, heading: str) -> dict[str, dict[str, str]]:
+    """Return the table below a heading as rows by their first cell, each by the names of the columns."""
+    part = page[page.index(heading) :]
+    lines = [line.strip("| \n") for line in re.findall(r"^\|.*\|$", part.split("\n## ")[0], flags=re.MULTILINE)]
+    names = [cell.strip() for cell in lines[0].split("|")]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
+    return {row[0]: dict(zip(names[1:], row[1:])) for row in rows}
+
+
+def headline(to_docs: str) -> str:
+    """Return the results in Markdown; ``to_docs`` leads from the page to docs/."""
+    power, trust = ((ROOT / "docs" / name).read_text("utf-8") for name in ("power.md", "trust.md"))
+    returns = table_below(power, "## Returns")
+    seconds = table_below(power, "## CPU seconds of one fit")
+    best = returns.pop("within 3% of the best")
+    lines = ["| return from 20,000 random steps | random | kbrl fit | fitted Q | LSPI |", "|---|--:|--:|--:|--:|"]
+    for task in SHOWN:
+        row = returns[task]
+        cells = [row[name].replace("+-", "±") for name in ("random", "kbrl fit", "fitted Q", "LSPI")]
+        lines.append(f"| {task} | {' | '.join(cells)} |")
+    shares = (best[name] for name in ("kbrl fit", "fitted Q", "LSPI"))
+    lines += ["| within 3 % of the best, of all tasks | | " + " | ".join(shares) + " |", ""]
+    lines += [
+        f"- **Return**: true returns, mean ± standard error over logs. [All {len(returns)} tasks, and where others win]"
+        f"({to_docs}power.md).",
+        "  Made by `make figures ONLY=power`.",
+        f"- **Time**: one fit of lines and plans takes {_range(seconds, 'order 1')} CPU seconds on these tasks, "
+        "`kbrl fit` with all",
+        f"  its choices {_range(seconds, 'kbrl fit')}, fitted Q with 30 extra-trees {_range(seconds, 'fitted Q')}."
+        " Same command.",
+        "- **Memory**: ten million rows with 500 representative states take less than 500 MB. Checked by",
+        "  `python -m benchmarks --only files`.",
+        *_trust_lines(trust, to_docs),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _range(rows: dict[str, dict[str, str]], name: str) -> str:
+    found = sorted(float(row[name]) for row in rows.values())
+    return f"{found[0]:.2g} to {found[-1]:.2g}"
+
+
+def _trust_lines(trust: str, to_docs: str) -> list[str]:
+    wrong = re.search(r"Over all ([\d,]+) judgements, ([\d,]+) are of policies.*?said of ([\d.]+) %", trust, re.DOTALL)
+    right = re.search(r"it was said of ([\d.]+) %; their intervals covered the truth in ([\d.]+) %", trust)
+    if wrong is None or right is None:
+        raise ValueError("docs/trust.md no longer has the sentences below its table that the headline quotes.")
+    return [
+        f"- **Trust**: of {wrong[2]} judgements of policies that are not better, {wrong[3]} % said *better*. Of better"
+        f" policies in logs",
+        f"  with exploration {right[1]} % were found, and {right[2]} % of the 95 % intervals held the truth."
+        f" [Where intervals",
+        f"  fail]({to_docs}trust.md#how-often-it-is-right). Made by `make figures ONLY=trust`.",
+    ]
+
+
+def renewed(path: Path) -> str:
+    """Return a page with the results as they are now."""
+    text = path.read_text("utf-8")
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + headline("docs/" if path.name == "README.md" else "") + END + rest.split(END)[1]
+
+
+def main() -> None:
+    """Write the results, or compare them."""
+    stale = [path for path in (ROOT / "README.md", ROOT / "docs/index.md") if renewed(path) != path.read_text("utf-8")]
+    print(f"{len(stale)} pages with other results", *stale, sep="\n")
+    if "--check" in sys.argv:
+        sys.exit(1 if stale else 0)
+    for path in stale:
+        path.write_text(renewed(path), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "docs" / "scripts"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "results" / "CLAIMS.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md")])
 sys.path.insert(0, str(SCRIPTS))
 
 from fill_outputs import PAGES as FILLED  # noqa: E402

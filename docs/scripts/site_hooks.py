@@ -23,6 +23,7 @@ OUTSIDE = {
     "CHANGELOG.md": "project/changelog.md",
     "SECURITY.md": "project/security.md",
     "results/CLAIMS.md": "project/claims.md",
+    "results/NOTES.md": "project/notes.md",
 }
 # Pages of the reference: title, what it is about, and the rooms of the package whose public names it has.
 REFERENCE = {

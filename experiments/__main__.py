@@ -21,9 +21,8 @@ from experiments.study import SCALES, Row, Verdict, n_cores
 
 FIGURES = (
     "theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter", "trust", "deferral",
-    "power",
+    "power", "order_1", "rivals",
 )  # fmt: skip
-OURS = ("trust", "deferral", "power")  # not of the paper; nothing of theirs is larger than a laptop's scale
 
 
 @click.command()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kbrl.logs.log import read_states
+from kbrl.logs.state_tables import read_states
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import open_table
 

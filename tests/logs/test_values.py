@@ -15,7 +15,8 @@ from pyarrow import parquet
 
 from kbrl import KBRL, KBSF, check_log, join, load_log, load_model, open_log, save_model
 from kbrl.checks import KbrlWarning
-from kbrl.data.recipe import Recipe, StateColumn
+from kbrl.data.recipe import Recipe
+from kbrl.data.state_column import StateColumn
 from kbrl.logs.columns import resolve
 from kbrl.logs.value_facts import look_at_values
 from kbrl.model.model import as_model

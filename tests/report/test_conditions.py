@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbrl.data.recipe import Recipe, StateColumn
+from kbrl.data.recipe import Recipe
+from kbrl.data.state_column import StateColumn
 from kbrl.report.facts import condition_text
 from kbrl.report.rules import Condition
 

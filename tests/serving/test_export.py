@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from kbrl import KBSF, Plan, Transitions, Variant, coverage, export_policy, load_log
 from kbrl.data.expressions import parse
-from kbrl.data.recipe import Recipe, StateColumn
+from kbrl.data.recipe import Recipe
+from kbrl.data.state_column import StateColumn
 from kbrl.serving.export import _column, _tree
 from kbrl.serving.standalone_columns import UnanswerableError, encoded, holds
 from kbrl.tasks import PuddleWorld
@@ -195,7 +196,7 @@ truths = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(truths, st.sampled_from([None, 0.0, 2.0, -1.5]), st.sampled_from([None, 0.0, 3.0]), st.sampled_from("FMX"))
 def test_rules_hold_where_the_language_of_expressions_says_so(text, x, y, sex):
-    from kbrl.data.recipe import as_cells
+    from kbrl.data.state_column import as_cells
 
     cells = {"x": x, "y": y, "sex": None if sex == "X" else sex}
     columns = {"x": as_cells([np.nan if x is None else x]), "y": as_cells([np.nan if y is None else y])}

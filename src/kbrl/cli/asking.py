@@ -30,7 +30,7 @@ from kbrl.cli.options import (
 if TYPE_CHECKING:
     from kbrl.data.recipe import Recipe
     from kbrl.insight.explanation import ActionExplanation, Case, Explanation
-    from kbrl.logs.log import StateRows
+    from kbrl.logs.state_tables import StateRows
     from kbrl.logs.writing import Piece
     from kbrl.model.model import Model
 
@@ -81,7 +81,7 @@ def predict(
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
-    from kbrl.logs.log import read_states
+    from kbrl.logs.state_tables import read_states
     from kbrl.storage.matching_log import names_by_role
     from kbrl.storage.model_file import read_model
     from kbrl.tables.formats import open_table

@@ -100,6 +100,15 @@ class Source:
         places = {name: place for place, name in enumerate(theirs)}
         return np.array([places[name] for name in found], dtype=np.intp)
 
+    def check_same_order(self, other: Source) -> None:
+        """Refuse another source with other state variables, or the same ones in another order."""
+        self.places_in(other)
+        if self.state_names and other.state_names not in (None, self.state_names):
+            raise ValueError(
+                f"Models add up only if their state variables are in the same order, but these have "
+                f"{list(self.state_names)} and {list(other.state_names)}."
+            )
+
     def with_fixed_scales(self, scale: Floats, scaling: Any) -> Floats:
         """Return the scale in which the levels of categories are as far apart as the recipe says."""
         return scale if self.recipe is None else self.recipe.with_fixed_scales(scale, scaling)

@@ -8,11 +8,10 @@ actions are classes of a number, and where an action is allowed.  See docs/decis
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -20,187 +19,10 @@ from kbrl.arrays import Array, Booleans, Floats
 from kbrl.checks import KbrlWarning
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Cells, Coded, Expression, parse
-from kbrl.data.values import EpisodeStarts, Seen, ValueMemory
+from kbrl.data.state_column import LEVEL_DISTANCE, Kind, Missing, StateColumn, Unfit, as_cells
+from kbrl.data.values import EpisodeStarts, ValueMemory
 
-Kind = Literal["number", "category", "ordinal", "boolean", "elapsed", "vector"]
-Missing = Literal["refuse", "median", "forward", "constant", "level", "drop"]
-OTHER, MISSING = "(other)", "(missing)"  # names of levels
 JOINED = " + "  # between the labels of a combination of actions
-LEVEL_DISTANCE = {"std": 2.0, "range": 1.0}  # between two different levels, in units of the scaling
-TRUE, FALSE = frozenset({"true", "t", "yes", "1"}), frozenset({"false", "f", "no", "0"})
-BLANK_TEXTS = frozenset({"", "na", "n/a", "nan", "null"})  # "none" may be a level
-_DIGITS = 12  # of decoded numbers: scaling forth and back is off by rounding
-
-
-@dataclass(frozen=True)
-class StateColumn:
-    """How one column of the state becomes one or more state variables."""
-
-    name: str
-    kind: Kind = "number"
-    levels: tuple[str, ...] = ()  # of a category; of an ordinal column, from low to high
-    has_other: bool = False  # rare and unknown levels have a variable of their own
-    missing: Missing = "refuse"
-    fill: float | None = None  # what missing values become; of a category, the place of a level, or -1 for none
-    has_indicator: bool = False  # a variable is 1 where the value was filled in; of a category, a level
-    width: int = 1  # of a column of vectors
-    seconds: float = 1.0  # in a unit of elapsed time
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The names of the state variables."""
-        if self.kind == "vector":
-            return tuple(f"{self.name}_{place}" for place in range(self.width))
-        if self.kind != "category":
-            return (self.name, f"{self.name} is missing") if self.has_indicator else (self.name,)
-        names = [*self.levels, *([OTHER] if self.has_other else []), *([MISSING] if self._has_missing_level else [])]
-        return tuple(f"{self.name}={name}" for name in names)
-
-    @property
-    def _has_missing_level(self) -> bool:
-        """Whether a missing value of a category is a level of its own."""
-        return self.kind == "category" and (self.missing == "level" or self.has_indicator)
-
-    def fixed_scale(self, distance: float) -> list[float]:
-        """Return what each variable is divided by so that levels are this far apart; NaN where the spread decides."""
-        if self.kind == "category":
-            return [2**0.5 / distance] * len(self.variables)  # two levels differ in two variables, each by 1
-        main = [1 / distance] if self.kind == "boolean" else [np.nan] * (self.width if self.kind == "vector" else 1)
-        return main + ([1 / distance] if self.has_indicator else [])
-
-    @property
-    def looks_back(self) -> bool:
-        """Whether a value may depend on earlier rows of the episode."""
-        return self.missing == "forward" or self.kind == "elapsed"
-
-    def looking_back(self, values: Floats, seen: Seen) -> Floats:
-        """Return values with those of earlier rows; ``seen`` are the ones of each row's episode."""
-        if self.missing == "forward":
-            values = np.where(np.isnan(values), seen.last, values)
-        return (values - seen.first) / self.seconds if self.kind == "elapsed" else values
-
-    def values(self, cells: Cells) -> Values:
-        """Return the number behind each cell, NaN where it is missing, and what is wrong with it."""
-        if isinstance(cells, Coded) and self.kind in ("category", "ordinal", "boolean"):
-            return self._places(Coded(cells.codes, tuple(map(level_text, cells.values))))
-        if isinstance(cells, Coded):
-            numbers = _parsed(cells, _seconds if self.kind == "elapsed" else float)
-            odd = np.isnan(numbers) & cells.where(lambda value: level_text(value) is not None)
-            rule = "be a number"
-            return Values(numbers, (Unfit(self.name, odd, cells, rule),) if odd.any() else ())
-        if self.kind in ("category", "ordinal") or (self.kind == "boolean" and not _are_flags(cells)):
-            distinct, codes = np.unique(cells, return_inverse=True)
-            return self.values(Coded(codes.reshape(-1), tuple(distinct.tolist())))
-        return Values(cells)
-
-    def _places(self, cells: Coded) -> Values:
-        """Return the place of the level of each cell; texts were made levels before."""
-        missing = [value is None for value in cells.values]
-        if self.kind == "boolean":
-            found = [_flag(value) for value in cells.values]
-        else:
-            places = {level: place for place, level in enumerate(self.levels)}
-            found = [places.get(str(value), -1) for value in cells.values]
-        unknown = np.array([place < 0 and not gone for place, gone in zip(found, missing)] + [False])[cells.codes]
-        numbers = np.array([np.nan if gone else float(place) for place, gone in zip(found, missing)] + [np.nan])
-        values = numbers[cells.codes]
-        if not unknown.any():
-            return Values(values)
-        if self.kind == "category":
-            values[unknown] = len(self.levels) if self.has_other else -1
-            return Values(values, unknown=Unfit(self.name, unknown, cells, f"be one of {listing(self.levels)}"))
-        values[unknown] = np.nan
-        allowed = "be true or false" if self.kind == "boolean" else f"be one of {listing(self.levels)}"
-        return Values(values, (Unfit(self.name, unknown, cells, allowed),))
-
-    def expanded(self, values: Floats) -> Floats:
-        """Return the state variables, (n, n_variables), of values in which NaN is missing; NaN stays if no rule fits.
-
-        The rule ``forward`` has been applied before.
-        """
-        missing = np.isnan(values)
-        if self.kind == "category":
-            if self._has_missing_level:
-                values = np.where(missing, len(self.levels) + self.has_other, values)
-            elif self.missing in ("forward", "constant") and self.fill is not None:
-                values = np.where(missing, self.fill, values)
-            hot = (values[:, None] == np.arange(len(self.variables))).astype(np.float64)
-            hot[np.isnan(values)] = np.nan
-            return hot
-        if self.fill is not None and missing.any():
-            values = np.where(missing, self.fill, values)
-        return np.column_stack([values, missing]) if self.has_indicator else values[:, None]
-
-    def cells(self, rows: Floats) -> Cells:
-        """Return the cells behind rows of state variables, (n, n_variables); what was filled in is missing."""
-        if self.kind == "vector":
-            return rows
-        if self.kind == "category":
-            names = tuple(name.removeprefix(f"{self.name}=") for name in self.variables)
-            codes = np.where(rows.max(axis=1) > 0, rows.argmax(axis=1), len(names))
-            gone = len(names) - 1 if self._has_missing_level else -2
-            return Coded(np.where(codes == gone, -1, codes), (*names, OTHER))
-        numbers = _rounded(rows[:, 0])
-        if self.has_indicator:
-            numbers = np.where(rows[:, 1] > 0.5, np.nan, numbers)
-        if self.kind == "ordinal":
-            places = np.where(np.isnan(numbers), -1, np.clip(np.rint(numbers), 0, len(self.levels) - 1))
-            return Coded(places.astype(np.intp), self.levels)
-        return numbers
-
-    def described(self) -> str:
-        """Return the column with its kind, its levels and its rule, where it is more than plain numbers."""
-        said = []
-        if self.levels:
-            said.append((" < " if self.kind == "ordinal" else ", ").join(self.levels[:6]))
-            said[0] += ", ..." if len(self.levels) > 6 or self.has_other else ""
-        elif self.kind != "number":
-            said.append({"boolean": "yes or no", "elapsed": "time since the episode began"}.get(self.kind, self.kind))
-        if self.missing != "refuse":
-            filled = f" {self.fill:g}" if self.fill is not None and not self.levels else ""
-            said.append(f"missing: {self.missing}{filled}")
-        return f"{self.name} ({'; '.join(said)})" if said else self.name
-
-    def without_history(self) -> str:
-        """Return what a missing value becomes where no earlier value of the episode is known; empty if refused."""
-        if self.missing != "forward" or (self.fill is None and not self.has_indicator):
-            return ""
-        if self.kind == "category":
-            place = -1 if self.fill is None else int(self.fill)
-            return "a level of its own" if self.has_indicator else self.levels[place] if place >= 0 else "none of them"
-        middle = self.levels[int(self.fill or 0)] if self.kind == "ordinal" else f"{self.fill:g}"
-        return f"the median, {middle}{', with a variable that marks it' if self.has_indicator else ''}"
-
-    def why_missing(self) -> str:
-        """Return why a missing value cannot be answered."""
-        if self.missing == "forward":
-            return f"{self.name} is missing, and the table has no earlier value of the same episode"
-        if self.missing == "drop":
-            return f"{self.name} is missing, and the model's rule is to drop such rows"
-        return f"{self.name} is missing, which it never was in the log of the model"
-
-
-@dataclass(frozen=True, eq=False)
-class Unfit:
-    """Cells of a column that break its rule."""
-
-    column: str
-    rows: Booleans  # (n,)
-    cells: Coded
-    rule: str
-
-    def say(self, row: int) -> str:
-        """Return what is wrong with the cell of a row."""
-        return f"{self.column} must {self.rule}, but it is {self.cells.values[self.cells.codes[row]]!r}"
-
-
-@dataclass(frozen=True, eq=False)
-class Values:
-    """The numbers behind the cells of a column."""
-
-    numbers: Floats  # (n,), NaN where missing or unfit
-    unfit: tuple[Unfit, ...] = ()
-    unknown: Unfit | None = None  # levels of a category that are taken as none of the known ones
 
 
 @dataclass(frozen=True)
@@ -427,44 +249,6 @@ def said_of_filled(column: StateColumn, n_filled: int, n_rows: int) -> list[str]
     ]
 
 
-def level_text(value: Any) -> str | None:
-    """Return the name of a level, the same for all formats: 1 and 1.0 are '1'; None for a missing one."""
-    if value is None or (isinstance(value, (float, np.floating)) and value != value):
-        return None
-    if isinstance(value, (bool, np.bool_)):
-        return "true" if value else "false"
-    if isinstance(value, (float, np.floating)) and value == int(value):
-        return str(int(value))
-    text = str(value).strip()
-    if text in ("True", "False", "TRUE", "FALSE"):
-        return text.lower()
-    return None if text.lower() in BLANK_TEXTS else text
-
-
-def as_cells(column: Any) -> Cells:
-    """Return a column of a frame, or a list, as numbers or as texts."""
-    if isinstance(column, Coded):
-        return column
-    values = column.to_pylist() if hasattr(column, "to_pylist") else column
-    array = np.asarray(values)
-    if array.dtype.kind == "M":
-        seconds = array.astype("datetime64[us]").astype(np.int64) / 1e6
-        return np.where(np.isnat(array), np.nan, seconds)
-    if array.dtype.kind == "b":
-        return Coded(np.atleast_1d(array).astype(np.intp), (False, True))  # a level is true or false, not 1 or 0
-    if array.dtype.kind in "iuf":
-        return np.atleast_1d(array).astype(np.float64)
-    places: dict[Any, int] = {}
-    objects = np.atleast_1d(np.asarray(values, dtype=object)).tolist()
-    if objects and all(np.ndim(cell) == 1 for cell in objects):
-        return np.array([list(cell) for cell in objects], dtype=np.float64)
-    known = [None if _is_missing(cell) else cell for cell in objects]
-    if all(cell is None or isinstance(cell, (int, float, np.number)) for cell in known):
-        return np.array([np.nan if cell is None else float(cell) for cell in known])
-    codes = [-1 if cell is None else places.setdefault(cell, len(places)) for cell in known]
-    return Coded(np.array(codes, dtype=np.intp), tuple(places))
-
-
 def _as_codes(column: Any) -> Coded:
     """Return identifiers as codes."""
     cells = as_cells(column)
@@ -472,47 +256,6 @@ def _as_codes(column: Any) -> Coded:
         return cells
     distinct, codes = np.unique(cells, return_inverse=True)
     return Coded(codes.reshape(-1), tuple(distinct.tolist()))
-
-
-def _is_missing(cell: Any) -> bool:
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
-
-
-def _parsed(cells: Coded, read: Callable[[Any], float]) -> Floats:
-    """Return the numbers in texts, NaN where there is none."""
-    numbers = np.full(len(cells.values) + 1, np.nan)
-    for place, value in enumerate(cells.values):
-        try:
-            numbers[place] = read(value)
-        except (TypeError, ValueError, AttributeError):
-            continue
-    return numbers[cells.codes]
-
-
-def _seconds(value: Any) -> float:
-    """Return the seconds of a time since 1970, from a text or a datetime; without a zone, it is UTC."""
-    moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
-    if not isinstance(moment, datetime):
-        moment = datetime(moment.year, moment.month, moment.day)
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _are_flags(numbers: Floats) -> bool:
-    return bool(((numbers == 0) | (numbers == 1) | np.isnan(numbers)).all())
-
-
-def _flag(value: str | None) -> int:
-    text = "" if value is None else value.lower()
-    return 1 if text in TRUE else 0 if text in FALSE else -1
-
-
-def _rounded(numbers: Floats) -> Floats:
-    """Return numbers to twelve digits."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        size = np.floor(np.log10(np.abs(numbers)))
-        unit = 10.0 ** (_DIGITS - 1 - np.where(np.isfinite(size), size, 0.0))
-        rounded = np.rint(numbers * unit) / unit
-    return np.where(np.isfinite(rounded), rounded, numbers)
 
 
 def _shown(cells: Cells) -> Any:

@@ -126,6 +126,19 @@ class Sketch:
         batch = (self.n_rows - before.n_rows, (self.total - before.total) % 2**64)
         return replace(self, batches=_largest({*self.batches, batch})) if batch[0] > 0 else self
 
+    def without(self, log: Transitions) -> Sketch:
+        """Return the sketch without these transitions; those that were certainly never learnt are refused."""
+        taken = Sketch.of(log, largest=self.largest)
+        n_unknown = self.never_learnt(taken)
+        if n_unknown:
+            known = "" if self.lists_all else "at least "
+            raise ValueError(
+                f"Only transitions that were learnt can be forgotten, but {known}{n_unknown:,} of these {len(log):,} "
+                f"were never learnt, or fewer times. Nothing is forgotten. Pass the rows as they were learnt: with "
+                f"the same numbers, action labels and episodes."
+            )
+        return self - taken
+
     def never_learnt(self, other: Sketch) -> int:
         """Return a lower bound on how many rows of another sketch are not behind this one."""
         theirs = other.up_to(min(self.largest, other.largest))

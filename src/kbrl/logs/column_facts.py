@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats
-from kbrl.data.recipe import level_text
 from kbrl.data.scaling import Moments
+from kbrl.data.state_column import level_text
 from kbrl.data.values import ValueCounts, ValueMemory
 from kbrl.tables.cell_values import BLANKS, Column, Labels, Numbers
 

@@ -20,17 +20,15 @@ from kbrl.checks import KbrlWarning, whole
 from kbrl.data.column_names import listing
 from kbrl.data.episodes import EpisodePart
 from kbrl.data.names import Source, find_label
-from kbrl.data.recipe import Recipe, StateColumn
+from kbrl.data.recipe import Recipe
 from kbrl.data.transitions import Transitions, join
-from kbrl.logs.columns import Columns, resolve, resolve_state
+from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.prepared import PreparedTable
 from kbrl.logs.rows import (
     ActionSet,
-    Problem,
     Rows,
     TextType,
     as_type,
-    bad_numbers,
     ends,
     kinds_of,
     label_array,
@@ -38,25 +36,26 @@ from kbrl.logs.rows import (
     period_size,
     read_rows,
     refuse_amounts,
-    stacked,
+    refuse_problems,
 )
 from kbrl.logs.sequence import (
-    MOST_GAPS,
-    MOST_LEFT_OUT,
     Edge,
     EpisodeMemory,
     LeftOut,
     LeftOutCounter,
     Numbering,
-    Pairs,
     Rises,
     Sequencer,
     find_edge,
+    refuse_left_out,
+    refuse_only_states,
+    refuse_returns,
+    refuse_steps,
 )
 from kbrl.logs.sorted_table import SortedTable
 from kbrl.logs.value_facts import look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
-from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, LogError, counted
+from kbrl.tables.faults import LogError, counted
 from kbrl.tables.formats import Table, batch_length, open_table, regrouped
 from kbrl.tables.text_files import dialect_in
 
@@ -232,106 +231,6 @@ def load_log(source: Any, *, columns: Mapped = None, actions: Sequence[Any] | No
 
 
 @dataclass(frozen=True, eq=False)
-class StateRows:
-    """Some rows of a table of states."""
-
-    states: Floats  # (n, n_dims), NaN where something is wrong
-    reasons: Array  # (n,) of texts: why a row has no state; empty if it has one
-    kept: dict[str, Array]  # other columns that were asked for, (n,) each
-
-    @property
-    def usable(self) -> Booleans:
-        """The rows that have a state, (n,)."""
-        return np.asarray(self.reasons == "")
-
-
-def read_states(
-    table: Table,
-    *,
-    state: str | Sequence[str] | None = None,
-    recipe: Recipe | None = None,
-    keep: Sequence[str] = (),
-    chunk_rows: int = CHUNK_ROWS,
-) -> Iterator[StateRows]:
-    """Return an iterator over the states of a table, chunk by chunk; it needs no actions or rewards.
-
-    ``state`` names their columns if their names do not tell; ``recipe`` says how they become state variables; ``keep``
-    names other columns to return.  Missing columns are refused at once.  A row with a bad cell has no state, and a
-    reason.
-    """
-    names = resolve_state(table.names, state)
-    for name in keep:
-        if name not in table.names:
-            message = f"The column {name!r} is to be kept, but the columns are {listing(table.names)}."
-            raise LogError("missing_column", message, columns=[name], advice="Name columns of the table: --keep a,b.")
-    episode = recipe.episode if recipe is not None and recipe.episode in table.names else None
-    prepared = prepare(table, Columns(names, "", "", episode=episode), recipe, is_known=True)
-
-    def chunks() -> Iterator[StateRows]:
-        kinds: dict[str, Kind] = dict.fromkeys(names, "numbers")
-        kinds |= {name: "labels" for name in keep if name not in names}
-        n_rows = 0
-        for batch in regrouped(prepared, kinds, chunk_rows):
-            yield StateRows(stacked(batch, names), _reasons(batch, names, recipe), _kept(batch, keep))
-            n_rows += batch_length(batch)
-        if n_rows == 0:
-            raise LogError("empty_log", "The table has columns, but no rows.")
-        for said in prepared.said_of_filled(n_rows) if isinstance(prepared, PreparedTable) else ():
-            warnings.warn(said, KbrlWarning, stacklevel=2)
-
-    return chunks()
-
-
-def _reasons(batch: Batch, names: Sequence[str], recipe: Recipe | None) -> Array:
-    """Return why rows have no state, (n,); empty texts for the others."""
-    reasons = np.full(batch_length(batch), "", dtype=object)
-    spared = np.zeros(len(reasons), dtype=bool)
-    for place, name in enumerate(names):
-        cells = cast(Numbers, batch[name])
-        for problem in bad_numbers(cells, name, "state", spared):
-            rows = problem.bad & (reasons == "")
-            if problem.name == "missing_state":
-                known = recipe.columns[place] if recipe is not None else StateColumn(name)
-                reasons[rows] = known.why_missing()
-            elif problem.name == "not_a_number":
-                texts = [
-                    f"{name} is {cells.quote(row)}, which is not a number" for row in np.flatnonzero(rows).tolist()
-                ]
-                reasons[rows] = np.array(texts, dtype=object)
-            else:
-                reasons[rows] = f"{name} is infinite or too large"
-    return reasons
-
-
-def _kept(batch: Batch, keep: Sequence[str]) -> dict[str, Array]:
-    kept = {}
-    for name in keep:
-        column = batch[name]
-        if isinstance(column, Labels):
-            column_values = np.array([*column.values, None], dtype=object)[column.codes]
-        else:
-            column_values = column.values
-        kept[name] = column_values
-    return kept
-
-
-def refuse_problems(problems: Sequence[Problem], first: int, table: Table) -> None:
-    """Raise the first of some problems; ``first`` is the number of the first row in the table."""
-    if not problems:
-        return
-    problem = min(problems, key=lambda found: int(np.argmax(found.bad)))
-    n_bad = int(problem.bad.sum())
-    raise LogError(
-        problem.name,
-        f"{problem.column!r} has at least {counted(n_bad, 'faulty cell')} ({problem.name}); the first is {PLACE}: "
-        f"{problem.sample}.",
-        rows=(first + np.flatnonzero(problem.bad)).tolist(),
-        columns=[problem.column],
-        table=table,
-    )
-
-
-@dataclass(frozen=True, eq=False)
 class Scan:
     """What reading a few columns of a log tells; scans of the parts of a log add up."""
 
@@ -392,25 +291,6 @@ class Scan:
         if self.columns.stride is None and self.rises.usual is not None and self.rises.n_larger:
             said, advice = self.rises.say()
             warnings.warn(f"{said}, and the row after it is taken as the next. {advice}", KbrlWarning, stacklevel=3)
-
-
-def refuse_left_out(left_out: LeftOut, n_rows: int, columns: Columns) -> None:
-    """Refuse a log of which too many rows are left out, for gaps or in all, unless that is allowed."""
-    if columns.allow_gaps:
-        return
-    if left_out.gaps > MOST_GAPS * n_rows:
-        raise LogError(
-            "too_many_gaps",
-            f"Gaps may leave out at most {MOST_GAPS:.0%} of the rows, but after {left_out.gaps:,} of {n_rows:,} rows "
-            f"({left_out.gaps / n_rows:.1%}) the step does not rise by the stride, {columns.stride}.",
-            columns=[cast(str, columns.step)],
-        )
-    if MOST_LEFT_OUT * n_rows < left_out.total < n_rows:  # where no row is left, there are no transitions
-        raise LogError(
-            "too_many_left_out",
-            f"At most {MOST_LEFT_OUT:.0%} of the rows may be left out, but {left_out.say(n_rows)}",
-            advice=f"{OWN_NEXT if columns.next_state else OTHER_EPISODES} {ALLOW}",
-        )
 
 
 def light_kinds(columns: Columns) -> dict[str, Kind]:
@@ -517,10 +397,12 @@ class _Stitcher:
             next_states = _with_own_states(rows.next_states, closed, rows.states)
             yield from self._made(fields, next_states, ~rows.without_next | rows.terminated)
             return
-        self._refuse_returns(rows)
+        columns, table = self._log.columns, self._log.table
+        if columns.episode is not None:
+            refuse_returns(rows, self._memory, columns.episode, table)
         pairs = self._sequencer.add(rows, **fields)
-        self._refuse_steps(pairs)
-        self._refuse_only_states(pairs)
+        refuse_steps(pairs, columns.step, table)
+        refuse_only_states(pairs, columns.action, table)
         head = {name: field[:-1] for name, field in pairs.fields.items()}
         is_end = head["terminated"]
         if self._log.columns.discount_per is not None and "durations" not in head:
@@ -541,56 +423,6 @@ class _Stitcher:
         labels = (as_type(value, self._log.action_type) for value in actions.values)
         places = [find_label(label, self._places) for label in labels]
         return np.array([*places, -1], dtype=np.intp)[actions.codes]  # the last entry serves rows without an action
-
-    def _refuse_only_states(self, pairs: Pairs) -> None:
-        """Refuse a row without an action that is not the last of its episode."""
-        bad = pairs.without_action
-        if bad.any():
-            raise LogError(
-                "missing_action",
-                f"Only the last row of an episode may have no action, but {self._log.columns.action!r} has at least "
-                f"{counted(int(bad.sum()), 'faulty cell')} (missing_action) before; the first is {PLACE}: nothing.",
-                rows=(pairs.first + np.flatnonzero(bad)).tolist(),
-                columns=[self._log.columns.action],
-                table=self._log.table,
-            )
-
-    def _refuse_steps(self, pairs: Pairs) -> None:
-        """Refuse a step that does not rise within an episode."""
-        if pairs.rises is None:
-            return
-        back = pairs.same & (pairs.rises <= 0)
-        if back.any():
-            place = int(np.argmax(back))
-            before, step = pairs.fields["steps"][place : place + 2].tolist()
-            self._refuse_step(before, step, pairs.first + place + 1, pairs.are_times)
-
-    def _refuse_step(self, before: float, step: float, row: int, are_times: bool) -> None:
-        name = "duplicate_steps" if step == before else "unsorted_steps"
-        found = f"has step {step:g} after {before:g}"
-        if are_times:
-            found = f"is {before - step:g} seconds before" if step < before else "has the same time as"
-            found += " the row above it"
-        raise LogError(
-            name,
-            f"Steps must rise within an episode if next states are taken from the next row, but {PLACE} {found}.",
-            rows=[row],
-            columns=[cast(str, self._log.columns.step)],
-            table=self._log.table,
-        )
-
-    def _refuse_returns(self, rows: Rows) -> None:
-        returned = self._memory.returns(cast(Array, rows.episodes)) if self._log.columns.episode else []
-        if returned:
-            row = rows.first + returned[0]
-            raise LogError(
-                "split_episode",
-                f"The rows of an episode must follow each other if next states are taken from the next row, but "
-                f"episode {cast(Array, rows.episodes)[returned[0]]} starts again at {PLACE}.",
-                rows=[row],
-                columns=[cast(str, self._log.columns.episode)],
-                table=self._log.table,
-            )
 
     def _made(
         self, fields: dict[str, Array], next_states: Floats, kept: Booleans

@@ -16,7 +16,8 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats
 from kbrl.checks import KbrlWarning
 from kbrl.data.expressions import Cells, Coded, Expression, Type, parse
-from kbrl.data.recipe import JOINED, ActionBins, Recipe, StateColumn, Values, level_text, said_of_filled
+from kbrl.data.recipe import JOINED, ActionBins, Recipe, said_of_filled
+from kbrl.data.state_column import StateColumn, Values, level_text
 from kbrl.data.values import EpisodeStarts, ValueMemory
 from kbrl.logs.columns import BY_EXPRESSION, Columns
 from kbrl.logs.value_facts import is_plain

@@ -16,7 +16,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import positive
-from kbrl.tables.faults import SHOWN_ROWS, LogError
+from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, SHOWN_ROWS, LogError, counted
 
 ANY = "any"  # a stride: the step only orders the rows; its differences mean nothing
 MOST_GAPS = 0.05  # the share of rows that gaps may leave out unless more is allowed
@@ -309,3 +309,73 @@ class Rises:
         )
         rows = f"{self.n_larger:,} {'row' if self.n_larger == 1 else 'rows'}"
         return f"After {rows} the step rises by more than {stride}, its usual rise", advice
+
+
+def refuse_left_out(left_out: LeftOut, n_rows: int, columns: Any) -> None:
+    """Refuse a log of which too many rows are left out, for gaps or in all, unless its `Columns` allow that."""
+    if columns.allow_gaps:
+        return
+    if left_out.gaps > MOST_GAPS * n_rows:
+        raise LogError(
+            "too_many_gaps",
+            f"Gaps may leave out at most {MOST_GAPS:.0%} of the rows, but after {left_out.gaps:,} of {n_rows:,} rows "
+            f"({left_out.gaps / n_rows:.1%}) the step does not rise by the stride, {columns.stride}.",
+            columns=[cast(str, columns.step)],
+        )
+    if MOST_LEFT_OUT * n_rows < left_out.total < n_rows:  # where no row is left, there are no transitions
+        raise LogError(
+            "too_many_left_out",
+            f"At most {MOST_LEFT_OUT:.0%} of the rows may be left out, but {left_out.say(n_rows)}",
+            advice=f"{OWN_NEXT if columns.next_state else OTHER_EPISODES} {ALLOW}",
+        )
+
+
+def refuse_only_states(pairs: Pairs, action: str, table: Any) -> None:
+    """Refuse a row without an action that is not the last of its episode."""
+    bad = pairs.without_action
+    if bad.any():
+        raise LogError(
+            "missing_action",
+            f"Only the last row of an episode may have no action, but {action!r} has at least "
+            f"{counted(int(bad.sum()), 'faulty cell')} (missing_action) before; the first is {PLACE}: nothing.",
+            rows=(pairs.first + np.flatnonzero(bad)).tolist(),
+            columns=[action],
+            table=table,
+        )
+
+
+def refuse_steps(pairs: Pairs, column: str | None, table: Any) -> None:
+    """Refuse a step that does not rise within an episode."""
+    if pairs.rises is None:
+        return
+    back = pairs.same & (pairs.rises <= 0)
+    if not back.any():
+        return
+    place = int(np.argmax(back))
+    before, step = pairs.fields["steps"][place : place + 2].tolist()
+    found = f"has step {step:g} after {before:g}"
+    if pairs.are_times:
+        found = f"is {before - step:g} seconds before" if step < before else "has the same time as"
+        found += " the row above it"
+    raise LogError(
+        "duplicate_steps" if step == before else "unsorted_steps",
+        f"Steps must rise within an episode if next states are taken from the next row, but {PLACE} {found}.",
+        rows=[pairs.first + place + 1],
+        columns=[str(column)],
+        table=table,
+    )
+
+
+def refuse_returns(rows: Order, memory: EpisodeMemory, column: str, table: Any) -> None:
+    """Refuse an episode that starts again after another one."""
+    episodes = cast(Array, rows.episodes)
+    returned = memory.returns(episodes)
+    if returned:
+        raise LogError(
+            "split_episode",
+            f"The rows of an episode must follow each other if next states are taken from the next row, but episode "
+            f"{episodes[returned[0]]} starts again at {PLACE}.",
+            rows=[rows.first + returned[0]],
+            columns=[column],
+            table=table,
+        )

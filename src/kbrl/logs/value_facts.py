@@ -18,7 +18,8 @@ import numpy as np
 from kbrl.checks import KbrlWarning
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Coded
-from kbrl.data.recipe import FALSE, TRUE, ActionBins, Recipe, StateColumn, level_text
+from kbrl.data.recipe import ActionBins, Recipe
+from kbrl.data.state_column import FALSE, TRUE, StateColumn, level_text
 from kbrl.data.values import WORDS, Bins, EpisodeStarts, Rules, ValueCounts
 from kbrl.logs.column_facts import MOST_TEXTS, Carrying, ColumnFacts
 from kbrl.logs.columns import Columns

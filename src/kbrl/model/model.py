@@ -23,12 +23,12 @@ from kbrl.data.names import UNNAMED, Source, answered, row_by_name, state_rows
 from kbrl.data.overlap import Overlap, overlap
 from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
-from kbrl.data.sketch import LARGEST_HASH, Sketch
+from kbrl.data.sketch import Sketch
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.lines.local_lines import LocalLines, local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import NEAR, PlanQ, Plans, plan_length, world_of
-from kbrl.mdp.deferral import AS_NOW, Deferral, doubts, with_now
+from kbrl.mdp.deferral import AS_NOW, Deferral
 from kbrl.mdp.dynamic_programming import Solution, best_actions, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Basis, refuse_mixed_durations
@@ -38,11 +38,12 @@ from kbrl.model.q_functions import (
     GreedyPolicy,
     RepQ,
     SampleQ,
+    allowed_pairs,
     best_values,
 )
 from kbrl.model.representatives import cover, growth_distance
 from kbrl.model.sums import KernelSums, Statistics, new_statistics
-from kbrl.model.support import support_by_reps
+from kbrl.model.support import check_can_defer, deferring_mdp, support_by_reps
 from kbrl.notebooks import MOST_LABELS, counted, html_table
 from kbrl.settings import Settings, flattened
 from kbrl.threads import number_of_jobs
@@ -341,7 +342,7 @@ class Model:
         deferral = Deferral(cases, caution, label)
         if label in map(str, self.action_labels.tolist()):
             raise ValueError(f"An action is called {label!r}, too. Give leaving decisions to people another label.")
-        self._check_can_defer(caution)
+        check_can_defer(self.sums, self.settings, caution)
         return replace(self, deferral=deferral, resamples=None)
 
     @property
@@ -362,14 +363,9 @@ class Model:
         """The solution of the reduced MDP with one more action, the last: as now."""
         if self.deferral is None or not isinstance(self.sums, KernelSums):
             raise ValueError("This model does not defer. model.deferring() returns one that does.")
-        self._check_can_defer(self.deferral.caution)
-        mdp, behaviour = self.sums.to_mdp(self.discount), self.sums.behaviour()
-        support = support_by_reps(self.basis, self.sums, self.basis.reps).T
-        spread = self.sums.reward_spread()
-        doubt = doubts(mdp, behaviour, spread, self.sums.effective_cases(), self.deferral.caution)
-        offered = self.often_taken[:, None] & (support >= self.deferral.cases) & np.isfinite(doubt)
         solver = self.settings.solver
-        found = solve(with_now(mdp, behaviour, doubt, offered), solver.method, tolerance=solver.tolerance)
+        mdp = deferring_mdp(self.basis, self.sums, self.deferral, self.often_taken, self.discount)
+        found = solve(mdp, solver.method, tolerance=solver.tolerance)
         if not found.converged:
             say_not_converged(found)
         return found
@@ -382,26 +378,6 @@ class Model:
         return DeferringQ(
             self.basis.rep_weights, solution.q, partial(support_by_reps, self.basis, self.sums), rule.cases
         )
-
-    def _check_can_defer(self, caution: float) -> None:
-        if self.settings.variant.q_function == "samples" or not isinstance(self.sums, KernelSums) or self._is_truncated:
-            raise ValueError(
-                "Only a model with sums over all cases knows how often each action is taken now. Fit with order=0, "
-                "without sample_neighbors and with Variant(q_function='reps') to defer."
-            )
-        if np.isnan(self.sums.effective_cases()).any():
-            raise ValueError(
-                "This model comes from an older file, which does not say how many cases there were. Fit it again."
-            )
-        if caution and not np.isfinite(self.sums.reward_spread()).all():
-            raise ValueError(
-                "This model does not know how rewards spread: it comes from an older file, or rewards are too large "
-                "for their squares. Fit it again, or defer with caution=0."
-            )
-
-    @property
-    def _is_truncated(self) -> bool:
-        return self.basis.sample_kernel.neighbors is not None
 
     def scaled(self, states: Any) -> Floats:
         """Return states, (n, n_dims), by name where they have names, in the model's coordinates."""
@@ -567,18 +543,13 @@ class Model:
                 f"Models add up only if they know the same actions in the same order, but these know "
                 f"{self.action_labels.tolist()} and {other.action_labels.tolist()}."
             )
-        self.source.places_in(other.source)  # refuses other variables
-        if self.source.state_names and other.source.state_names not in (None, self.source.state_names):
-            raise ValueError(
-                f"Models add up only if their state variables are in the same order, but these have "
-                f"{list(self.source.state_names)} and {list(other.source.state_names)}."
-            )
+        self.source.check_same_order(other.source)
 
     def __sub__(self, log: Transitions) -> Model:
         """Return the model without these transitions, which it must have learnt before."""
         self._check_can_forget()
         log = self.prepared(log)
-        sketch = self._sketch_without(log)
+        sketch = None if self.sketch is None else self.sketch.without(log)
         taken = new_statistics(self.basis, self.settings.variant.neighborhoods, self.settings.order).accumulate(log)
         return self.with_sums(self.sums - taken, sketch)  # type: ignore[operator]
 
@@ -596,21 +567,6 @@ class Model:
                 "added depends on the states there were at the time. Fit again without it."
             )
 
-    def _sketch_without(self, log: Transitions) -> Sketch | None:
-        """Return the sketch without these transitions; those that were certainly never learnt are refused."""
-        if self.sketch is None:
-            return None
-        taken = Sketch.of(log, largest=self.sketch.largest)
-        n_unknown = self.sketch.never_learnt(taken)
-        if n_unknown:
-            known = "at least " if self.sketch.largest < LARGEST_HASH else ""
-            raise ValueError(
-                f"Only transitions that were learnt can be forgotten, but {known}{n_unknown:,} of these {len(log):,} "
-                f"were never learnt, or fewer times. Nothing is forgotten. Pass the rows as they were learnt: with "
-                f"the same numbers, action labels and episodes."
-            )
-        return self.sketch - taken
-
     def latest_values(self) -> Floats | None:
         """Return the values of this model if it was solved, else those that solving would start from."""
         solution = self.__dict__.get("solution") or self.solved
@@ -626,15 +582,6 @@ def as_model(source: Any) -> Model:
             f"transitions first: KBSF(...).fit(log)."
         )
     return model
-
-
-def allowed_pairs(available: Booleans, recipe: Recipe, reps: Floats, labels: Array) -> Booleans:
-    """Return which actions are available at which representative states, (n_actions, n_reps), where allowed.
-
-    Where none of the available actions is allowed, all of them stay: a maximum must be over something.
-    """
-    allowed = available & recipe.allowed_in(reps, labels).T
-    return np.where(allowed.any(axis=0), allowed, available)
 
 
 def often_taken(counts: Any, min_cases: int) -> Booleans:

@@ -166,6 +166,15 @@ class AllowedQ:
         return np.where(allowed, self.q(states), -np.inf)
 
 
+def allowed_pairs(available: Booleans, recipe: Recipe, reps: Floats, labels: Array) -> Booleans:
+    """Return which actions are available at which representative states, (n_actions, n_reps), where allowed.
+
+    Where none of the available actions is allowed, all of them stay: a maximum must be over something.
+    """
+    allowed = available & recipe.allowed_in(reps, labels).T
+    return np.where(allowed.any(axis=0), allowed, available)
+
+
 def best_values(q: Callable[[Floats], Floats], states: Floats) -> Floats:
     """Return the largest Q of each scaled state, (n_states,); of all actions where none is allowed."""
     values = q(states).max(axis=1)

@@ -6,6 +6,7 @@ equal weights make n.  With n[a, i] = (sum_t k)^2 / sum_t k^2 at representative 
     sum_t w_t^2 <= sum_i kappa-bar_i / n[a, i],  where w_t = sum_i kappa-bar_i kappa_a(rep i, s_t).
 
 Support is the inverse of the right side, and it falls to 0 outside of the data: see docs/decisions/15-support.md.
+A model that defers offers an action only where it has enough support.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from kbrl.arrays import Floats
+from kbrl.arrays import Booleans, Floats
 from kbrl.data.transitions import Transitions
+from kbrl.mdp.deferral import Deferral, doubts, with_now
+from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Basis, blocks, nearest_points
 from kbrl.model.sample_weights import SampleWeights
-from kbrl.model.sums import Statistics
+from kbrl.model.sums import KernelSums, Statistics
+from kbrl.settings import Settings
 
 BLOCK_ENTRIES = 2**21  # of weights, so that memory does not grow with the number of states
 NEAR_REPS = 16  # representative states by which the distance to the nearest case is judged
@@ -126,3 +130,31 @@ def _gap(basis: Basis) -> float:
 def fade(distances: Floats, length: Any) -> Floats:
     """Return 1 up to a length, and less beyond: 0 from twice of it on."""
     return np.clip(2.0 - distances / length, 0.0, 1.0)
+
+
+def deferring_mdp(basis: Basis, sums: KernelSums, rule: Deferral, often_taken: Booleans, discount: float) -> FiniteMDP:
+    """Return the reduced MDP with one more action, the last: as now."""
+    mdp, behaviour = sums.to_mdp(discount), sums.behaviour()
+    support = support_by_reps(basis, sums, basis.reps).T
+    doubt = doubts(mdp, behaviour, sums.reward_spread(), sums.effective_cases(), rule.caution)
+    offered = often_taken[:, None] & (support >= rule.cases) & np.isfinite(doubt)
+    return with_now(mdp, behaviour, doubt, offered)
+
+
+def check_can_defer(sums: Statistics, settings: Settings, caution: float) -> None:
+    """Refuse a model that does not know how often each action is taken now, or how rewards spread."""
+    is_truncated = isinstance(sums, KernelSums) and sums.basis.sample_kernel.neighbors is not None
+    if settings.variant.q_function == "samples" or not isinstance(sums, KernelSums) or is_truncated:
+        raise ValueError(
+            "Only a model with sums over all cases knows how often each action is taken now. Fit with order=0, "
+            "without sample_neighbors and with Variant(q_function='reps') to defer."
+        )
+    if np.isnan(sums.effective_cases()).any():
+        raise ValueError(
+            "This model comes from an older file, which does not say how many cases there were. Fit it again."
+        )
+    if caution and not np.isfinite(sums.reward_spread()).all():
+        raise ValueError(
+            "This model does not know how rewards spread: it comes from an older file, or rewards are too large "
+            "for their squares. Fit it again, or defer with caution=0."
+        )

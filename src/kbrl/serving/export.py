@@ -21,7 +21,8 @@ import numpy as np
 
 from kbrl.arrays import Array
 from kbrl.data.expressions import Call, Constant, Node, parse
-from kbrl.data.recipe import Recipe, StateColumn
+from kbrl.data.recipe import Recipe
+from kbrl.data.state_column import StateColumn
 from kbrl.files import written_beside
 from kbrl.model.model import Model, as_model
 from kbrl.model.support import NEAR_REPS, own_reach, reach, usual_slack

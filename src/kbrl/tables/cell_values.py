@@ -17,6 +17,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.names import is_whole
+from kbrl.data.state_column import is_missing
 from kbrl.tables.faults import LogError
 
 Kind = Literal["numbers", "steps", "flags", "labels"]  # steps are numbers or times, as seconds
@@ -258,11 +259,6 @@ def from_lists(cells: Sequence[Any], name: str) -> Numbers:
         return Numbers(np.array([[float(entry) for entry in cell] for cell in cells]))
     except (TypeError, ValueError):
         raise LogError("not_a_number", f"Lists in {name!r} must hold numbers only.", columns=[name]) from None
-
-
-def is_missing(cell: Any) -> bool:
-    """Return whether a cell is None, NaN, or a frame's marker for a missing value."""
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
 
 
 def is_no_label(text: str) -> bool:

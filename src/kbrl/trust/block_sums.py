@@ -98,11 +98,6 @@ class BlockSums:
             np.moveaxis(getattr(result, name), axis, 0)[block] = 0.0
         return result
 
-    def with_policies(self, places: Sequence[int]) -> BlockSums:
-        """Return the sums with some of the policies only."""
-        kept = list(places)
-        return replace(self, next_policy=self.next_policy[kept], start_policy=self.start_policy[kept])
-
 
 @dataclass(frozen=True, eq=False)
 class Seen:

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from fuzz.seeds import CORPUS
-from kbrl import load_log, load_model, save_model
-from kbrl.storage.model_file import FORMAT, VERSION
+from kbrl import judge_sums, load_log, load_model, load_sums, save_model, save_sums
+from kbrl.data.expressions import Coded, ExpressionError, parse
+from kbrl.storage import model_file, sums_file
 from kbrl.storage.sealed_file import read_sealed, write_sealed
 
 FOUND = CORPUS / "found"  # what broke once, kept for the tests
@@ -63,11 +64,11 @@ def read_damaged_log(path: Path, raw: bytes, mutations: list[Mutation]) -> str:
 
 
 def load_damaged_model(path: Path, raw: bytes, mutations: list[Mutation]) -> str:
-    """Load a damaged model: only a file with the same bytes loads."""
+    """Load a damaged model, or damaged sums: only a file with the same bytes loads."""
     changed = mutated(raw, mutations)
     path.write_bytes(changed)
     try:
-        load_model(path)
+        load_sums(path) if path.suffix == ".sums" else load_model(path)
     except ValueError as error:
         assert len(str(error)) < 2000
         return "refused"
@@ -75,10 +76,42 @@ def load_damaged_model(path: Path, raw: bytes, mutations: list[Mutation]) -> str
     return "read"
 
 
-def load_forged_model(path: Path, raw: bytes, forgery: tuple[float, float, Any, float]) -> str:
+def load_forged_model(path: Path, raw: bytes, forgery: Forgery) -> str:
     """Load a model whose contents were changed under a right seal: what loads also answers, merges and is saved."""
     path.write_bytes(raw)
-    facts, arrays, _ = read_sealed(path, FORMAT, VERSION)
+    try:
+        forge(path, model_file.FORMAT, model_file.VERSION, forgery)
+        model = load_model(path)
+        n_dims = model.basis.reps.shape[1]
+        model.predict(np.zeros((2, n_dims)))
+        (model + model).predict(np.zeros((1, n_dims)))
+        save_model(model, path)
+    except ValueError as error:
+        assert len(str(error)) < 2000
+        return "refused"
+    return "read"
+
+
+def load_forged_sums(path: Path, raw: bytes, forgery: Forgery) -> str:
+    """Load sums that were changed under a right seal: what loads is also judged and saved."""
+    path.write_bytes(raw)
+    try:
+        forge(path, sums_file.FORMAT, sums_file.VERSION, forgery)
+        evaluator = load_sums(path)
+        assert judge_sums(evaluator).verdict
+        save_sums(evaluator, path)
+    except ValueError as error:
+        assert len(str(error)) < 2000
+        return "refused"
+    return "read"
+
+
+Forgery = tuple[float, float, Any, float]
+
+
+def forge(path: Path, name_of_format: str, version: int, forgery: Forgery) -> None:
+    """Change one fact or one number of a sealed file, and seal it again."""
+    facts, arrays, _ = read_sealed(path, name_of_format, version)
     which, where, fact, number = forgery
     names = [*sorted(facts), *sorted(arrays)]
     name = names[int(which * len(names))]
@@ -88,21 +121,38 @@ def load_forged_model(path: Path, raw: bytes, forgery: tuple[float, float, Any, 
             warnings.simplefilter("ignore")
             array.flat[int(where * array.size)] = number if array.dtype.kind == "f" else int(np.nan_to_num(number) % 99)
         arrays[name] = array
-    elif isinstance(facts[name], dict) and facts[name] and where < 0.8:
-        facts[name][sorted(facts[name])[int(where / 0.8 * len(facts[name]))]] = fact
     else:
-        facts[name] = fact
-    try:
-        with open(path, "wb") as file:
-            write_sealed(file, FORMAT, VERSION, facts, arrays)
-        model = load_model(path)
-        model.predict(np.zeros((2, model.basis.reps.shape[1])))
-        (model + model).predict(np.zeros((1, model.basis.reps.shape[1])))
-        save_model(model, path)
-    except ValueError as error:
-        assert len(str(error)) < 2000
-        return "refused"
-    return "read"
+        facts[name] = _forged(facts[name], where, fact)
+    with open(path, "wb") as file:
+        write_sealed(file, name_of_format, version, facts, arrays)
+
+
+def _forged(fact: Any, where: float, other: Any) -> Any:
+    """Return a fact with one of its entries, at any depth, or all of it replaced by another."""
+    if where > 0.9 or not isinstance(fact, (dict, list)) or not fact:
+        return other
+    keys = sorted(fact) if isinstance(fact, dict) else list(range(len(fact)))
+    key, rest = keys[int(where / 0.9 * len(keys))], where / 0.9 * len(keys) % 1
+    changed = fact.copy()
+    changed[key] = _forged(fact[key], rest, other)
+    return changed
+
+
+def compute_expression(path: Path, raw: bytes, mutations: list[Mutation]) -> str:
+    """Compute damaged expressions: each gives numbers, or is refused by an ExpressionError."""
+    path.write_bytes(mutated(raw, mutations))
+    numbers, texts = np.array([1.0, np.nan, -3.0]), Coded(np.array([0, 1, -1]), ("home", "ward"))
+    outcome = "refused"
+    for text in path.read_bytes().decode("utf-8", "replace").splitlines():
+        try:
+            expression = parse(text)
+        except ExpressionError as error:
+            assert len(str(error)) < 5000
+            continue
+        columns = {name: texts if kind == "text" else numbers for name, kind in expression.columns.items()}
+        assert len(expression.numbers(columns or {"any": numbers})) == 3
+        outcome = "read"
+    return outcome
 
 
 FORGERIES = st.tuples(
@@ -117,11 +167,13 @@ def attacks() -> dict[str, tuple[Path, Callable[..., str], st.SearchStrategy[Any
     """Return all attacks by name: the file they start from, what they do, and what they vary."""
     found: dict[str, tuple[Path, Callable[..., str], st.SearchStrategy[Any]]] = {}
     for path in sorted(path for path in CORPUS.iterdir() if path.is_file()):
-        if path.suffix == ".kbrl":
+        if path.suffix in (".kbrl", ".sums"):
+            forged = load_forged_model if path.suffix == ".kbrl" else load_forged_sums
             found[f"damaged {path.name}"] = path, load_damaged_model, MUTATIONS
-            found[f"forged {path.name}"] = path, load_forged_model, FORGERIES
+            found[f"forged {path.name}"] = path, forged, FORGERIES
         else:
-            found[f"damaged {path.name}"] = path, read_damaged_log, MUTATIONS
+            attack = compute_expression if path.suffix == ".txt" else read_damaged_log
+            found[f"damaged {path.name}"] = path, attack, MUTATIONS
     return found
 
 

@@ -4,12 +4,17 @@ import pytest
 
 from fuzz.attacks import FOUND, attacks, run
 from fuzz.seeds import CORPUS
-from kbrl import load_log, load_model
+from kbrl import load_log, load_model, load_sums
+from kbrl.data.expressions import parse
 
 SEEDS = sorted(path for path in CORPUS.iterdir() if path.is_file())
 
 
 def read(path):
+    if path.suffix == ".txt":
+        return sum(parse(line).type == "number" for line in path.read_text().splitlines())
+    if path.suffix == ".sums":
+        return load_sums(path).n_episodes
     return load_model(path).n_samples if path.suffix == ".kbrl" else len(load_log(path))
 
 

@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 SMALL := $(VENV)/.ready-demo
 SITE := $(VENV)/.ready-docs
 
-.PHONY: setup demo test docs docs-serve pages test-oldest test-newest check fuzz soak bench figures browser clean
+.PHONY: setup demo test docs docs-serve pages test-oldest test-newest dist check fuzz soak bench figures browser clean
 
 setup: $(READY)
 
@@ -66,6 +66,16 @@ test-newest:
 	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --pre --editable ".[dev]"
 	.venv-newest/bin/python -m pytest -n 2 $(TESTS)
 
+# The wheel and the source archive; the wheel is tried in an environment that has nothing but what kbrl needs.
+dist:
+	rm -rf dist .venv-dist
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --upgrade pip build
+	.venv-dist/bin/python -m build --outdir dist .
+	$(PYTHON) -m venv --clear .venv-dist
+	.venv-dist/bin/python -m pip install --quiet dist/kbrl-*.whl
+	.venv-dist/bin/python .ci/try_wheel.py
+
 # Damaged and forged files against every reader and the model loader; hours on demand: make fuzz SECONDS=7200 SEED=1
 SECONDS ?= 60
 SEED ?= 0
@@ -89,5 +99,5 @@ figures: setup
 	$(BIN)/python -m experiments $(ONLY) --scale $(SCALE)
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-newest build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-newest .venv-dist build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

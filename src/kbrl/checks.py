@@ -43,8 +43,8 @@ class KbrlWarning(UserWarning):
 
 
 def how_to_install(extra: str) -> str:
-    """Return how to install the packages of one of the project's extras; kbrl is installed from a clone."""
-    return f"Install it by: pip install '.[{extra}]', in the folder of the project (a clone of kbrl)."
+    """Return how to install the packages of one of the project's extras, for whoever has installed kbrl already."""
+    return f"Install it by: pip install 'kbrl[{extra}]'."
 
 
 def as_rows(values: Any, name: str, *, n_dims: int | None = None) -> Floats:

@@ -207,7 +207,7 @@ def test_bad_parameters_get_a_clear_error(changes, words):
 
 def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    with pytest.raises(ImportError, match=r"pip install '\.\[trees\]', in the folder of the project"):
+    with pytest.raises(ImportError, match=r"pip install 'kbrl\[trees\]'"):
         FittedQ().fit(random_log())
 
 

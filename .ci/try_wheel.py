@@ -9,7 +9,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-KBRL = [sys.executable, "-m", "kbrl"]
+PYTHON = [sys.executable, "-I"]  # without PYTHONPATH, which could lead to another kbrl
 HEADER = "episode_id,observation_x,action,reward,terminated\n"
 ROWS = [f"{t // 5},{t * 7 % 11},{'ab'[t * t % 3 % 2]},{t % 3},{int(t % 5 == 4)}\n" for t in range(400)]
 WORKS = {
@@ -25,7 +25,7 @@ NEEDS = {"report m.kbrl log.csv -o r.html": "plot", "check log.xlsx": "excel", "
 
 def run(command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of kbrl."""
-    return subprocess.run([*KBRL, *command.split()], capture_output=True, text=True)
+    return subprocess.run([*PYTHON, "-m", "kbrl", *command.split()], capture_output=True, text=True)
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     Path("log.xlsx").write_bytes(b"PK")
     Path("log.h5").write_bytes(b"\x89HDF")
     Path("log.duckdb").write_bytes(bytes(8) + b"DUCK" + bytes(100))
-    found = subprocess.run([sys.executable, "-c", "import kbrl; print(kbrl.__version__, kbrl.__file__)"],
+    found = subprocess.run([*PYTHON, "-c", "import kbrl; print(kbrl.__version__, kbrl.__file__)"],
                            capture_output=True, text=True, check=True).stdout.split()  # fmt: skip
     assert found[0] == version("kbrl"), found
     assert "site-packages" in found[1], found

@@ -149,6 +149,8 @@ def soak(seconds: float, folder: Path) -> Counter[str]:
         assert is_same(quiet.model_, model.model_), "the answers are not those of a quiet run"
         assert is_same(load_model(path), quiet.model_)
         done["quiet runs with the same bits"] += 1
+    tenths = [np.median(part) / 1e6 for part in np.array_split(memory, 10) if len(part)]
+    print(f"MB of memory, by tenths of the time: {', '.join(f'{size:.0f}' for size in tenths)}")
     early, late = np.median(memory[: max(len(memory) // 10, 10)]), np.median(memory[-max(len(memory) // 10, 10) :])
     assert late < GROWN * early, f"memory grew from {early / 1e6:.0f} to {late / 1e6:.0f} MB"
     done["MB of memory early"], done["MB of memory late"] = int(early / 1e6), int(late / 1e6)

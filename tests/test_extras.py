@@ -58,6 +58,6 @@ def test_the_demonstration_asks_for_matplotlib_before_any_work(monkeypatch, tmp_
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         main(["demo", "--runs", "1"])
-    told = "Error: The demonstration needs matplotlib for its pictures. Install it by: pip install '.[plot]', in the"
+    told = "Error: The demonstration needs matplotlib for its pictures. Install it by: pip install 'kbrl[plot]'."
     assert capsys.readouterr().err.startswith(told)
     assert not list(tmp_path.iterdir())

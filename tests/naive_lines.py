@@ -62,8 +62,8 @@ def blend(state: Any, candidates: Any, reps: Any, n_blended: int) -> tuple[list[
     return [i for _, i in used], weights / weights.sum()
 
 
-def step(state: Any, action: int, world: Any, n_blended: int) -> tuple[Any, float, float] | None:
-    """Return the next state, the reward and the probability of an end, by the lines of the nearest reps."""
+def step(state: Any, action: int, world: Any, n_blended: int) -> tuple[Any, float, float, float] | None:
+    """Return the next state, the reward, the probability of an end and the fade, by the lines of the nearest reps."""
     n_dims = len(state)
     cell = nearest(state, world.reps)
     places, weights = blend(state, world.graph[cell], world.reps, n_blended)
@@ -71,19 +71,27 @@ def step(state: Any, action: int, world: Any, n_blended: int) -> tuple[Any, floa
     mass = sum(w for _, w in known)
     if not known or mass <= 0:
         return None
-    found = np.zeros(n_dims + 2)
+    found = np.zeros(world.lines.shape[2])
     for i, w in known:
         value = world.lines[action, i, :, 0] + world.lines[action, i, :, 1:] @ (state - world.reps[i])
-        low_r, high_r, low_e, high_e = world.limits[action, i]
-        value[n_dims] = min(max(value[n_dims], low_r), high_r)
-        value[n_dims + 1] = min(max(value[n_dims + 1], low_e), high_e)
+        for target, (low, high) in enumerate(world.limits[action, i].reshape(-1, 2), start=n_dims):
+            value[target] = min(max(value[target], low), high)
         found += w / mass * value
     following = np.clip(state + found[:n_dims], world.span[0], world.span[1])
-    return following, float(found[n_dims]), float(found[n_dims + 1])
+    for first, stop in world.levels:
+        centre, scale = world.units[:, first:stop]
+        shares = centre + scale * following[first:stop]
+        if stop - first > 1 and shares.sum() > 0:
+            following[first:stop] = (shares / shares.sum() - centre) / scale
+    fade = float(found[n_dims + 2]) if len(found) > n_dims + 2 else 1.0
+    return following, float(found[n_dims]), float(found[n_dims + 1]), fade
 
 
 def plans_from(state, actions, n_decisions, n_held, discount, world, n_blended):
-    """Yield, for each plan by itself, its actions, discounted reward, probability of going on, and end."""
+    """Yield, for each plan by itself, its actions, discounted reward, probability of going on, and end.
+
+    With durations, the probability of going on is times what a value fades by until then.
+    """
     for plan in product(actions, repeat=n_decisions):
         here, total, alive, factor, known = np.array(state, dtype=float), 0.0, 1.0, 1.0, True
         for action in np.repeat(plan, n_held):
@@ -91,8 +99,8 @@ def plans_from(state, actions, n_decisions, n_held, discount, world, n_blended):
             if found is None:
                 known = False
                 break
-            here, reward, end = found
+            here, reward, end, fade = found
             total += factor * alive * reward
-            alive *= 1 - end
+            alive *= (1 - end) * fade
             factor *= discount
         yield plan, total, alive, here, known

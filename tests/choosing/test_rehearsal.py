@@ -105,7 +105,7 @@ def test_settings_that_only_order_0_has_are_not_rehearsed_away(settings):
 def test_returns_to_go_are_discounted_within_episodes():
     log = Transitions(np.zeros((5, 1)), [0] * 5, [1.0, 2.0, 4.0, 8.0, 16.0], np.zeros((5, 1)), episodes=[0, 0, 0, 1, 1])
     is_start = np.array([True, False, False, True, False])
-    assert _returns_to_go(log, is_start, 0.5).tolist() == [3.0, 4.0, 4.0, 16.0, 16.0]
+    assert _returns_to_go(log, is_start, np.full(5, 0.5)).tolist() == [3.0, 4.0, 4.0, 16.0, 16.0]
 
 
 def test_predicted_next_states_are_near_the_logged_ones():

@@ -12,10 +12,13 @@ from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import PlanQ, Plans, plan_length, world_of
 from kbrl.lines.step_loops import BLENDED
+from kbrl.lines.surface import surface_of
 from kbrl.mdp.dynamic_programming import backup
 from kbrl.model.kernels import Basis, Kernel
 from naive_lines import blend, nearest, plans_from
 from samples import random_log
+
+DISCOUNT = 0.9
 
 
 def smooth_log(n=600, seed=0, ending=0.05):
@@ -29,7 +32,8 @@ def smooth_log(n=600, seed=0, ending=0.05):
 
 def world_and_lines(log, n_reps=25, **more):
     reps = log.states[np.random.default_rng(1).permutation(len(log))[:n_reps]]
-    basis = Basis(reps, Coordinates.plain(log.n_dims), Kernel(), Kernel(), log.n_actions)
+    discount = None if log.durations is None else DISCOUNT
+    basis = Basis(reps, Coordinates.plain(log.n_dims), Kernel(), Kernel(), log.n_actions, discount=discount)
     lines = local_lines(LineSums(basis).accumulate(log))
     return world_of(lines, **more), lines
 
@@ -54,6 +58,26 @@ def test_the_plan_mdp_is_that_of_plans_rolled_out_one_by_one(n_decisions, n_held
             row = np.zeros(25)
             row[places] = alive * weights
             np.testing.assert_allclose(matrix[plan, i], row, atol=1e-12)
+
+
+@pytest.mark.parametrize(("n_decisions", "n_held"), [(1, 1), (2, 3)])
+def test_with_durations_each_step_of_a_plan_fades_by_its_own_length(n_decisions, n_held):
+    log = smooth_log()
+    durations = 0.2 + 2 * log.states[:, 0] + np.random.default_rng(3).gamma(1.0, 0.2, len(log))
+    world, _ = world_and_lines(log.replaced(durations=durations))
+    mdp = plans_of(world, n_decisions, n_held, discount=1.0).mdp()
+    matrix = mdp.discount * mdp.stacked.toarray().reshape(mdp.n_actions, 25, 25)
+    for i in range(0, 25, 4):
+        found = plans_from(world.reps[i], [0, 1], n_decisions, n_held, 1.0, world, BLENDED)
+        for plan, (_, reward, alive, end, _) in enumerate(found):
+            assert mdp.rewards[plan, i] == pytest.approx(reward, abs=1e-12)
+            places, weights = blend(end, world.graph[nearest(end, world.reps)], world.reps, 10)
+            row = np.zeros(25)
+            row[places] = alive * weights
+            np.testing.assert_allclose(matrix[plan, i], row, atol=1e-12)
+    values = np.random.default_rng(0).normal(size=25)
+    q = PlanQ(plans_of(world, n_decisions, n_held, discount=1.0), values)(world.reps)
+    np.testing.assert_allclose(q.max(axis=1), (mdp.rewards + matrix @ values).max(axis=0), atol=1e-12)
 
 
 def test_rows_of_the_plan_mdp_sum_to_the_probability_of_going_on():
@@ -169,12 +193,12 @@ def test_predicted_states_stay_on_the_circle_that_the_data_lie_on():
     log = Transitions(states, np.zeros(2000, dtype=int), np.zeros(2000), next_states)
     circles = find_circles(states, Coordinates.plain(2))
     assert circles.places.tolist() == [[0, 1]]
-    world, _ = world_and_lines(log, n_reps=12, circles=circles)
+    world, _ = world_and_lines(log, n_reps=12, surface=surface_of(Coordinates.plain(2), circles))
     from kbrl.lines.plan_loops import roll_out, room_for
 
     ends = room_for(1, 2, False)
     start = np.array([1.0, 0.0])
-    roll_out(start, nearest(start, world.reps), np.array([0]), 1, 10, 0.9, world, ends)
+    roll_out(start, nearest(start, world.reps), np.array([0]), 1, 10, 0.9, world, np.zeros(0, dtype=bool), ends)
     assert np.hypot(*ends.states[0]) == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_allclose(ends.states[0], [np.cos(3.0), np.sin(3.0)], atol=0.05)
 

@@ -21,6 +21,7 @@ KINDS = {
     "per chunk": {"sample_neighbors": 4, "variant": Variant(neighborhoods="per_chunk")},
     "hard": {"variant": Variant(aggregation="hard")},
     "from samples": {"variant": Variant(q_function="samples")},
+    "lines": {"order": 1},
 }
 
 
@@ -92,7 +93,7 @@ def test_kbsf_is_kbrl_when_every_next_state_is_its_own_representative():
     np.testing.assert_allclose(kbsf.q_values(log.next_states), kbrl.q_values(log.next_states), rtol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["dense", "few samples", "both"])
+@pytest.mark.parametrize("kind", ["dense", "few samples", "both", "lines"])
 @pytest.mark.parametrize("cut", [1, 30, 59])
 def test_models_of_the_parts_add_up_to_that_of_the_whole(kind, cut):
     log = timed()
@@ -192,7 +193,6 @@ CASES = {
         "needs steps of one length",
     ),
     "a learner without time": (lambda: FittedQ().fit(timed()), "FittedQ takes every step as equally long"),
-    "lines": (lambda: KBSF(n_reps=5, order=1).fit(timed()), "A model of order 1 takes every step as equally long"),
     "judging": (lambda: judged(), "Judging takes every step as equally long"),
     "bounds": (lambda: bounded(), "its steps have durations"),
 }

@@ -145,7 +145,7 @@ def fit_automatically(
         learner.  To choose the scaling is to leave variables that do not matter out of distances
         (`kbrl.choosing.relevance`); a scaling that is None or an array stays.
         The order, and the plans of order 1, are chosen by rehearsal (`kbrl.choosing.rehearsal`): not on a cluster, nor
-        with a limit in seconds, the criterion "bellman", durations, a recipe, or settings that only order 0 has.
+        with a limit in seconds, the criterion "bellman", or settings that only order 0 has.
     criterion: what the widths are chosen by, as in `kbrl.choosing.hyperparameters.choose_widths`.
     megabytes, seconds: limits, of memory and of the time for all of the work, to the number of representative states.
     chunk_rows: the number of rows that are read at a time.
@@ -211,8 +211,8 @@ def _rehearsed(
 
 
 def _suits_lines(log: Transitions) -> bool:
-    """Return whether models of order 1 may be tried: few variables, no durations, and no levels as variables."""
-    return log.durations is None and log.source.recipe is None and log.n_dims <= MOST_DIMS
+    """Return whether models of order 1 may be tried: few variables."""
+    return log.n_dims <= MOST_DIMS
 
 
 class RareActionsError(ValueError):

@@ -162,8 +162,14 @@ def without_weight(scale: Floats, ignored: Sequence[int]) -> Floats:
 def _ignoring(log: Transitions, learner: KBSF, ignored: Booleans) -> KBSF:
     if not ignored.any():
         return learner
-    scale = state_scale(log.states, learner.settings().scaling)
+    scale = _scale(log, learner)
     return clone(learner).set_params(scaling=without_weight(scale, np.flatnonzero(ignored).tolist()))
+
+
+def _scale(log: Transitions, learner: KBSF) -> Floats:
+    """Return what state variables are divided by, (n_dims,); levels of a category are as far apart as always."""
+    scaling = learner.settings().scaling
+    return log.source.with_fixed_scales(state_scale(log.states, scaling), scaling)
 
 
 def _matters(log: Transitions, in_first: Booleans, learner: KBSF) -> Booleans:
@@ -172,7 +178,7 @@ def _matters(log: Transitions, in_first: Booleans, learner: KBSF) -> Booleans:
     matters = variables_that_matter(log, in_first)
     if matters.all():
         return everything
-    scale = state_scale(log.states, learner.settings().scaling)
+    scale = _scale(log, learner)
     learnt, held = log[in_first], log[~in_first]
     rows = learnt[np.linspace(0, len(learnt) - 1, min(len(learnt), _CHECKED)).astype(np.intp)]
     plain, without = (
@@ -195,7 +201,7 @@ def _errors(model: Model, log: Transitions, weights: Floats) -> Floats:
 
     Each part is relative to its variance; next states to that of the displacements.
     """
-    world = world_of(model.lines, circles=model.basis.circles)
+    world = world_of(model.lines, model.surface)
     actions = log.with_actions(model.action_labels).action_indices
     states, rewards, ends = predicted_outcomes(model.coordinates.of(log.states), actions, world)
     moves = weights * (model.coordinates.back(states) - log.next_states)
@@ -235,7 +241,7 @@ def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: b
         found.append(f"another random_state decides otherwise in {1 - agreement:.0%} of the states")
     if has_episodes:
         is_start = np.append(True, held.episodes[1:] != held.episodes[:-1])  # type: ignore[index]
-        most = float(_returns_to_go(held, is_start, model.discount)[is_start].max())
+        most = float(_returns_to_go(held, is_start, model.fades(held))[is_start].max())
         promised = float(model.values(held.states[is_start]).max())
         if promised > most + 1e-9 * abs(most):
             found.append(f"it promises up to {promised:.4g}, and no held-out episode earned more than {most:.4g}")
@@ -244,7 +250,7 @@ def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: b
 
 def _prediction_error(model: Model, log: Transitions) -> float:
     """Return the squared error of predicted next states, relative to predicting that nothing moves."""
-    world = world_of(model.lines, circles=model.basis.circles)
+    world = world_of(model.lines, model.surface)
     states, target = model.coordinates.of(log.states), model.coordinates.of(log.next_states)
     actions = log.with_actions(model.action_labels).action_indices
     found = predicted(states, actions, world)
@@ -358,27 +364,30 @@ def _stage(log: Transitions, learner: KBSF, has_episodes: bool) -> tuple[_ModelS
     """Return the lines of held-out episodes as a stage, and what their decisions earned on average."""
     model = _lines_of(log, learner)
     is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
-    to_go = _returns_to_go(log, is_start, model.discount)
+    fades = model.fades(log)
+    to_go = _returns_to_go(log, is_start, fades)
     starts = log.states[is_start] if has_episodes else log.states
     picked = starts[np.linspace(0, len(starts) - 1, min(len(starts), _RUNS)).astype(np.intp)]
     longest = int(np.diff(np.append(np.flatnonzero(is_start), len(log))).max())
-    horizon = int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(model.discount))) if model.discount > 0 else 1
+    going = fades[~log.terminals]
+    fade = float(np.exp(np.log(going).mean())) if len(going) and going.min() > 0 else 0.0
+    horizon = int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(fade))) if fade > 0 else 1
     stage = _ModelStage(
-        world=world_of(model.lines, circles=model.basis.circles, is_spread=True, inside=_STAGE_INSIDE),
+        world=world_of(model.lines, model.surface, is_spread=True, inside=_STAGE_INSIDE),
         starts=model.scaled(picked),
         n_steps=max(1, min(_STEPS, horizon, longest if has_episodes else _STEPS)),
-        discount=model.discount,
+        discount=model.step_discount,
         value_outside=float(np.quantile(to_go, 0.1)),
         model=model,
     )
     return stage, float(to_go[is_start].mean()) if has_episodes else None
 
 
-def _returns_to_go(log: Transitions, is_start: Booleans, discount: float) -> Floats:
-    """Return the discounted sum of what came from each row on, to the end of its episode, (n,)."""
+def _returns_to_go(log: Transitions, is_start: Booleans, fades: Floats) -> Floats:
+    """Return the sum of what came from each row on, to the end of its episode, (n,), faded by each step."""
     result = log.rewards.copy()
     is_last = np.append(is_start[1:], True)
     for row in range(len(log) - 2, -1, -1):  # a bounded sample
         if not is_last[row]:
-            result[row] += discount * result[row + 1]
+            result[row] += fades[row] * result[row + 1]
     return result

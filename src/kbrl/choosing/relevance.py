@@ -60,17 +60,20 @@ def _matters(log: Transitions, in_first: Booleans) -> Booleans:
     displacements = _Problem(design._replace(features=design.features[going]), moves, in_first[going])
     if not (outcomes.is_solvable and displacements.is_solvable):
         return everything
-    matters = _tied_to_decisions(log.states, outcomes, displacements)
+    matters = _tied_to_decisions(log, outcomes, displacements)
     kept, left_out = np.append(matters, False), np.append(~matters, False)
     is_seen = outcomes.helps(kept, _DOUBT).any()
     is_missed = outcomes.helps(left_out, _DOUBT).any() or displacements.helps(left_out, _DOUBT)[matters].any()
     return matters if is_seen and not is_missed else everything
 
 
-def _tied_to_decisions(states: Floats, outcomes: _Problem, displacements: _Problem) -> Booleans:
+def _tied_to_decisions(log: Transitions, outcomes: _Problem, displacements: _Problem) -> Booleans:
     """Return which variables are tied to reward, end or action, directly or through others, (n_dims,)."""
-    n_dims = states.shape[1]
+    n_dims, states = log.n_dims, log.states
     each = np.eye(n_dims + 1, dtype=bool)  # the last is the action
+    if log.source.recipe is not None:
+        for _, place in log.source.recipe.slices():  # the levels of a category tell the same together
+            each[place, place] = True
     chance = _FALSE_TIES / (2 * n_dims + (n_dims + 1) * n_dims)
     drives = np.array([outcomes.helps(one, chance).any() for one in each[:-1]])
     ties = np.zeros((n_dims + 1, n_dims + 1), dtype=bool)

@@ -47,9 +47,7 @@ _JUDGED = {
     "error": "chosen by the errors of predicted next states and rewards, and of rebuilt next states",
     "bellman": "chosen by how well values explain held-out transitions",
 }
-_WHY_NOT_REHEARSED = (
-    "there are too few rows, or over 20 variables, or columns, options or a cluster that only order 0 can have"
-)
+_WHY_NOT_REHEARSED = "there are too few rows, or over 20 variables, or options or a cluster that only order 0 can have"
 _WHY_IGNORED = (
     "in held-out episodes they help to predict neither rewards, ends nor other variables that matter, and neither "
     "actions nor such variables move them (--scaling std: keep them)"
@@ -289,8 +287,7 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
     if order == 1:
         plan = found.learnt.plans
         words += f": {_count(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
-    is_regular = found.learnt.basis.discount is None
-    unable = "not rehearsed: " + _WHY_NOT_REHEARSED if is_regular else "steps have durations"
+    unable = "not rehearsed: " + _WHY_NOT_REHEARSED
     why = "as asked for" if "order" in asked else unable if choice is None else "chosen by rehearsal"
     lines = {"order": f"{order} (--order): {words}; {why}"}
     if choice is None:

@@ -91,6 +91,18 @@ class Recipe:
             yield column, slice(start, stop)
             start = stop
 
+    def level_places(self) -> list[tuple[int, int]]:
+        """Return the first variable of each category and the one after its last, and flags, which stand alone."""
+        found = []
+        for column, place in self.slices():
+            if column.kind == "category":
+                found.append((place.start, place.stop))
+            if column.kind == "boolean":
+                found.append((place.start, place.start + 1))
+            if column.has_indicator:
+                found.append((place.stop - 1, place.stop))
+        return found
+
     def encode(self, table: Mapping[str, Any]) -> Encoded:
         """Return the state variables of a table's rows; ``table`` maps names of columns to cells of any kind.
 

@@ -69,7 +69,7 @@ def worths(model: Model, log: Transitions) -> Floats:
     basis, solution = model.basis, model.solution
     next_states = basis.coordinates.of(log.next_states)
     if model.settings.order == 1:
-        return log.rewards + model.discount * np.where(log.terminals, 0.0, model.q_function(next_states).max(axis=1))
+        return log.rewards + model.fades(log) * best_values(model.q_function, next_states)
     if model.settings.variant.q_function == "samples":
         values = best_values(model.where_allowed(RepQ(basis.rep_weights, solution.q)), next_states)
         return log.rewards + model.fades(log) * values

@@ -29,15 +29,17 @@ _NOISY = 0.05  # of the gap between representative states: less noise does not c
 class LocalLines:
     """Lines around the representative states, in scaled coordinates.
 
-    A line gives (s' - s, reward, end) at s as ``lines[a, i, :, 0] + lines[a, i, :, 1:] @ (s - reps[i])``.
+    A line gives (s' - s, reward, end) at s as ``lines[a, i, :, 0] + lines[a, i, :, 1:] @ (s - reps[i])``.  Where steps
+    have durations, the fade is one target more: what the next state counts, discount^duration.
     """
 
     reps: Floats  # (n_reps, n_dims)
     graph: Integers  # (n_reps, n_near): the nearest representative states of each, itself first
-    lines: Floats  # (n_actions, n_reps, n_dims + 2, 1 + n_dims)
-    limits: Floats  # (n_actions, n_reps, 4): smallest and largest reward, smallest and largest probability of an end
+    lines: Floats  # (n_actions, n_reps, n_targets, 1 + n_dims)
+    limits: Floats  # (n_actions, n_reps, 4 or 6): smallest and largest reward, probability of an end, and fade
     cases: Floats  # (n_actions, n_reps): Kish's effective number of pooled cases; 0: nothing is known
     noise: Floats  # (n_actions, n_reps, n_dims, n_dims): covariance of what the lines of s' - s leave unexplained
+    reward_spread: Floats  # (n_actions, n_reps): standard deviation of what the lines of the reward leave unexplained
     behaviour: Floats  # (n_actions, n_reps, 1 + n_dims): lines of the shares of the actions, see `behaviour_lines`
     reach: float  # how far logged states are from their representative state, see `reach_of_cells`
     span: Floats  # (2, n_dims): the range of the states
@@ -68,19 +70,23 @@ def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | No
     distances, order = _neighbours(reps, min(n_reps, _POOLED))
     wanted = _wanted(sums, n_cases)
     moves, outcomes = np.zeros_like(sums.moves), np.zeros_like(sums.outcomes)
-    squares, rewards = np.zeros(sums.cases.shape), np.empty_like(sums.rewards)
-    _pool(sums.moves, sums.outcomes, sums.rewards, reps, order, distances, wanted, moves, outcomes, squares, rewards)
-    lines = np.zeros((*sums.cases.shape, n_dims + 2, 1 + n_dims))
-    lines[:, :, :n_dims], noise = _regress(unpacked(moves), n_dims, ridge)
-    lines[:, :, n_dims:], _ = _regress(unpacked(outcomes), n_dims, ridge)
+    squares, seen = np.zeros(sums.cases.shape), np.concatenate([sums.rewards, sums.fades], axis=-1)
+    ranges = np.empty_like(seen)
+    _pool(sums.moves, sums.outcomes, seen, reps, order, distances, wanted, moves, outcomes, squares, ranges)
+    moved, noise = _regress(unpacked(moves), n_dims, ridge)
+    paid, left = _regress(unpacked(outcomes), n_dims, ridge)
+    lines = np.concatenate([moved[:, :, :n_dims], paid, moved[:, :, n_dims:]], axis=2)
     mass, ends = outcomes[:, :, 0], outcomes[:, :, packed_size(n_dims + 2)]
-    limits = np.concatenate([rewards, np.stack([(ends >= mass) & (mass > 0), ends > 0], axis=-1)], axis=-1)
+    end_range = np.stack([(ends >= mass) & (mass > 0), ends > 0], axis=-1)
+    fades = np.where(np.isfinite(ranges[:, :, 2:]), ranges[:, :, 2:], 0.0)  # 0 where all episodes end
+    limits = np.concatenate([ranges[:, :, :2], end_range, fades], axis=-1)
     cases = np.divide(mass**2, squares, out=np.zeros_like(mass), where=squares > 0)
     behaviour, reach = behaviour_lines(sums, order, distances, wanted), reach_of_cells(sums)
     span = np.where(np.isfinite(sums.span), sums.span, 0.0)
     graph = np.ascontiguousarray(order[:, : min(n_reps, GRAPH)])
     limits = np.where(cases[:, :, None] > 0, limits, 0.0)
-    return LocalLines(reps, graph, lines, limits, cases, noise, behaviour, reach, span)
+    noise, spread = noise[:, :, :n_dims, :n_dims], np.sqrt(np.maximum(left[:, :, 0, 0], 0.0))
+    return LocalLines(reps, graph, lines, limits, cases, noise, spread, behaviour, reach, span)
 
 
 def _wanted(sums: LineSums, n_cases: int | None) -> float:
@@ -141,7 +147,7 @@ def _regress(sums: Floats, n_dims: int, ridge: float | None) -> tuple[Floats, Fl
 def _pool(
     moves: Floats,
     outcomes: Floats,
-    rewards: Floats,
+    ranges: Floats,
     reps: Floats,
     order: Integers,
     distances: Floats,
@@ -149,7 +155,7 @@ def _pool(
     pooled_moves: Floats,
     pooled_outcomes: Floats,
     squares: Floats,
-    pooled_rewards: Floats,
+    pooled_ranges: Floats,
 ) -> None:
     """Pool the cells around each representative state until they hold enough cases of the action.
 
@@ -164,7 +170,8 @@ def _pool(
                 total += outcomes[a, order[i, n_used], 0]
                 n_used += 1
             reach = distances[i, n_used] if n_used < order.shape[1] else 1.001 * distances[i, n_used - 1]
-            pooled_rewards[a, i, 0], pooled_rewards[a, i, 1] = np.inf, -np.inf
+            for k in range(0, ranges.shape[2], 2):
+                pooled_ranges[a, i, k], pooled_ranges[a, i, k + 1] = np.inf, -np.inf
             for near in range(n_used):
                 j = order[i, near]
                 weight = 1.0 - (distances[i, near] / reach) ** 2 if reach > 0 else 1.0
@@ -175,8 +182,9 @@ def _pool(
                 _add_shifted(moves[a, j], shift, weight, pooled_moves[a, i])
                 _add_shifted(outcomes[a, j], shift, weight, pooled_outcomes[a, i])
                 squares[a, i] += weight * weight * outcomes[a, j, 0]
-                pooled_rewards[a, i, 0] = min(pooled_rewards[a, i, 0], rewards[a, j, 0])
-                pooled_rewards[a, i, 1] = max(pooled_rewards[a, i, 1], rewards[a, j, 1])
+                for k in range(0, ranges.shape[2], 2):
+                    pooled_ranges[a, i, k] = min(pooled_ranges[a, i, k], ranges[a, j, k])
+                    pooled_ranges[a, i, k + 1] = max(pooled_ranges[a, i, k + 1], ranges[a, j, k + 1])
 
 
 @njit(cache=True, nogil=True)

@@ -2,7 +2,8 @@
 
 A transition belongs to the cell of the representative state c nearest to its state s.  With x = s - c, each action and
 cell keeps the sums of all products of (1, x, s' - s) over transitions that go on, and of (1, x, reward, end) over all
-of them, beside the smallest and the largest reward.  These are sums: they add up, and transitions can be taken away.
+of them, beside the smallest and the largest reward.  Where steps have durations, the first products also have what the
+next state counts, discount^duration.  These are sums: they add up, and transitions can be taken away.
 Moments move exactly from one centre to another, so cells can be pooled afterwards as widely as the data need.
 """
 
@@ -41,6 +42,13 @@ class Cells(Protocol):
     def n_actions(self) -> int:
         """The number of actions."""
 
+    @property
+    def discount(self) -> float | None:
+        """The discount per unit of time, where steps have durations."""
+
+    def losses(self, log: Transitions) -> Any:
+        """Return the share of the value of each next state that is lost, (n,)."""
+
     def check_same(self, other: Any) -> None:
         """Refuse to add sums that refer to something else."""
 
@@ -48,20 +56,23 @@ class Cells(Protocol):
 class LineSums:
     """The sums of a model of order 1, for each action a and representative state i.
 
-    moves (a, i): the products of (1, x, s' - s), over transitions that do not end an episode, lower triangle, packed.
+    moves (a, i): the products of (1, x, s' - s), over transitions that do not end an episode, lower triangle, packed;
+        where steps have durations, of (1, x, s' - s, fade), where the fade of a step is discount^duration.
     outcomes (a, i): the products of (1, x, reward, end), over all transitions, packed in the same way.
     rewards (a, i): the smallest and the largest reward; after transitions were taken away they are only bounds.
+    fades (a, i): the smallest and the largest fade, likewise; no numbers where steps have no durations.
     span: the smallest and the largest value of each scaled state variable, (2, n_dims).
     """
 
     def __init__(self, basis: Cells) -> None:
         n_reps, n_dims = basis.reps.shape
-        pairs = (basis.n_actions, n_reps)
+        pairs, is_timed = (basis.n_actions, n_reps), basis.discount is not None
         self.basis = basis
         self.counts: Integers = np.zeros(basis.n_actions, dtype=np.intp)
-        self.moves: Floats = np.zeros((*pairs, packed_size(1 + 2 * n_dims)))
+        self.moves: Floats = np.zeros((*pairs, packed_size(1 + 2 * n_dims + is_timed)))
         self.outcomes: Floats = np.zeros((*pairs, packed_size(3 + n_dims)))
-        self.rewards: Floats = _no_rewards(pairs)
+        self.rewards: Floats = _no_range(pairs)
+        self.fades: Floats = _no_range(pairs)[..., : 2 * is_timed]
         self.span: Floats = np.stack([np.full(n_dims, np.inf), np.full(n_dims, -np.inf)])
 
     @property
@@ -95,6 +106,7 @@ class LineSums:
         for chunk in log.chunks(_BLOCK_ROWS):
             states = self.basis.coordinates.of(chunk.states)
             next_states = self.basis.coordinates.of(chunk.next_states)
+            losses = np.asarray(self.basis.losses(chunk), dtype=np.float64)
             by_action = chunk.by_action()
 
             def work(
@@ -103,11 +115,12 @@ class LineSums:
                 chunk: Transitions = chunk,
                 states: Floats = states,
                 following: Floats = next_states,
+                losses: Floats = losses,
             ) -> None:
                 used = rows[action]
                 if len(used):
-                    part = (states[used], following[used], chunk.rewards[used], chunk.terminals[used])
-                    sums = (self.moves[action], self.outcomes[action], self.rewards[action])
+                    part = (states[used], following[used], chunk.rewards[used], chunk.terminals[used], losses[used])
+                    sums = (self.moves[action], self.outcomes[action], self.rewards[action], self.fades[action])
                     _add(*part, nearest_cells(part[0], columns), self.basis.reps, *sums)
 
             for_each_action(work, self.basis.n_actions, n_jobs)
@@ -127,7 +140,7 @@ class LineSums:
         result = LineSums(self.basis)
         result.counts = self.counts + other.counts
         result.moves, result.outcomes = self.moves + other.moves, self.outcomes + other.outcomes
-        result.rewards = _joined(self.rewards, other.rewards)
+        result.rewards, result.fades = _joined(self.rewards, other.rewards), _joined(self.fades, other.fades)
         result.span = _joined(self.span.T, other.span.T).T.copy()
         return result
 
@@ -140,11 +153,13 @@ class LineSums:
         missing = (result.outcomes[:, :, 0] < 0) | (result.moves[:, :, 0] < 0)  # counts are whole numbers
         if missing.any():
             raise ValueError(_NOT_LEARNT.format(n=int(missing.sum())))
-        result.rewards, result.span = self.rewards.copy(), self.span.copy()
-        result.moves[result.moves[:, :, 0] == 0] = 0.0
+        result.rewards, result.fades, result.span = self.rewards.copy(), self.fades.copy(), self.span.copy()
+        ended = result.moves[:, :, 0] == 0
+        result.moves[ended] = 0.0
         gone = result.cases == 0
         result.outcomes[gone] = 0.0
         result.rewards[gone] = [np.inf, -np.inf]
+        result.fades[ended] = [np.inf, -np.inf][: result.fades.shape[-1]]
         return result
 
     def on(self, basis: Cells) -> LineSums:
@@ -152,7 +167,7 @@ class LineSums:
         result = LineSums(basis)
         n_old = len(self.basis.reps)
         result.counts, result.span = self.counts.copy(), self.span.copy()
-        for name in ("moves", "outcomes", "rewards"):
+        for name in ("moves", "outcomes", "rewards", "fades"):
             getattr(result, name)[:, :n_old] = getattr(self, name)
         return result
 
@@ -166,7 +181,8 @@ class LineSums:
         for old, heir in enumerate(heirs):
             result.moves[:, heir] += shifted(self.moves[:, old], shifts[old])
             result.outcomes[:, heir] += shifted(self.outcomes[:, old], shifts[old])
-            result.rewards[:, heir] = _joined(result.rewards[:, heir], self.rewards[:, old])
+            for ranges, more in ((result.rewards, self.rewards), (result.fades, self.fades)):
+                ranges[:, heir] = _joined(ranges[:, heir], more[:, old])
         return result
 
 
@@ -204,14 +220,14 @@ def shifted(triangles: Floats, shift: Floats) -> Floats:
     return (change @ matrices @ change.T)[..., rows, columns]
 
 
-def _no_rewards(pairs: tuple[int, int]) -> Floats:
+def _no_range(pairs: tuple[int, int]) -> Floats:
     return np.stack([np.full(pairs, np.inf), np.full(pairs, -np.inf)], axis=-1)
 
 
 def _joined(one: Floats, other: Floats) -> Floats:
-    """Return the ranges, (..., 2), that hold both."""
-    return np.stack(
-        [np.minimum(one[..., 0], other[..., 0]), np.maximum(one[..., 1], other[..., 1])],
+    """Return the ranges, (..., 2), or (..., 0) where there are none, that hold both."""
+    return np.concatenate(
+        [np.minimum(one[..., :1], other[..., :1]), np.maximum(one[..., 1:], other[..., 1:])],
         axis=-1,
     )
 
@@ -242,15 +258,17 @@ def _add(
     next_states: Floats,
     rewards: Floats,
     ends: Booleans,
+    losses: Floats,
     cells: Integers,
     reps: Floats,
     moves: Floats,
     outcomes: Floats,
     ranges: Floats,
+    fades: Floats,
 ) -> None:
     """Add the products of transitions of one action to the sums of their cells."""
-    n_dims = states.shape[1]
-    move, outcome = np.ones(1 + 2 * n_dims), np.ones(3 + n_dims)
+    n_dims, is_timed = states.shape[1], fades.shape[1] > 0
+    move, outcome = np.ones(1 + 2 * n_dims + (1 if is_timed else 0)), np.ones(3 + n_dims)
     for t in range(len(states)):
         cell = cells[t]
         for k in range(n_dims):
@@ -260,6 +278,9 @@ def _add(
         outcome[2 + n_dims] = 1.0 if ends[t] else 0.0
         _add_products(outcome, outcomes[cell])
         if not ends[t]:
+            if is_timed:
+                fade = move[1 + 2 * n_dims] = 1.0 - losses[t]
+                fades[cell, 0], fades[cell, 1] = min(fades[cell, 0], fade), max(fades[cell, 1], fade)
             _add_products(move, moves[cell])
         ranges[cell, 0] = min(ranges[cell, 0], rewards[t])
         ranges[cell, 1] = max(ranges[cell, 1], rewards[t])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kbrl.arrays import Floats, Integers
+from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.lines.step_loops import (
     World,
     blend,
@@ -27,7 +27,8 @@ from kbrl.lines.step_loops import (
 )
 from kbrl.numba_cache import njit
 
-OFFERED, REFUSED, UNKNOWN = 2, 1, 0  # plans that stay with the data; that do not; of which a step is not known
+# Plans that stay with the data; that do not; of which a step is not known; that have a decision which may not be taken.
+OFFERED, REFUSED, UNKNOWN, BARRED = 2, 1, 0, -1
 
 
 class Ends(NamedTuple):
@@ -35,10 +36,11 @@ class Ends(NamedTuple):
 
     rewards: Floats  # (n_plans,): discounted
     alive: Floats  # (n_plans,): probability that the episode has not ended
+    fades: Floats  # (n_plans,): what a value counts then because of the durations of the steps; 1 without durations
     states: Floats  # (n_plans, n_dims)
     cells: Integers  # (n_plans,)
     spread: Floats  # (n_plans, n_dims, n_dims): covariance; empty where successors are not spread
-    ranks: Integers  # (n_plans,): OFFERED, REFUSED or UNKNOWN; only plans of the highest rank there is may be chosen
+    ranks: Integers  # (n_plans,): from OFFERED to BARRED; only plans of the highest rank there is may be chosen
 
 
 @njit(cache=True, nogil=True)
@@ -46,6 +48,7 @@ def room_for(n_plans: int, n_dims: int, is_spread: bool) -> Ends:
     """Return empty arrays for the ends of plans."""
     n_spread = n_plans if is_spread else 0
     return Ends(
+        np.empty(n_plans),
         np.empty(n_plans),
         np.empty(n_plans),
         np.empty((n_plans, n_dims)),
@@ -64,20 +67,22 @@ def roll_out(
     n_held: int,
     discount: float,
     world: World,
+    barred: Booleans,
     ends: Ends,
 ) -> None:
     """Roll out all plans from a state whose nearest representative state is ``cell``, and fill in where they end.
 
-    Plan p decides by the digits of p to the base of the number of actions, the first decision first.
+    Plan p decides by the digits of p to the base of the number of actions, the first decision first.  ``barred``,
+    (n_plans,), says which plans may not be taken; empty: those that the world does not offer.
     """
-    n_dims, n_actions, n_plans = len(state), len(actions), len(ends.rewards)
-    is_spread = len(ends.spread) > 0
+    n_dims, n_actions, n_plans, n_targets = len(state), len(actions), len(ends.rewards), world.lines.shape[2]
+    is_spread, is_timed = len(ends.spread) > 0, n_targets > n_dims + 2
     states, cells = np.empty((n_decisions + 1, n_dims)), np.empty(n_decisions + 1, dtype=np.intp)
-    rewards, alive = np.zeros(n_decisions + 1), np.ones(n_decisions + 1)
-    known = np.ones(n_decisions + 1, dtype=np.bool_)
+    rewards, alive, fades = np.zeros(n_decisions + 1), np.ones(n_decisions + 1), np.ones(n_decisions + 1)
+    known, offered = np.ones(n_decisions + 1, dtype=np.bool_), np.ones(n_decisions + 1, dtype=np.bool_)
     spreads = np.zeros((n_decisions + 1, n_dims, n_dims))
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
-    found, room = np.empty(n_dims + 2), np.empty((3, n_dims, n_dims))
+    found, room = np.empty(n_targets), np.empty((3, n_dims, n_dims))
     copy(state, states[0])
     cells[0] = cell
     digits = np.zeros(n_decisions, dtype=np.intp)
@@ -87,9 +92,11 @@ def roll_out(
             action = actions[digits[level]]
             here = states[level + 1]
             copy(states[level], here)
-            cell, total, left = cells[level], rewards[level], alive[level]
+            cell, total, left, fade = cells[level], rewards[level], alive[level], fades[level]
             factor = discount ** (level * n_held)
-            known[level + 1] = known[level]
+            known[level + 1], offered[level + 1] = known[level], offered[level]
+            if len(world.offered) > 0:
+                offered[level + 1] = offered[level] and world.offered[action, cell]
             if is_spread:
                 copy_square(spreads[level], spreads[level + 1])
             for _ in range(n_held):
@@ -98,15 +105,21 @@ def roll_out(
                     break
                 if is_spread:
                     spread_on(action, world, places, weights, spreads[level + 1], room)
-                total += factor * left * found[n_dims]
+                reward = found[n_dims]
+                if len(world.doubts) > 0:
+                    reward -= world.doubts[action, cell]
+                total += factor * fade * left * reward
                 left *= 1.0 - found[n_dims + 1]
                 factor *= discount
+                if is_timed:
+                    fade *= found[n_dims + 2]
                 for k in range(n_dims):
                     here[k] += found[k]
                 settle(here, world)
                 cell = nearest_from(here, cell, world)
-            cells[level + 1], rewards[level + 1], alive[level + 1] = cell, total, left
+            cells[level + 1], rewards[level + 1], alive[level + 1], fades[level + 1] = cell, total, left, fade
         ends.rewards[plan], ends.alive[plan] = rewards[n_decisions], alive[n_decisions]
+        ends.fades[plan] = fades[n_decisions]
         copy(states[n_decisions], ends.states[plan])
         ends.cells[plan] = cells[n_decisions]
         if is_spread:
@@ -114,6 +127,8 @@ def roll_out(
         ends.ranks[plan] = UNKNOWN
         if known[n_decisions]:
             ends.ranks[plan] = OFFERED if _is_near(ends, plan, world) else REFUSED
+        if not offered[n_decisions] or (len(barred) > 0 and barred[plan]):
+            ends.ranks[plan] = BARRED
         changed = n_decisions - 1
         while changed > 0 and digits[changed] == n_actions - 1:
             digits[changed] = 0
@@ -206,6 +221,7 @@ def plan_rows(
     discount: float,
     n_near: int,
     world: World,
+    barred: Booleans,
     rewards: Floats,
     ranks: Integers,
     shares: Floats,
@@ -214,6 +230,7 @@ def plan_rows(
     """Fill in the plan MDP from representative state ``first`` on: the rows of some representative states.
 
     rewards and ranks are (n_plans, n_rows); shares and columns (n_plans, n_rows, n_entries) are the transitions.
+    barred: which plans may not be taken, (n_rows, n_plans) or (n_rows, 0).
     """
     n_plans, n_rows, n_entries = shares.shape
     n_dims = world.reps.shape[1]
@@ -222,16 +239,18 @@ def plan_rows(
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
     points = np.empty((n_points, n_dims))
     for row in range(n_rows):
-        roll_out(world.reps[first + row], first + row, actions, n_decisions, n_held, discount, world, ends)
-        _refuse_unusual(world.reps[first + row], first + row, actions, world, ends)
+        start = world.reps[first + row]
+        roll_out(start, first + row, actions, n_decisions, n_held, discount, world, barred[row], ends)
+        _refuse_unusual(start, first + row, actions, world, ends)
         for plan in range(n_plans):
             rewards[plan, row], ranks[plan, row] = ends.rewards[plan], ends.ranks[plan]
+            left = ends.alive[plan] * ends.fades[plan]
             _fill_points(ends, plan, points)
             for p in range(n_points):
                 n_used = _blend_point(ends, plan, points[p], n_near, world, places, weights)
                 for j in range(n_near):
                     here = p * n_near + j
-                    shares[plan, row, here] = ends.alive[plan] * weights[j] / n_points if j < n_used else 0.0
+                    shares[plan, row, here] = left * weights[j] / n_points if j < n_used else 0.0
                     columns[plan, row, here] = places[j] if j < n_used else 0
 
 
@@ -245,6 +264,7 @@ def look_ahead(
     n_near: int,
     is_spread: bool,
     world: World,
+    barred: Booleans,
     values: Floats,
     q: Floats,
     best: Integers,
@@ -252,6 +272,7 @@ def look_ahead(
     """Fill in the value of the best plan that begins with each action, (n_states, n_actions), and which plan it is.
 
     Refused plans count only where none is offered, and those with an unknown step only where there are no others.
+    ``barred`` ones, (n_states, n_plans) or (n_states, 0), never do.
     """
     n_plans = len(actions) ** n_decisions
     n_first = n_plans // len(actions)
@@ -259,7 +280,7 @@ def look_ahead(
     weight = discount ** (n_decisions * n_held)
     for t in range(len(states)):
         cell = nearest_of_all(states[t], world)
-        roll_out(states[t], cell, actions, n_decisions, n_held, discount, world, ends)
+        roll_out(states[t], cell, actions, n_decisions, n_held, discount, world, barred[t], ends)
         _refuse_unusual(states[t], cell, actions, world, ends)
         highest = UNKNOWN
         for plan in range(n_plans):
@@ -269,7 +290,22 @@ def look_ahead(
         for plan in range(n_plans):
             if ends.ranks[plan] < highest:
                 continue
-            value = ends.rewards[plan] + weight * ends.alive[plan] * mean_value(ends, plan, values, n_near, world)
+            left = weight * ends.alive[plan] * ends.fades[plan]
+            value = ends.rewards[plan] + left * mean_value(ends, plan, values, n_near, world)
             action = actions[plan // n_first]
             if value > q[t, action]:
                 q[t, action], best[t, action] = value, plan
+
+
+@njit(cache=True, nogil=True)
+def ends_of_plans(
+    states: Floats, actions: Integers, n_decisions: int, n_held: int, discount: float, world: World, found: Floats
+) -> None:
+    """Fill in where all plans from each state end, (n_states, n_plans, n_dims)."""
+    n_plans, n_dims = found.shape[1:]
+    ends, barred = room_for(n_plans, n_dims, False), np.zeros(0, dtype=np.bool_)
+    for t in range(len(states)):
+        cell = nearest_of_all(states[t], world)
+        roll_out(states[t], cell, actions, n_decisions, n_held, discount, world, barred, ends)
+        for plan in range(n_plans):
+            copy(ends.states[plan], found[t, plan])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Stage:
     world: step_loops.World
     starts: Floats  # (n_runs, n_dims), scaled
     n_steps: int  # of a run, at most
-    discount: float
+    discount: float  # of one step; 1 where the lines hold it, because steps have durations
     value_outside: float  # of what comes after a run has left the data
     seed: int = 0
 
@@ -38,21 +39,38 @@ class Stage:
         draws = np.random.default_rng(self.seed)
         cells = np.array([step_loops.nearest_of_all(state, self.world) for state in states], dtype=np.intp)
         returns, alive, left = np.zeros(len(states)), np.ones(len(states)), np.zeros(len(states), dtype=bool)
-        factor = 1.0
+        factors = np.ones(len(states))
         for _ in range(self.n_steps):
             noise = draws.standard_normal(self.starts.shape)[runs]
             acting = np.flatnonzero(alive > _SURVIVAL)
             if len(acting) == 0:
                 break
             here, at = states[acting], cells[acting]
-            rewards, ends, inside = np.empty(len(acting)), np.empty(len(acting)), np.empty(len(acting), dtype=bool)
-            step_loops.advance(here, at, decide(here), noise[acting], self.world, rewards, ends, inside)
-            returns[acting] += factor * alive[acting] * np.where(inside, rewards, self.value_outside)
-            alive[acting] *= np.where(inside, 1.0 - ends, 0.0)
+            step = Step.of(here, at, decide(here), noise[acting], self.world)
+            inside, factor = step.inside, factors[acting]
+            returns[acting] += factor * alive[acting] * np.where(inside, step.rewards, self.value_outside)
+            alive[acting] *= np.where(inside, 1.0 - step.ends, 0.0)
             left[acting[~inside]] = True
             states[acting], cells[acting] = here, at
-            factor *= self.discount
+            factors[acting] *= self.discount * step.fades
         return Rehearsal(returns, left)
+
+
+class Step(NamedTuple):
+    """What came of a step, one entry per state."""
+
+    rewards: Floats
+    ends: Floats  # probabilities
+    fades: Floats  # what the next state counts because of the duration of the step
+    inside: Booleans  # whether the action is known there, and the next state near logged ones
+
+    @classmethod
+    def of(cls, states: Floats, cells: Integers, actions: Integers, draws: Floats, world: step_loops.World) -> Step:
+        """Let states, (n, n_dims), and their cells take their actions, in place."""
+        n = len(states)
+        step = cls(np.empty(n), np.empty(n), np.empty(n), np.empty(n, dtype=bool))
+        step_loops.advance(states, cells, actions.astype(np.intp), draws, world, *step)
+        return step
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +100,8 @@ def predicted_outcomes(states: Floats, actions: Integers, world: step_loops.Worl
     """Return the expected next states, (n, n_dims), rewards, (n,), and ends, (n,); NaN where nothing is known."""
     found = np.ascontiguousarray(states).copy()
     cells = np.array([step_loops.nearest_of_all(state, world) for state in found], dtype=np.intp)
-    rewards, ends, inside = np.empty(len(found)), np.empty(len(found)), np.empty(len(found), dtype=bool)
     quiet = world._replace(noise=np.zeros((0, 0, 0, 0)), reach=np.full(len(world.reps), np.inf))
-    step_loops.advance(found, cells, actions.astype(np.intp), np.zeros_like(found), quiet, rewards, ends, inside)
-    for part in (found, rewards, ends):
-        part[~inside] = np.nan
-    return found, rewards, ends
+    step = Step.of(found, cells, actions, np.zeros_like(found), quiet)
+    for part in (found, step.rewards, step.ends):
+        part[~step.inside] = np.nan
+    return found, step.rewards, step.ends

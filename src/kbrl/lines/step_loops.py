@@ -6,6 +6,7 @@ The representative states near a state are looked for among the neighbours of th
 
 from __future__ import annotations
 
+from math import erfc
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from kbrl.numba_cache import njit
 
 BLENDED = 6  # representative states whose lines are mixed at a state
 _FAST = {"contract", "arcp", "nsz"}
+_ROUNDING = 1e-9  # shares of levels whose sum is off by less are left as they are: what is constant stays so, exactly
 
 
 class World(NamedTuple):
@@ -23,16 +25,20 @@ class World(NamedTuple):
     reps: Floats  # (n_reps, n_dims)
     columns: Floats  # (n_dims, n_reps): the same, for the search among all of them
     graph: Integers  # (n_reps, n_near)
-    lines: Floats  # (n_actions, n_reps, n_dims + 2, 1 + n_dims)
-    limits: Floats  # (n_actions, n_reps, 4)
+    lines: Floats  # (n_actions, n_reps, n_targets, 1 + n_dims); where steps have durations there is one target more
+    limits: Floats  # (n_actions, n_reps, 4 or 6)
     known: Booleans  # (n_actions, n_reps)
     noise: Floats  # (n_actions, n_reps, n_dims, n_dims); empty where successors are not spread
     span: Floats  # (2, n_dims)
     circles: Integers  # (n_circles, 2): pairs of variables that lie on a circle
     circle: Floats  # (n_circles, 5): its centre, scaled, the scales of the two variables, and its radius
+    levels: Integers  # (n_groups, 2): the first variable of a category, and the one after its last; or a flag alone
+    units: Floats  # (2, n_dims): the centre and the scale of each variable
     behaviour: Floats  # (n_actions, n_reps, 1 + n_dims): lines of the shares of the actions; empty: all are usual
     usual: float  # times the largest share: what an action needs to begin a plan
     reach: Floats  # (n_reps,): a plan must not end farther from the nearest representative state
+    offered: Booleans  # (n_actions, n_reps): decisions that plans may have; empty: all
+    doubts: Floats  # (n_actions, n_reps): what a step loses because little is known of the action; empty: nothing
 
 
 # Loops instead of assignments to slices: they take a fraction of the time to compile.
@@ -129,11 +135,11 @@ def blend(state: Floats, cell: int, n_blended: int, world: World, places: Intege
 def predict(
     state: Floats, action: int, cell: int, world: World, places: Integers, weights: Floats, found: Floats
 ) -> bool:
-    """Fill in the expected displacement, reward and end, (n_dims + 2,); return whether anything is known.
+    """Fill in the expected displacement, reward, end and perhaps fade, (n_targets,); return whether anything is known.
 
     After it, ``places`` and ``weights`` are those of the blend, with weight 0 where the action is not known.
     """
-    n_dims = len(state)
+    n_dims, n_targets = len(state), len(found)
     n_used = blend(state, cell, BLENDED, world, places, weights)
     mass = 0.0
     fill(found, 0.0)
@@ -144,18 +150,17 @@ def predict(
             continue
         mass += weights[j]
         line, limits = world.lines[action, i], world.limits[action, i]
-        for target in range(n_dims + 2):
+        for target in range(n_targets):
             value = line[target, 0]
             for k in range(n_dims):
                 value += line[target, 1 + k] * (state[k] - world.reps[i, k])
-            if target == n_dims:
-                value = min(max(value, limits[0]), limits[1])
-            elif target == n_dims + 1:
-                value = min(max(value, limits[2]), limits[3])
+            if target >= n_dims:
+                limit = 2 * (target - n_dims)
+                value = min(max(value, limits[limit]), limits[limit + 1])
             found[target] += weights[j] * value
     if mass <= 0.0:
         return False
-    for target in range(n_dims + 2):
+    for target in range(n_targets):
         found[target] /= mass
     for j in range(n_used):
         weights[j] /= mass
@@ -183,7 +188,7 @@ def shares_of_actions(
 def blended(state: Floats, action: int, world: World) -> tuple[Integers, Floats]:
     """Return the representative states whose lines are mixed for an action at a scaled state, and their weights."""
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
-    predict(state, action, nearest_of_all(state, world), world, places, weights, np.empty(len(state) + 2))
+    predict(state, action, nearest_of_all(state, world), world, places, weights, np.empty(world.lines.shape[2]))
     used = weights > 0
     return places[used], weights[used]
 
@@ -222,9 +227,16 @@ def spread_on(action: int, world: World, places: Integers, weights: Floats, spre
 
 @njit(cache=True, nogil=True)
 def settle(state: Floats, world: World) -> None:
-    """Put a predicted state back, in place: into the range of the data, and onto the circles that they lie on."""
+    """Put a predicted state back, in place: into the range of the data, and onto the surface that they lie on.
+
+    The levels of a category have shares that sum to one; sines and cosines lie on a circle.
+    """
     for k in range(len(state)):
         state[k] = min(max(state[k], world.span[0, k]), world.span[1, k])
+    for group in range(len(world.levels)):
+        first, stop = world.levels[group, 0], world.levels[group, 1]
+        if stop - first > 1:
+            _share_out(state, first, stop, world)
     for c in range(len(world.circles)):
         one, other = world.circles[c, 0], world.circles[c, 1]
         x = (state[one] - world.circle[c, 0]) * world.circle[c, 2]
@@ -233,6 +245,19 @@ def settle(state: Floats, world: World) -> None:
         if size > 0:
             state[one] = world.circle[c, 0] + x * world.circle[c, 4] / (size * world.circle[c, 2])
             state[other] = world.circle[c, 1] + y * world.circle[c, 4] / (size * world.circle[c, 3])
+
+
+@njit(cache=True, nogil=True)
+def _share_out(state: Floats, first: int, stop: int, world: World) -> None:
+    """Let the shares of the levels of a category sum to one; where all are 0, the level is none of those known."""
+    total = 0.0
+    for k in range(first, stop):
+        total += world.units[0, k] + world.units[1, k] * state[k]
+    if total <= _ROUNDING or abs(total - 1.0) <= _ROUNDING:
+        return
+    for k in range(first, stop):
+        share = (world.units[0, k] + world.units[1, k] * state[k]) / total
+        state[k] = (share - world.units[0, k]) / world.units[1, k]
 
 
 @njit(cache=True, nogil=True)
@@ -258,20 +283,25 @@ def advance(
     world: World,
     rewards: Floats,
     ends: Floats,
+    fades: Floats,
     inside: Booleans,
 ) -> None:
     """Let each state take its action in the lines' world, in place; fill in rewards, probabilities of an end, and more.
 
-    ``draws``, (n, n_dims), are standard normal: they become the noise of the step.  ``inside`` says whether the action
-    is known there, and whether the state that is reached is near logged ones.
+    ``draws``, (n, n_dims), are standard normal: they become the noise of the step, and decide for a level of each
+    category.  ``fades`` are what the next state counts, 1 where steps have no durations.  ``inside`` says whether the
+    action is known there, and whether the state that is reached is near logged ones.
     """
-    n_dims = states.shape[1]
+    n_dims, n_targets = states.shape[1], world.lines.shape[2]
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
-    found, factor = np.empty(n_dims + 2), np.zeros((n_dims, n_dims))
+    found, factor, expected = np.empty(n_targets), np.zeros((n_dims, n_dims)), np.empty(n_dims)
     for t in range(len(states)):
         here = states[t]
         inside[t] = predict(here, actions[t], cells[t], world, places, weights, found)
         rewards[t], ends[t] = found[n_dims], found[n_dims + 1]
+        fades[t] = found[n_dims + 2] if n_targets > n_dims + 2 else 1.0
+        for k in range(n_dims):
+            expected[k] = here[k] + found[k]
         if len(world.noise):
             factor_of(_blended_noise(actions[t], world, places, weights), factor)
             for r in range(n_dims):
@@ -279,6 +309,8 @@ def advance(
                     found[r] += factor[r, k] * draws[t, k]
         for k in range(n_dims):
             here[k] += found[k]
+        if len(world.noise):
+            _draw_levels(expected, draws[t], world, here)
         settle(here, world)
         cells[t] = nearest_from(here, cells[t], world)
         inside[t] = inside[t] and square_distance(here, world.reps[cells[t]]) <= world.reach[cells[t]] ** 2
@@ -293,3 +325,21 @@ def _blended_noise(action: int, world: World, places: Integers, weights: Floats)
             for c in range(n_dims):
                 noise[r, c] += weights[j] * world.noise[action, places[j], r, c]
     return noise
+
+
+@njit(cache=True, nogil=True)
+def _draw_levels(expected: Floats, draws: Floats, world: World, state: Floats) -> None:
+    """Let one level of each category be the one, and each flag be 0 or 1, with the probabilities that are expected."""
+    for group in range(len(world.levels)):
+        first, stop = world.levels[group, 0], world.levels[group, 1]
+        total = 0.0 if stop - first > 1 else 1.0  # a flag is there, or it is not
+        for k in range(first, stop if stop - first > 1 else first):
+            total += max(world.units[0, k] + world.units[1, k] * expected[k], 0.0)
+        left = 0.5 * erfc(-draws[first] / np.sqrt(2.0)) * total
+        is_open = total > _ROUNDING
+        for k in range(first, stop):
+            share = max(world.units[0, k] + world.units[1, k] * expected[k], 0.0)
+            is_this = is_open and left < share
+            is_open = is_open and not is_this
+            left -= share
+            state[k] = ((1.0 if is_this else 0.0) - world.units[0, k]) / world.units[1, k]

@@ -14,7 +14,7 @@ from kbrl.arrays import Floats
 from kbrl.checks import as_generator, as_rows, check_norm
 from kbrl.data.names import Source, rows_by_name
 from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, state_scale
-from kbrl.data.transitions import Transitions, refuse_allowed, refuse_durations
+from kbrl.data.transitions import Transitions
 from kbrl.lines.circles import find_circles
 from kbrl.lines.plans import NEAR
 from kbrl.model.kernels import Basis, Kernel
@@ -76,8 +76,6 @@ def basis_for(settings: Settings, log: Transitions, moments: Moments | None = No
 
 def _basis_of_lines(settings: Settings, log: Transitions, units: Coordinates, reps: Floats) -> Basis:
     """Return the basis of order 1, where widths follow the spacing of the representative states."""
-    refuse_durations(log, "A model of order 1")
-    refuse_allowed(log, "A model of order 1")
     gap = float(np.median(cKDTree(reps).query(reps, k=[2])[0])) if len(reps) > 1 else 1.0
     return Basis(
         reps=reps,
@@ -85,6 +83,7 @@ def _basis_of_lines(settings: Settings, log: Transitions, units: Coordinates, re
         sample_kernel=Kernel(gap),
         rep_kernel=Kernel(gap, neighbors=settings.rep_neighbors or NEAR),
         n_actions=log.n_actions,
+        discount=None if log.durations is None else float(settings.discount),
         circles=find_circles(log.states, units),
     )
 

@@ -28,11 +28,13 @@ from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.lines.local_lines import LocalLines, local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import NEAR, PlanQ, Plans, plan_length, world_of
+from kbrl.lines.surface import Surface, surface_of
 from kbrl.mdp.deferral import AS_NOW, Deferral
 from kbrl.mdp.dynamic_programming import Solution, best_actions, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Basis, refuse_mixed_durations
 from kbrl.model.q_functions import (
+    AllowedAt,
     AllowedQ,
     DeferringQ,
     GreedyPolicy,
@@ -187,15 +189,22 @@ class Model:
         lines, plan = self.lines, self.settings.plan
         actions = np.flatnonzero(self.often_taken & (self.sums.counts > 0))
         return Plans(
-            world_of(lines, circles=self.basis.circles, is_spread=lines.is_noisy, inside=plan.inside, usual=plan.usual),
+            world_of(lines, self.surface, is_spread=lines.is_noisy, inside=plan.inside, usual=plan.usual),
             actions,
             len(self.action_labels),
             *plan_length(len(actions), plan.decisions, plan.hold),
-            self.discount,
+            self.step_discount,
             n_near=self.basis.rep_kernel.neighbors or NEAR,
             is_spread=lines.is_noisy,
             n_jobs=number_of_jobs(self.settings.n_jobs),
+            allowed=self.allowed,
         )
+
+    @property
+    def surface(self) -> Surface:
+        """What the states of the log lie on: circles, and shares of levels."""
+        levels = () if self.recipe is None else self.recipe.level_places()
+        return surface_of(self.coordinates, self.basis.circles, levels)
 
     @cached_property
     def mdp(self) -> FiniteMDP:
@@ -284,10 +293,15 @@ class Model:
 
     def where_allowed(self, q: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
         """Return a Q function that is -inf where the recipe does not allow an action."""
+        return q if self.allowed is None else AllowedQ(q, self.allowed)
+
+    @cached_property
+    def allowed(self) -> AllowedAt | None:
+        """Where the recipe allows which action, as a function of scaled states; None if all are allowed everywhere."""
         recipe = self.source.recipe
         if recipe is None or not recipe.allowed:
-            return q
-        return AllowedQ(q, recipe, self.coordinates, self.action_labels)
+            return None
+        return AllowedAt(recipe, self.coordinates, self.action_labels)
 
     @cached_property
     def rep_q_function(self) -> RepQ:

@@ -152,18 +152,28 @@ class DeferringQ:
 
 
 @dataclass(frozen=True, eq=False)
-class AllowedQ:
-    """Q that is -inf where a rule does not allow the action in the state itself."""
+class AllowedAt:
+    """Which actions the rules of a recipe allow in which scaled states."""
 
-    q: Callable[[Floats], Floats]
     recipe: Recipe
     coordinates: Coordinates
     action_labels: Array
 
+    def __call__(self, states: Floats) -> Booleans:
+        """Return which actions are allowed in scaled states, (n_states, n_actions)."""
+        return self.recipe.allowed_in(self.coordinates.back(states), self.action_labels)
+
+
+@dataclass(frozen=True, eq=False)
+class AllowedQ:
+    """Q that is -inf where a rule does not allow the action in the state itself."""
+
+    q: Callable[[Floats], Floats]
+    allowed: AllowedAt
+
     def __call__(self, states: Floats) -> Floats:
         """Return Q, (n_states, n_actions), of scaled states."""
-        allowed = self.recipe.allowed_in(self.coordinates.back(states), self.action_labels)
-        return np.where(allowed, self.q(states), -np.inf)
+        return np.where(self.allowed(states), self.q(states), -np.inf)
 
 
 def allowed_pairs(available: Booleans, recipe: Recipe, reps: Floats, labels: Array) -> Booleans:

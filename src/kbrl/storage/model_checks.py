@@ -70,7 +70,7 @@ _LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
 # Rounding that is allowed in sums: where nearly all data were taken away again (forget), it is as large as this.
 _ROUNDING = 1e-6
 _LARGEST_REWARD = 1e300  # more have no finite sums
-_MAY_BE_EITHER = ("lines.rewards", "lines.span")  # infinite with either sign, where there are no data
+_MAY_BE_EITHER = ("lines.rewards", "lines.fades", "lines.span")  # infinite with either sign, where there are no data
 _MAY_BE_INFINITE = {"q": -np.inf, "resamples": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
 
 
@@ -266,7 +266,9 @@ def _shapes(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[
         shapes |= {"circles.places": ("i", (n_circles, 2)), "circles.shapes": ("f", (n_circles, 5))}
     if basis["order"] == 1:
         shapes |= {"q": ("f", (n_reps, None)), "lines.span": ("f", (2, n_dims)), "lines.rewards": ("f", (*pairs, 2))}
-        shapes["lines.moves"] = ("f", (*pairs, packed_size(1 + 2 * n_dims)))
+        is_timed = "time_discount" in arrays
+        shapes["lines.moves"] = ("f", (*pairs, packed_size(1 + 2 * n_dims + is_timed)))
+        shapes |= {"lines.fades": ("f", (*pairs, 2))} if is_timed else {}
         shapes["lines.outcomes"] = ("f", (*pairs, packed_size(3 + n_dims)))
     elif basis["sample_neighbors"] is not None and basis["neighborhoods"] == "exact":
         kept = (*pairs, _n_places(arrays, basis["sample_neighbors"]))
@@ -397,12 +399,18 @@ def _check_lines(arrays: dict[str, Array], counts: list[int]) -> None:
     whole_numbers = (cases >= 0).all() and (cases == np.floor(cases)).all()
     _require(whole_numbers and cases.sum(axis=1).tolist() == counts, "lines.outcomes are of another number of cases")
     _require(((moves[:, :, 0] >= 0) & (moves[:, :, 0] <= cases)).all(), "lines.moves are of more cases than there are")
-    for name, size in (("moves", 1 + 2 * n_dims), ("outcomes", 3 + n_dims)):
+    is_timed = "lines.fades" in arrays
+    for name, size in (("moves", 1 + 2 * n_dims + is_timed), ("outcomes", 3 + n_dims)):
         squares = arrays[f"lines.{name}"][:, :, [packed_size(k) + k for k in range(size)]]
         _require((squares >= 0).all(), f"lines.{name} hold squares below 0")
     known = cases > 0
     ordered = np.isfinite(rewards[known]).all() and (rewards[known][:, 0] <= rewards[known][:, 1]).all()
     _require(ordered, "lines.rewards must be ranges")
+    if is_timed:
+        fades = arrays["lines.fades"][moves[:, :, 0] > 0]
+        _require(
+            ((fades >= 0) & (fades < 1)).all() and (fades[:, 0] <= fades[:, 1]).all(), "lines.fades must be ranges"
+        )
     if "circles.places" in arrays:
         places, shapes = arrays["circles.places"], arrays["circles.shapes"]
         _require(((places >= 0) & (places < n_dims)).all(), "circles.places name variables that are not there")

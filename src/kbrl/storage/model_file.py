@@ -277,7 +277,8 @@ def labels_as_facts(labels: Array) -> dict[str, Any]:
 
 def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
     if isinstance(statistics, LineSums):
-        return {f"lines.{name}": getattr(statistics, name) for name in _LINES}
+        names = _LINES if statistics.basis.discount is None else (*_LINES, "fades")
+        return {f"lines.{name}": getattr(statistics, name) for name in names}
     if isinstance(statistics, Neighborhoods):
         return {f"neighbors.{name}": getattr(statistics, name) for name in _NEIGHBORS}
     arrays: dict[str, Array] = {name: getattr(statistics, name) for name in _SUMS}
@@ -401,6 +402,7 @@ def _fill(statistics: Statistics, arrays: dict[str, Array]) -> None:
     if isinstance(statistics, LineSums):
         for name in _LINES:
             setattr(statistics, name, arrays[f"lines.{name}"])
+        statistics.fades = arrays.get("lines.fades", statistics.fades)
         return
     if isinstance(statistics, Neighborhoods):
         for name in _NEIGHBORS:

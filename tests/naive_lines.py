@@ -99,8 +99,9 @@ def plans_from(state, actions, n_decisions, n_held, discount, world, n_blended):
             if found is None:
                 known = False
                 break
+            doubt = world.doubts[int(action), nearest(here, world.reps)] if len(world.doubts) else 0.0
             here, reward, end, fade = found
-            total += factor * alive * reward
+            total += factor * alive * (reward - doubt)
             alive *= (1 - end) * fade
             factor *= discount
         yield plan, total, alive, here, known

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Transitions, Variant, agreement, explain, load_model, save_model, with_agreement
+from kbrl import KBSF, Plan, Transitions, Variant, agreement, explain, load_model, save_model, with_agreement
 from kbrl.data.episodes import block_of, episode_hashes
 from kbrl.insight.agreement import BlockSums
 
@@ -27,7 +27,15 @@ def fitted(log, **more):
     return KBSF(**settings).fit(log)
 
 
-@pytest.mark.parametrize("more", [{}, {"sample_neighbors": 30}, {"variant": Variant(aggregation="hard")}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"sample_neighbors": 30},
+        {"variant": Variant(aggregation="hard")},
+        {"order": 1, "plan": Plan(decisions=2, hold=1, acting="reps")},
+    ],
+)
 def test_agreement_is_that_of_models_refitted_to_the_drawn_blocks(more):
     log = ward()
     model = with_agreement(fitted(log, **more), log, n_blocks=8, n_resamples=6, random_state=3)
@@ -38,6 +46,26 @@ def test_agreement_is_that_of_models_refitted_to_the_drawn_blocks(more):
         drawn = model.without_data().extend(log[rows])  # the same basis; rows that are drawn twice count twice
         votes.append(drawn.predict(GRID) == model.predict(GRID))
     np.testing.assert_allclose(agreement(model, GRID), np.mean(votes, axis=0))
+
+
+@pytest.mark.parametrize("defers", [False, True])
+def test_at_representative_states_plans_agree_as_models_refitted_to_the_drawn_blocks_do(defers):
+    log = ward()
+    model = fitted(log, order=1, plan=Plan(decisions=2, hold=1)).model_
+    model = model.deferring(cases=1, caution=0.5) if defers else model
+    model = with_agreement(model, log, n_blocks=8, n_resamples=6, random_state=3)
+    places, rng = block_of(episode_hashes(log), 8), np.random.default_rng(3)
+    votes = []
+    for draw in rng.integers(8, size=(6, 8)):
+        rows = np.concatenate([np.flatnonzero(places == block) for block in draw])
+        drawn = model.without_data().extend(log[rows])
+        votes.append(drawn.predict(model.reps) == model.predict(model.reps))
+    found = agreement(model, model.reps)
+    np.testing.assert_allclose(found, np.mean(votes, axis=0))
+    assert 0 < found.min() < 1
+    beside = agreement(model, GRID)
+    refitted = np.interp(GRID[:, 0], *zip(*sorted(zip(model.reps[:, 0], found))))
+    assert np.abs(beside - refitted).mean() < 0.2
 
 
 def test_clear_differences_agree_and_chance_does_not():

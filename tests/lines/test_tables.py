@@ -7,7 +7,8 @@ import pytest
 from kbrl.data.state_names import Source
 
 import messy_ward
-from kbrl import KBSF, Plan, Transitions, join, load_model, read_log, save_model
+from kbrl import KBSF, Plan, Transitions, load_log, load_model, save_model
+from kbrl.data.names import Source
 from kbrl.data.recipe import Recipe, StateColumn
 from kbrl.lines import plan_loops
 from kbrl.lines.plans import PlanQ
@@ -19,7 +20,7 @@ from naive_lines import blend, nearest, plans_from, step
 def ward_log(n_patients=60, *, holes=True, **rules):
     frame = messy_ward.clean_log(n_patients)
     frame = messy_ward.with_holes(frame) if holes else frame
-    return join(list(read_log(frame, columns=messy_ward.COLUMNS | {"missing": "median"} | rules)))
+    return load_log(frame, columns=messy_ward.COLUMNS | {"missing": "median"} | rules)
 
 
 def model_of(log, **more):

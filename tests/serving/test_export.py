@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import messy_ward
 from kbrl import KBSF, Plan, Transitions, Variant, coverage, export_policy, load_log
 from kbrl.data.expressions import parse
 from kbrl.data.recipe import Recipe
@@ -62,10 +63,34 @@ def test_an_exported_policy_gives_the_values_actions_and_support_of_the_model(le
     check_same(model, exported(model, tmp_path), STATES)
 
 
-def test_an_exported_policy_defers_where_the_model_does(tmp_path):
-    model = KBSF(n_reps=30, random_state=0).fit(LOG).model_.deferring(cases=3, caution=0.0)
+@pytest.mark.parametrize("more", [{}, {"order": 1}, {"order": 1, "plan": Plan(decisions=2, hold=2, acting="reps")}])
+def test_an_exported_policy_defers_where_the_model_does(more, tmp_path):
+    cases = 3 if not more else 12
+    model = KBSF(n_reps=30, random_state=0, **more).fit(LOG).model_.deferring(cases=cases, caution=0.5 * bool(more))
     assert 0 < model.deferred(STATES).sum() < len(STATES)
     check_same(model, exported(model, tmp_path), STATES)
+
+
+def test_an_exported_policy_looks_ahead_with_durations(tmp_path):
+    durations = np.random.default_rng(2).gamma(2.0, 0.5, len(LOG)) + 0.05
+    model = KBSF(n_reps=40, order=1, discount=0.9, random_state=0).fit(LOG.replaced(durations=durations)).model_
+    check_same(model, exported(model, tmp_path), STATES)
+
+
+def test_an_exported_policy_looks_ahead_with_categories_and_refuses_rules(tmp_path):
+    frame = messy_ward.with_holes(messy_ward.clean_log(40))
+    columns = messy_ward.COLUMNS | {"missing": "median", "category": ["unit", "ventilated"]}
+    log = load_log(frame, columns=columns)
+    model = KBSF(n_reps=20, order=1, plan=Plan(decisions=2, hold=2), random_state=0).fit(log).model_
+    rows = log.states[:15]
+    asked = [model.recipe.described(row) for row in rows]
+    check_same(model, exported(model, tmp_path), rows, asked)
+    ruled = load_log(frame, columns=columns | {"allowed": {"high": "sofa < 9"}})
+    learner = KBSF(n_reps=20, order=1, random_state=0)
+    with pytest.raises(ValueError, match=r"Fit with Plan\(acting='reps'\)"):
+        export_policy(learner.fit(ruled), tmp_path / "ruled.py")
+    at_reps = learner.set_params(plan=Plan(acting="reps")).fit(ruled).model_
+    check_same(at_reps, exported(at_reps, tmp_path), rows, asked)
 
 
 def test_an_exported_policy_looks_ahead_on_circles_and_without_noise(tmp_path):

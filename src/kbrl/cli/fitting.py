@@ -74,9 +74,7 @@ _WHY_IGNORED = (
 @click.option(
     "--seconds", type=POSITIVE, help="Time for the whole fit; limits --reps, by a measurement on this machine."
 )
-@click.option(
-    "--agreement", is_flag=True, help="Also learn how stable the answers are: one more pass over the log, and order 0."
-)
+@click.option("--agreement", is_flag=True, help="Also learn how stable the answers are: one more pass over the log.")
 @click.option("--hold-out", type=SHARE, help="Share of the episodes to keep for kbrl judge, as in 0.5.")
 @jobs_option
 @chunk_option
@@ -120,8 +118,6 @@ def fit(
         raise click.UsageError("--hold-out needs one process: it does not go with --workers and --dask.")
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
-    if agreement:
-        parameters.setdefault("order", 0)  # resampled episodes need averages
     with settings_as_options():
         settings = checked(Settings(n_jobs=jobs, **grouped(parameters)))
     _check_pairs(parameters)

@@ -3,6 +3,8 @@
 The episodes are put into blocks by a hash of their identifiers, and the sums are kept per block.  Drawing as many
 blocks at random, with replacement, and adding them up gives the sums of a resampled log: no transition is read again.
 Each is solved; the share of the solutions that give the same answer in a state is the agreement.
+Models of order 1 look ahead from the state itself.  Their values change by what a resampled log changes at the nearest
+representative state, where looking ahead gives what the solution gives.
 docs/decisions/17-agreement.md says why the block sums are not kept.
 """
 
@@ -10,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from kbrl.arrays import Floats, Integers
+from kbrl.arrays import Floats
 from kbrl.checks import as_generator, positive, whole
 from kbrl.data.episodes import block_of, episode_hashes
 from kbrl.data.sketch import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
+from kbrl.lines.moments import LineSums
 from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.kernels import blocks as row_blocks
 from kbrl.model.model import Model, as_model
@@ -40,7 +43,10 @@ class BlockSums:
     def __init__(self, model: Model, *, n_blocks: int = N_BLOCKS, megabytes: float = MEGABYTES) -> None:
         self.model = model
         self.n_blocks = min(whole(n_blocks, "n_blocks", at_least=LEAST_BLOCKS), blocks_within(model, megabytes))
-        self.blocks = [new_statistics(model.basis, model.settings.variant.neighborhoods) for _ in range(self.n_blocks)]
+        self.blocks = [
+            new_statistics(model.basis, model.settings.variant.neighborhoods, model.settings.order)
+            for _ in range(self.n_blocks)
+        ]
 
     def add(self, chunk: Transitions) -> None:
         """Add transitions to the sums of their blocks."""
@@ -112,20 +118,14 @@ def agreement(model: Any, states: Any) -> Floats:
     if model.resamples is None:
         return np.full(len(rows), np.nan)
     q = model.q_function(rows)
-    best, shares = best_actions(q), []
+    shares = []
     for part in row_blocks(len(rows), max(1, _BLOCK_ENTRIES // model.basis.n_reps)):
-        weights = model.basis.rep_weights.weights(rows[part])
-        shares.append(_share(model, weights, best[part], np.isfinite(q[part])))
+        shares.append(_share(model, rows[part], q[part]))
     return np.concatenate(shares)
 
 
 def check_resamples(model: Model) -> Model:
     """Refuse a model whose answers do not come from sums."""
-    if model.settings.order == 1:
-        raise ValueError(
-            "Resampling episodes needs a model of order 0, whose answers come from sums over representative states. "
-            "Fit with order=0 to know how stable its answers are."
-        )
     if model.settings.variant.q_function == "samples":
         raise ValueError(
             "Resampling episodes needs a model whose answers come from sums. Fit with Variant(q_function='reps') to "
@@ -152,6 +152,8 @@ def _arrays(model: Model) -> list[Any]:
     sums = model.sums
     if isinstance(sums, Neighborhoods):
         return [sums.next_states, sums.distances]
+    if isinstance(sums, LineSums):
+        return [sums.moves, sums.outcomes]
     return sums.transition_sum if isinstance(sums, KernelSums) else []
 
 
@@ -163,24 +165,44 @@ def _hashes(log: Transitions) -> Hashes:
 
 
 def _solved(model: Model, sums: Any) -> Floats:
-    drawn = replace(model, sums=sums, start=model.solution.values, solved=None, resamples=None)
-    return drawn.deferring_solution.q if model.deferral is not None else drawn.solution.q
+    return replace(model, sums=sums, start=model.solution.values, solved=None, resamples=None).answer_q
 
 
-def _share(model: Model, weights: Any, best: Integers, offered: Any) -> Floats:
+def _share(model: Model, rows: Floats, q: Floats) -> Floats:
     """Return the share of the resamples with the same best answer, (n,), among the answers that the model offers."""
-    same, resamples = np.zeros(len(best)), model.resamples
+    best, offered, resamples = best_actions(q), np.isfinite(q), model.resamples
     assert resamples is not None
+    weights, same = model.basis.rep_weights, np.zeros(len(best))
+    mixes = partial(_mixed, weights.weights(rows)) if model.look_ahead is None else _Changed(model, rows, q)
     for rep_q in resamples:
-        q = _mixed(weights, rep_q, defers=model.deferral is not None)
-        q[~offered] = -np.inf
-        same += best_actions(q) == best
+        drawn = mixes(_filled(model, rep_q))
+        drawn[~offered] = -np.inf
+        same += best_actions(drawn) == best
     return same / len(resamples)
 
 
-def _mixed(weights: Any, rep_q: Floats, *, defers: bool) -> Floats:
+def _filled(model: Model, rep_q: Floats) -> Floats:
+    """Return values at the representative states; what a model that defers does not offer there counts as "as now"."""
+    return rep_q if model.deferral is None else np.where(np.isfinite(rep_q), rep_q, rep_q[:, -1:])
+
+
+class _Changed:
+    """Q of states of a model that looks ahead, changed as it changes at the nearest representative state."""
+
+    def __init__(self, model: Model, rows: Floats, q: Floats) -> None:
+        self._q, self._nearest = q, model.basis.rep_weights.nearest(rows)
+        self._own = _filled(model, model.answer_q)[self._nearest]
+
+    def __call__(self, rep_q: Floats) -> Floats:
+        """Return Q, (n, n_answers); an answer that is new or gone there has the value that it has there."""
+        drawn = rep_q[self._nearest]
+        is_change = np.isfinite(self._own) & np.isfinite(drawn)
+        change = np.subtract(drawn, self._own, where=is_change, out=np.zeros_like(drawn))
+        return np.where(is_change, self._q + change, drawn)
+
+
+def _mixed(weights: Any, filled: Floats) -> Floats:
     """Return Q of states from that of representative states, as the model's own answers do."""
-    filled = np.where(np.isfinite(rep_q), rep_q, rep_q[:, -1:]) if defers else rep_q
     known = np.isfinite(filled)
     mass, total = weights @ known.astype(np.float64), weights @ np.where(known, filled, 0.0)
     mixed = np.divide(total, mass, out=np.full_like(total, -np.inf), where=mass > 0)

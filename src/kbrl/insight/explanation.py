@@ -21,7 +21,6 @@ from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.insight.agreement import agreement
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
-from kbrl.lines.plans import PlanQ
 from kbrl.logs.log import Log
 from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model, as_model
@@ -288,9 +287,9 @@ def _explanation(model: Model, state: Any, source: str, tallies: list[_Tally]) -
 
 def _best_plans(model: Model, state: Any) -> list[tuple[Any, ...]]:
     """Return the decisions of the best plan that begins with each action; nothing for models of order 0."""
-    if not isinstance(model.q_function, PlanQ):
+    if model.look_ahead is None:
         return [()] * len(model.action_labels)
-    _, best = model.q_function.best(model.scaled([state]))
+    _, best = model.look_ahead.best(model.scaled([state]))
     labels = model.action_labels.tolist()
     return [tuple(labels[a] for a in model.plans.decisions(plan)) if plan >= 0 else () for plan in best[0].tolist()]
 

@@ -11,17 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.lines.behaviour import behaviour_lines, reach_of_cells
-from kbrl.lines.moments import LineSums, packed_size, unpacked
-from kbrl.lines.ridge import RANK, slopes
+from kbrl.lines.moments import LineSums, cases_of_a_line, neighbours, packed_size, unpacked
+from kbrl.lines.ridge import slopes
 from kbrl.numba_cache import njit
 
 GRAPH = 32  # neighbours of each representative state among which the nearest of a state nearby are looked for
-_POOLED = 128  # representative states around one whose cells may be pooled
-_CASES_PER_NUMBER = 10  # pooled cases for each of the 1 + n_dims numbers of a line, unless the user says how many
 _NOISY = 0.05  # of the gap between representative states: less noise does not change which ones are near
 
 
@@ -67,8 +64,8 @@ def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | No
     """Fit the lines; each rests on about ``n_cases`` cases, and ``ridge`` replaces the automatic one (inf: order 0)."""
     reps = np.ascontiguousarray(sums.basis.reps)
     n_reps, n_dims = reps.shape
-    distances, order = _neighbours(reps, min(n_reps, _POOLED))
-    wanted = _wanted(sums, n_cases)
+    distances, order = neighbours(reps)
+    wanted = cases_of_a_line(sums, n_cases)
     moves, outcomes = np.zeros_like(sums.moves), np.zeros_like(sums.outcomes)
     squares, seen = np.zeros(sums.cases.shape), np.concatenate([sums.rewards, sums.fades], axis=-1)
     ranges = np.empty_like(seen)
@@ -89,36 +86,22 @@ def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | No
     return LocalLines(reps, graph, lines, limits, cases, noise, spread, behaviour, reach, span)
 
 
-def _wanted(sums: LineSums, n_cases: int | None) -> float:
-    """Return how many cases a line rests on; variables that count for nothing in distances have no slope to learn."""
-    widths = np.where(np.isfinite(sums.span).all(axis=0), sums.span[1] - sums.span[0], 0.0)
-    n_slopes = int((widths > np.sqrt(RANK) * widths.max(initial=0.0)).sum())
-    return float(n_cases or _CASES_PER_NUMBER * (1 + n_slopes))
-
-
-def _neighbours(reps: Floats, n_near: int) -> tuple[Floats, Integers]:
-    """Return the distances to the nearest representative states of each and which they are, itself first."""
-    distances, order = cKDTree(reps).query(reps, k=[*range(1, n_near + 1)])
-    return np.ascontiguousarray(distances), np.ascontiguousarray(order, dtype=np.intp)
-
-
 def cell_weights(sums: LineSums, action: int, rep: int, n_cases: int | None = None) -> Floats:
     """Return what one case of an action counts in the line around a representative state, by its cell, (n_reps,).
 
     Over all cases they sum to 1, or to 0 where nothing is known.
     """
     reps = sums.basis.reps
-    n_reps = len(reps)
-    near = min(n_reps, _POOLED)
-    distances, order = cKDTree(reps).query(reps[rep], k=[*range(1, near + 1)])
+    distances, order = neighbours(reps, rep)
+    near = len(order)
     counts = sums.cases[action][order]
-    wanted = _wanted(sums, n_cases)
+    wanted = cases_of_a_line(sums, n_cases)
     n_used = min(int((np.cumsum(counts) < wanted).sum()) + 1, near)
     reach = distances[n_used] if n_used < near else 1.001 * distances[n_used - 1]
-    found = np.zeros(n_reps)
+    found = np.zeros(len(reps))
     found[order[:n_used]] = 1.0 - (distances[:n_used] / reach) ** 2 if reach > 0 else 1.0
     mass = float(found @ sums.cases[action])
-    return found / mass if mass > 0 else np.zeros(n_reps)
+    return found / mass if mass > 0 else np.zeros(len(reps))
 
 
 def _regress(sums: Floats, n_dims: int, ridge: float | None) -> tuple[Floats, Floats]:

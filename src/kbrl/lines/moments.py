@@ -9,16 +9,21 @@ Moments move exactly from one centre to another, so cells can be pooled afterwar
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions
+from kbrl.lines.ridge import RANK
 from kbrl.numba_cache import njit
 from kbrl.threads import for_each_action
 
+_POOLED = 128  # representative states around one whose cells may be pooled
+_CASES_PER_NUMBER = 10  # pooled cases for each of the 1 + n_dims numbers of a line, unless the user says how many
 _BLOCK_ROWS = 2**16
 _LARGEST_REWARD = 1e100
 _NOT_LEARNT = (
@@ -81,8 +86,23 @@ class LineSums:
         return self.outcomes[:, :, 0]
 
     def effective_cases(self) -> Floats:
-        """Return the number of cases in each cell, (n_actions, n_reps)."""
-        return self.cases.copy()
+        """Return how many of the cases nearest to each representative state are of each action, (n_actions, n_reps).
+
+        Cells are added, the nearest first, until they hold as many cases of any action as a line rests on.  The number
+        of cases in a single cell would say how many representative states there are.
+        """
+        _, order = neighbours(self.basis.reps)
+        return nearby_cases(self, order, cases_of_a_line(self))
+
+    def of_all_actions(self) -> LineSums:
+        """Return the sums of all transitions as if there were one action: what was done, whatever it was."""
+        result = LineSums(replace(self.basis, n_actions=1))  # type: ignore[type-var]
+        result.counts, result.span = self.counts.sum(keepdims=True), self.span.copy()
+        result.moves, result.outcomes = self.moves.sum(axis=0, keepdims=True), self.outcomes.sum(axis=0, keepdims=True)
+        for action in range(self.basis.n_actions):
+            result.rewards = _joined(result.rewards, self.rewards[action : action + 1])
+            result.fades = _joined(result.fades, self.fades[action : action + 1])
+        return result
 
     def nearest_distances(self) -> Floats:
         """Return how far the nearest case of each cell is at most, (n_actions, n_reps), inf where there is none.
@@ -193,6 +213,31 @@ def _check_rewards(log: Transitions) -> None:
             f"With order=1 rewards must be at most {_LARGEST_REWARD:g} in size, because squares are summed, but one is "
             f"{largest:g}. Divide the rewards by a constant, or use order=0."
         )
+
+
+def neighbours(reps: Floats, places: Any = slice(None)) -> tuple[Floats, Integers]:
+    """Return the distances to the representative states whose cells may be pooled with some, and which they are."""
+    ranks = [*range(1, min(len(reps), _POOLED) + 1)]
+    distances, order = cKDTree(reps).query(reps[places], k=ranks)
+    return np.ascontiguousarray(distances), np.ascontiguousarray(order, dtype=np.intp)
+
+
+def cases_of_a_line(sums: LineSums, n_cases: int | None = None) -> float:
+    """Return how many cases a line rests on; variables that count for nothing in distances have no slope to learn."""
+    widths = np.where(np.isfinite(sums.span).all(axis=0), sums.span[1] - sums.span[0], 0.0)
+    n_slopes = int((widths > np.sqrt(RANK) * widths.max(initial=0.0)).sum())
+    return float(n_cases or _CASES_PER_NUMBER * (1 + n_slopes))
+
+
+def nearby_cases(sums: LineSums, order: Integers, wanted: float) -> Floats:
+    """Return how often each action was taken among the nearest cases around each representative state.
+
+    order: the nearest representative states of each, (n_reps, n_near).  Their cells are added until they hold
+    ``wanted`` cases of any action.  The result is (n_actions, n_reps).
+    """
+    n_cases = np.cumsum(sums.cases.sum(axis=0)[order], axis=1)
+    n_used = np.minimum((n_cases < wanted).sum(axis=1) + 1, order.shape[1])
+    return np.asarray((sums.cases[:, order] * (np.arange(order.shape[1]) < n_used[:, None])).sum(axis=2))
 
 
 def packed_size(n: int) -> int:

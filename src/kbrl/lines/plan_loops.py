@@ -129,6 +129,8 @@ def roll_out(
             ends.ranks[plan] = OFFERED if _is_near(ends, plan, world) else REFUSED
         if not offered[n_decisions] or (len(barred) > 0 and barred[plan]):
             ends.ranks[plan] = BARRED
+        elif len(world.offered) > 0 and plan == n_plans - 1 and known[n_decisions]:
+            ends.ranks[plan] = OFFERED  # it does as now throughout, see `deferring_plans`
         changed = n_decisions - 1
         while changed > 0 and digits[changed] == n_actions - 1:
             digits[changed] = 0

@@ -68,15 +68,20 @@ def mixed(mdp: FiniteMDP, behaviour: Floats) -> FiniteMDP:
 
 
 def doubts(mdp: FiniteMDP, behaviour: Floats, reward_spread: Floats, cases: Floats, caution: float) -> Floats:
+    """Return the doubt of each action, (n_actions, n_states), about what it gains over a mixture of all of them."""
+    if caution == 0:
+        return np.zeros_like(cases)
+    now = mixed(mdp, behaviour)
+    values = evaluate_policy(now, np.where(now.available[0], 0, -1))
+    return doubts_about(mdp, values, reward_spread, cases, caution)
+
+
+def doubts_about(mdp: FiniteMDP, values: Floats, reward_spread: Floats, cases: Floats, caution: float) -> Floats:
     """Return caution * sigma / sqrt(cases), (n_actions, n_states), where sigma bounds the spread of r + discount V_now.
 
     The spread of V_now over the next states of the MDP bounds that over the logged next states, whose values are means
     over states of the MDP; the spread of a sum is at most the sum of the spreads.
     """
-    if caution == 0:
-        return np.zeros_like(cases)
-    now = mixed(mdp, behaviour)
-    values = evaluate_policy(now, np.where(now.available[0], 0, -1))
     spread = next_spread(mdp, values)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = caution * (reward_spread + mdp.discount * spread) / np.sqrt(cases)

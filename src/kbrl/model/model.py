@@ -25,6 +25,7 @@ from kbrl.data.recipe import Recipe
 from kbrl.data.scaling import Coordinates
 from kbrl.data.sketch import Sketch
 from kbrl.data.transitions import Transitions, as_log, join
+from kbrl.lines.deferring_plans import plans_with_now
 from kbrl.lines.local_lines import LocalLines, local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import NEAR, PlanQ, Plans, plan_length, world_of
@@ -284,12 +285,21 @@ class Model:
     def q_function(self) -> Callable[[Floats], Floats]:
         """Q as a function of scaled states: by looking ahead, from representative states, or from samples."""
         if self.deferral is not None:
-            return self.deferring_q_function
-        if self.settings.order == 1 and self.settings.plan.acting == "ahead":
-            return self.where_allowed(PlanQ(self.plans, self.solution.values))
+            return self.where_allowed(self.deferring_q_function)
+        if self.look_ahead is not None:
+            return self.where_allowed(self.look_ahead)
         return self.where_allowed(
             self.rep_q_function if self.settings.variant.q_function == "reps" else self.sample_q_function
         )
+
+    @cached_property
+    def look_ahead(self) -> PlanQ | None:
+        """Q by plans from the state at hand, of a model of order 1 that acts so; None for all others."""
+        if self.settings.order == 0 or self.settings.plan.acting != "ahead":
+            return None
+        if self.deferral is not None:
+            return PlanQ(self.deferring_plans, self.deferring_solution.values)
+        return PlanQ(self.plans, self.solution.values)
 
     def where_allowed(self, q: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
         """Return a Q function that is -inf where the recipe does not allow an action."""
@@ -301,7 +311,7 @@ class Model:
         recipe = self.source.recipe
         if recipe is None or not recipe.allowed:
             return None
-        return AllowedAt(recipe, self.coordinates, self.action_labels)
+        return AllowedAt(recipe, self.coordinates, self.action_labels, self.deferral is not None)
 
     @cached_property
     def rep_q_function(self) -> RepQ:
@@ -312,6 +322,14 @@ class Model:
     def rep_q(self) -> Floats:
         """Q-bar, (n_reps, n_actions): the value of each action, or of the best plan that begins with it."""
         return self.solution.q if self.settings.order == 0 else self.plans.rep_q(self.solution.q)
+
+    @property
+    def answer_q(self) -> Floats:
+        """The value of each answer at the representative states, (n_reps, n_answers): with "as now" if it defers."""
+        if self.deferral is None:
+            return self.rep_q
+        found = self.deferring_solution.q
+        return found if self.settings.order == 0 else self.deferring_plans.rep_q(found)
 
     @property
     def rep_policy(self) -> Integers:
@@ -374,24 +392,42 @@ class Model:
 
     @cached_property
     def deferring_solution(self) -> Solution:
-        """The solution of the reduced MDP with one more action, the last: as now."""
-        if self.deferral is None or not isinstance(self.sums, KernelSums):
-            raise ValueError("This model does not defer. model.deferring() returns one that does.")
-        solver = self.settings.solver
-        mdp = deferring_mdp(self.basis, self.sums, self.deferral, self.often_taken, self.discount)
-        found = solve(mdp, solver.method, tolerance=solver.tolerance)
+        """The solution of the reduced MDP with one more action, the last: as now; or with plans that may do as now."""
+        rule = self._rule
+        mdp = self.deferring_plans.mdp() if isinstance(self.sums, LineSums) else self._deferring_averages(rule)
+        found = solve(mdp, self.settings.solver.method, tolerance=self.settings.solver.tolerance)
         if not found.converged:
             say_not_converged(found)
         return found
 
     @cached_property
+    def deferring_plans(self) -> Plans:
+        """The plans of a model of order 1 that defers: "as now" is one more decision."""
+        rule, sums = self._rule, self.sums
+        assert isinstance(sums, LineSums)
+        now = local_lines(sums.of_all_actions(), n_cases=self.settings.sample_neighbors)
+        support = support_by_reps(self.basis, sums, self.basis.reps).T
+        return plans_with_now(self.plans, self.lines, now, rule, support)
+
+    def _deferring_averages(self, rule: Deferral) -> FiniteMDP:
+        assert isinstance(self.sums, KernelSums)
+        allowed = None if self.allowed is None else self.allowed(self.basis.reps)[:, :-1].T
+        return deferring_mdp(self.basis, self.sums, rule, self.often_taken, self.discount, allowed)
+
+    @property
+    def _rule(self) -> Deferral:
+        if self.deferral is None:
+            raise ValueError("This model does not defer. model.deferring() returns one that does.")
+        return self.deferral
+
+    @cached_property
     def deferring_q_function(self) -> DeferringQ:
-        """Q of a model that defers, from the representative states."""
-        solution, rule = self.deferring_solution, self.deferral
-        assert rule is not None
-        return DeferringQ(
-            self.basis.rep_weights, solution.q, partial(support_by_reps, self.basis, self.sums), rule.cases
-        )
+        """Q of a model that defers, by looking ahead or from the representative states."""
+        cases = self._rule.cases
+        support = partial(support_by_reps, self.basis, self.sums, cases=self.sums.effective_cases())
+        if self.look_ahead is not None:
+            return DeferringQ(self.look_ahead, support, cases)
+        return DeferringQ.from_reps(self.basis.rep_weights, self.answer_q, support, cases)
 
     def scaled(self, states: Any) -> Floats:
         """Return states, (n, n_dims), by name where they have names, in the model's coordinates."""

@@ -132,18 +132,20 @@ class DeferringQ:
     An action with less support than ``cases`` in the state itself is not available; of equals, "as now" is chosen.
     """
 
-    weights: KernelAt
-    rep_q: Floats  # (n_reps, n_actions + 1), -inf where not offered
+    q: Callable[[Floats], Floats]  # of scaled states, (n_states, n_actions + 1)
     support: Callable[[Floats], Floats]  # of scaled states, (n_states, n_actions)
     cases: float
 
-    @cached_property
-    def _mixed(self) -> RepQ:
-        return RepQ(self.weights, np.where(np.isfinite(self.rep_q), self.rep_q, self.rep_q[:, -1:]))
+    @classmethod
+    def from_reps(
+        cls, weights: KernelAt, rep_q: Floats, support: Callable[[Floats], Floats], cases: float
+    ) -> DeferringQ:
+        """Mix the values of the representative states, (n_reps, n_actions + 1), -inf where not offered."""
+        return cls(RepQ(weights, np.where(np.isfinite(rep_q), rep_q, rep_q[:, -1:])), support, cases)
 
     def __call__(self, states: Floats) -> Floats:
         """Return Q, (n_states, n_actions + 1), of scaled states."""
-        q = self._mixed(states)
+        q = self.q(states)
         actions, now = q[:, :-1], q[:, -1:]
         close = 4 * TIE * np.abs(q, where=np.isfinite(q), out=np.zeros(q.shape)).max(axis=1, keepdims=True)
         actions[:] = np.where(actions > now + close, actions, np.minimum(actions, now - close))
@@ -153,15 +155,17 @@ class DeferringQ:
 
 @dataclass(frozen=True, eq=False)
 class AllowedAt:
-    """Which actions the rules of a recipe allow in which scaled states."""
+    """Which answers the rules of a recipe allow in which scaled states; "as now" is always allowed."""
 
     recipe: Recipe
     coordinates: Coordinates
     action_labels: Array
+    defers: bool = False  # whether "as now" is one more answer
 
     def __call__(self, states: Floats) -> Booleans:
-        """Return which actions are allowed in scaled states, (n_states, n_actions)."""
-        return self.recipe.allowed_in(self.coordinates.back(states), self.action_labels)
+        """Return which answers are allowed in scaled states, (n_states, n_answers)."""
+        allowed = self.recipe.allowed_in(self.coordinates.back(states), self.action_labels)
+        return np.column_stack([allowed, np.ones((len(states), int(self.defers)), dtype=bool)])
 
 
 @dataclass(frozen=True, eq=False)

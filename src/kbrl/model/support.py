@@ -18,6 +18,7 @@ from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats
 from kbrl.data.transitions import Transitions
+from kbrl.lines.moments import LineSums
 from kbrl.mdp.deferral import Deferral, doubts, with_now
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.kernels import Basis, blocks, nearest_points
@@ -30,9 +31,12 @@ NEAR_REPS = 16  # representative states by which the distance to the nearest cas
 _ROUNDING = 1e-12  # of distances, and of scaling a state and back, relative to them
 
 
-def support_by_reps(basis: Basis, sums: Statistics, rows: Floats) -> Floats:
-    """Return the support of each action at scaled states, (n, n_actions), where answers come from representatives."""
-    cases = sums.effective_cases()
+def support_by_reps(basis: Basis, sums: Statistics, rows: Floats, *, cases: Floats | None = None) -> Floats:
+    """Return the support of each action at scaled states, (n, n_actions), where answers come from representatives.
+
+    ``cases`` are the effective cases of the sums, if they are known already.
+    """
+    cases = sums.effective_cases() if cases is None else cases
     parts = blocks(len(rows), max(1, BLOCK_ENTRIES // basis.n_reps))
     numbers = [_number(basis.rep_weights.weights(rows[block]), cases) for block in parts]
     return np.concatenate([np.zeros((0, basis.n_actions)), *numbers]) * _inside_by_reps(basis, sums, rows)
@@ -132,22 +136,34 @@ def fade(distances: Floats, length: Any) -> Floats:
     return np.clip(2.0 - distances / length, 0.0, 1.0)
 
 
-def deferring_mdp(basis: Basis, sums: KernelSums, rule: Deferral, often_taken: Booleans, discount: float) -> FiniteMDP:
-    """Return the reduced MDP with one more action, the last: as now."""
+def deferring_mdp(
+    basis: Basis,
+    sums: KernelSums,
+    rule: Deferral,
+    often_taken: Booleans,
+    discount: float,
+    allowed: Booleans | None = None,
+) -> FiniteMDP:
+    """Return the reduced MDP with one more action, the last: as now.
+
+    ``allowed`` are the pairs of actions and representative states that rules allow, (n_actions, n_reps); None: all.
+    """
     mdp, behaviour = sums.to_mdp(discount), sums.behaviour()
     support = support_by_reps(basis, sums, basis.reps).T
     doubt = doubts(mdp, behaviour, sums.reward_spread(), sums.effective_cases(), rule.caution)
     offered = often_taken[:, None] & (support >= rule.cases) & np.isfinite(doubt)
-    return with_now(mdp, behaviour, doubt, offered)
+    return with_now(mdp, behaviour, doubt, offered if allowed is None else offered & allowed)
 
 
 def check_can_defer(sums: Statistics, settings: Settings, caution: float) -> None:
     """Refuse a model that does not know how often each action is taken now, or how rewards spread."""
+    if isinstance(sums, LineSums):
+        return
     is_truncated = isinstance(sums, KernelSums) and sums.basis.sample_kernel.neighbors is not None
     if settings.variant.q_function == "samples" or not isinstance(sums, KernelSums) or is_truncated:
         raise ValueError(
-            "Only a model with sums over all cases knows how often each action is taken now. Fit with order=0, "
-            "without sample_neighbors and with Variant(q_function='reps') to defer."
+            "Only a model with sums over all cases knows how often each action is taken now. Fit without "
+            "sample_neighbors and with Variant(q_function='reps') to defer, or with order=1."
         )
     if np.isnan(sums.effective_cases()).any():
         raise ValueError(

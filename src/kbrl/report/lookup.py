@@ -88,7 +88,7 @@ def _reason(model: Model, with_cases: bool) -> str:
 
 def _facts(model: Model) -> dict[str, Any]:
     basis, kernel, sums = model.basis, model.basis.rep_weights.kernel, model.sums
-    q = model.deferring_solution.q if model.deferral is not None else model.solution.q
+    q = model.answer_q
     cases = sums.effective_cases()
     knows_support = bool(np.isfinite(cases).all())
     return {

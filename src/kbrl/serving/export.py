@@ -96,6 +96,11 @@ def _check_can_export(model: Model) -> None:
         )
     if callable(model.basis.rep_kernel.profile):
         raise ValueError("A kernel profile that is a function of your own cannot be exported. Use a profile by name.")
+    if model.look_ahead is not None and model.allowed is not None:
+        raise ValueError(
+            "This model looks ahead over plans whose decisions must be allowed where they are taken, which an exported "
+            "policy does not work out. Fit with Plan(acting='reps') (--acting reps) to export it."
+        )
     known = {*standalone_columns.KINDS}
     odd = [column for column in (() if model.recipe is None else model.recipe.columns) if column.kind not in known]
     if odd:
@@ -104,9 +109,9 @@ def _check_can_export(model: Model) -> None:
 
 def _offered(model: Model) -> Array:
     """Return the values at the representative states, (n_reps, n_answers); what is not offered there is "as now"."""
+    q = model.answer_q
     if model.deferral is None:
-        return model.rep_q
-    q = model.deferring_solution.q
+        return q
     return np.where(np.isfinite(q), q, q[:, -1:])
 
 
@@ -114,7 +119,9 @@ def _plan_facts(model: Model) -> tuple[dict[str, Any] | None, dict[str, Array]]:
     """Return what looking ahead needs, as facts and arrays; nothing where answers come from representative states."""
     if model.settings.order == 0 or model.settings.plan.acting != "ahead":
         return None, {}
-    plans = model.plans
+    plans, solution = model.plans, model.solution
+    if model.deferral is not None:
+        plans, solution = model.deferring_plans, model.deferring_solution
     world = plans.world
     facts = {
         "actions": plans.actions.tolist(),
@@ -126,7 +133,7 @@ def _plan_facts(model: Model) -> tuple[dict[str, Any] | None, dict[str, Array]]:
         "usual": world.usual,
     }
     arrays = {
-        "values": model.solution.values,
+        "values": solution.values,
         "graph": world.graph,
         "lines": world.lines,
         "limits": world.limits,
@@ -136,6 +143,9 @@ def _plan_facts(model: Model) -> tuple[dict[str, Any] | None, dict[str, Array]]:
         "circles": np.column_stack([world.circles, world.circle]),
         "behaviour": world.behaviour if len(world.behaviour) else np.zeros((0,)),
         "plan_reach": world.reach,
+        "levels": world.levels,
+        "offered": world.offered if len(world.offered) else np.zeros((0,)),
+        "doubts": world.doubts if len(world.doubts) else np.zeros((0,)),
     }
     return facts, arrays
 

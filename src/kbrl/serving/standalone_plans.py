@@ -9,7 +9,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-OFFERED, REFUSED, UNKNOWN = 2, 1, 0  # plans that stay with the data; that do not; of which a step is not known
+# Plans that stay with the data; that do not; of which a step is not known; that have a decision which is not offered.
+OFFERED, REFUSED, UNKNOWN, BARRED = 2, 1, 0, -1
+ROUNDING = 1e-9  # shares of levels whose sum is off by less are left as they are
 BLENDED = 6  # representative states whose lines are mixed at a state
 
 Vector = list[float]
@@ -25,6 +27,8 @@ class Place(NamedTuple):
     alive: float  # probability that the episode has not ended
     is_known: bool
     spread: list[Vector] | None  # covariance of the state; None where successors are not spread
+    fade: float  # what a value counts then because of the durations of the steps
+    is_offered: bool  # whether all decisions are
 
 
 class Plans:
@@ -39,26 +43,33 @@ class Plans:
         self.actions, self.n_actions, self.n_near = plan["actions"], plan["n_actions"], plan["n_near"]
         self.n_decisions, self.n_held, self.discount = plan["n_decisions"], plan["n_held"], plan["discount"]
         self.usual = plan["usual"]
+        self.levels = [[int(k) for k in group] for group in facts["levels"]]
+        self.centre, self.scale = facts["centre"], facts["scale"]
+        self.offered, self.doubts = facts["offered"], facts["doubts"]  # empty: all are, and none
 
     def q(self, state: Vector) -> Vector:
         """Return the value of the best plan that begins with each action, -inf where none does."""
         cell = min(range(len(self.reps)), key=lambda i: math.dist(state, self.reps[i]))
         spread = [[0.0] * len(state) for _ in state] if self.noise else None
-        start, plans = Place(state, cell, 0.0, 1.0, True, spread), []
+        start, plans = Place(state, cell, 0.0, 1.0, True, spread, 1.0, True), []
         usual = self._usual(state, cell)
         for action in self.actions:
             ends = [self._held(start, action, 0)]
             for level in range(1, self.n_decisions):
                 ends = [self._held(end, following, level) for end in ends for following in self.actions]
             plans += [(action, end, self._rank(end, action in usual)) for end in ends]
+        if self.offered and plans and plans[-1][2] > UNKNOWN:
+            plans[-1] = (*plans[-1][:2], OFFERED)  # it does as now throughout
         highest = max((rank for _, _, rank in plans), default=UNKNOWN)
         q, weight = [-math.inf] * self.n_actions, self.discount ** (self.n_decisions * self.n_held)
         for action, end, rank in plans:
             if rank == highest:
-                q[action] = max(q[action], end.reward + weight * end.alive * self._value(end))
+                q[action] = max(q[action], end.reward + weight * end.alive * end.fade * self._value(end))
         return q
 
     def _rank(self, end: Place, is_usual: bool) -> int:
+        if not end.is_offered:
+            return BARRED
         if not end.is_known:
             return UNKNOWN
         is_near = end.alive < 0.5 or math.dist(end.state, self.reps[end.cell]) <= self.reach[end.cell]
@@ -78,7 +89,8 @@ class Plans:
 
     def _held(self, start: Place, action: int, level: int) -> Place:
         """Return where a decision leads that is held for some steps."""
-        here, cell, total, left, is_known, spread = start
+        here, cell, total, left, is_known, spread, fade, is_offered = start
+        is_offered = is_offered and (not self.offered or bool(self.offered[action][cell]))
         factor = self.discount ** (level * self.n_held)
         for _ in range(self.n_held):
             known = [(weight, i) for weight, i in self._blend(here, cell, BLENDED) if self.known[action][i]]
@@ -87,30 +99,32 @@ class Plans:
                 is_known = False
                 break
             shares = [(weight / mass, i) for weight, i in known]
-            move, reward, end = self._step(here, action, shares)
+            move, reward, end, *timed = self._step(here, action, shares)
+            reward -= self.doubts[action][cell] if self.doubts else 0.0
             if spread is not None:
                 spread = self._spread_on(spread, action, shares)
-            total += factor * left * reward
+            total += factor * fade * left * reward
             left *= 1.0 - end
             factor *= self.discount
+            fade *= timed[0] if timed else 1.0
             here = self._settled([x + dx for x, dx in zip(here, move)])
             cell = self._nearest_from(here, cell)
-        return Place(here, cell, total, left, is_known, spread)
+        return Place(here, cell, total, left, is_known, spread, fade, is_offered)
 
-    def _step(self, state: Vector, action: int, shares: Shares) -> tuple[Vector, float, float]:
-        """Return the expected displacement, reward and end of one step."""
+    def _step(self, state: Vector, action: int, shares: Shares) -> tuple[Any, ...]:
+        """Return the expected displacement, reward and end of one step; with durations, also what it fades by."""
         n_dims = len(state)
-        found = [0.0] * (n_dims + 2)
+        found = [0.0] * len(self.lines[0][0])
         for weight, i in shares:
             x = [1.0, *(s - r for s, r in zip(state, self.reps[i]))]
             limits = self.limits[action][i]
             for target, line in enumerate(self.lines[action][i]):
                 value = sum(entry * each for entry, each in zip(line, x))
                 if target >= n_dims:
-                    low, high = limits[:2] if target == n_dims else limits[2:]
+                    low, high = limits[2 * (target - n_dims) :][:2]
                     value = min(max(value, low), high)
                 found[target] += weight * value
-        return found[:n_dims], found[n_dims], found[n_dims + 1]
+        return found[:n_dims], *found[n_dims:]
 
     def _spread_on(self, spread: list[Vector], action: int, shares: Shares) -> list[Vector]:
         """Return the covariance of a state after a step: J spread J' + noise, with J = 1 + slopes."""
@@ -121,8 +135,14 @@ class Plans:
         return [[noise[r][c] + sum(moved[r][k] * slopes[c][k] for k in dims) for c in dims] for r in dims]
 
     def _settled(self, state: Vector) -> Vector:
-        """Return a state within the range of the data, and on the circles that they lie on."""
+        """Return a state within the range of the data, with shares of levels that sum to one, and on circles."""
         state = [min(max(x, low), high) for x, low, high in zip(state, *self.span)]
+        for first, stop in self.levels:
+            shares = [self.centre[k] + self.scale[k] * state[k] for k in range(first, stop)]
+            total = sum(shares)
+            if stop - first > 1 and total > ROUNDING and abs(total - 1.0) > ROUNDING:
+                for k, share in zip(range(first, stop), shares):
+                    state[k] = (share / total - self.centre[k]) / self.scale[k]
         for first, second, x0, y0, x_scale, y_scale, radius in self.circles:
             one, other = int(first), int(second)
             x, y = (state[one] - x0) * x_scale, (state[other] - y0) * y_scale

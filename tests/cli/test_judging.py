@@ -87,5 +87,3 @@ def test_the_page_has_the_verdict_and_loads_nothing(folder, capsys, tmp_path):
 
 def test_what_does_not_go_together_is_said(folder, capsys):
     assert "needs a MODEL and a LOG" in ran(capsys, "judge", folder / "half.kbrl")[2]
-    call = ("fit", folder / "log.parquet", "-o", folder / "x.kbrl", "--hold-out", "0.5", "--workers", "2")
-    assert "--hold-out needs one process" in ran(capsys, *call)[2]

@@ -4,7 +4,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from kbrl.data.state_names import Source
 
 import messy_ward
 from kbrl import KBSF, Plan, Transitions, load_log, load_model, save_model

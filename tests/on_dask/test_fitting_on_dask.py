@@ -13,8 +13,8 @@ import pandas
 import psutil
 import pytest
 
-from kbrl import KBSF, Committee, Growth, Transitions, Variant
-from kbrl.choosing.automatic_fit import fit_log
+from kbrl import KBSF, Committee, Growth, Transitions, Variant, split_episodes
+from kbrl.choosing.automatic_fit import fit_automatically, fit_log
 from kbrl.cli import main
 from kbrl.data.sketch import LISTED
 from kbrl.data.survey import survey
@@ -273,6 +273,43 @@ def test_a_messy_table_in_parts_gives_the_recipe_and_the_model_of_one_process(cl
     model = fit_on_dask(learner(**SPARSE), paths[::-1], client=client, columns=columns)
     assert model.model_.recipe == alone.model_.recipe
     assert_bits(model, alone)
+
+
+def drifting_parts(folder, *, episodes=True, n=1500):
+    """Return the files of a log in which actions push a point to where it pays."""
+    rng = np.random.default_rng(3)
+    states, actions = rng.uniform(-1, 1, size=(n, 2)), rng.integers(2, size=n)
+    push = np.array([-0.1, 0.1])[actions]
+    next_states = np.column_stack([np.clip(states[:, 0] + push, -1, 1), 0.9 * states[:, 1]])
+    named = np.arange(n) // 25 if episodes else None
+    whole = Transitions(states, actions, -np.abs(states[:, 0]), next_states, episodes=named)
+    paths = [folder / f"part-{number}.parquet" for number in range(4)]
+    for path, part in zip(paths, whole.chunks(-(-n // 4))):
+        columns = {name: column for name, column in as_columns(part).items() if episodes or name != "episode_id"}
+        parquet.write_table(pa.table(columns), path)
+    return paths
+
+
+@pytest.mark.parametrize("kind", ["episodes", "rows only", "held out"])
+def test_rehearsal_on_a_cluster_chooses_what_one_process_chooses(client, tmp_path, kind):
+    paths = drifting_parts(tmp_path, episodes=kind != "rows only")
+    found = []
+    for log in (open_log([str(path) for path in paths]), open_on_dask(paths, client=client)):
+        part = split_episodes(log, 0.7)[0] if kind == "held out" else log
+        found.append(fit_automatically(KBSF(discount=0.9, random_state=0), part))
+    one, many = found
+    assert one.choice.tried == many.choice.tried  # every number, bit for bit
+    assert one.choice.chosen == many.choice.chosen
+    assert one.choice.now == many.choice.now
+    assert one.choice.flags == many.choice.flags
+    assert (one.choice.now is None) == (kind == "rows only")
+    assert (one.model.order, one.model.plan, one.model.n_reps) == (many.model.order, many.model.plan, many.model.n_reps)
+    assert one.model.scale_.tobytes() == many.model.scale_.tobytes()
+    assert one.model.reps_.tobytes() == many.model.reps_.tobytes()
+    assert one.model.n_samples_ == many.model.n_samples_
+    assert (one.model.n_samples_ == 1500) == (kind != "held out")
+    states = one.model.reps_[:50]
+    np.testing.assert_allclose(many.model.q_values(states), one.model.q_values(states), rtol=1e-9, atol=1e-9)
 
 
 def test_a_partition_that_cannot_be_read_is_named_and_nothing_is_lost(client, paths, tmp_path, dense):

@@ -13,7 +13,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from kbrl import KBSF, Variant, agreement, coverage, load_log, with_agreement
+from kbrl import KBSF, Plan, Variant, agreement, coverage, load_log, with_agreement
 from kbrl.report import write_report
 from tests.report.conftest import COLUMNS
 
@@ -202,14 +202,24 @@ def test_the_look_up_answers_as_the_model_does(looked, ward):
         {"variant": Variant(norm=1.0, profile="uniform"), "rep_width": 1.0},
         {"variant": Variant(aggregation="hard", norm=np.inf)},
         {"defers": True},
+        {"order": 1, "plan": Plan(decisions=2, hold=2, acting="reps")},
+        {"order": 1, "plan": Plan(decisions=2, hold=2, acting="reps"), "defers": True},
     ],
-    ids=["gaussian with neighbours", "uniform by sums of differences", "hard, largest difference", "deferring"],
+    ids=[
+        "gaussian with neighbours",
+        "uniform by sums of differences",
+        "hard, largest difference",
+        "deferring",
+        "plans",
+        "plans that defer",
+    ],
 )
 def test_the_look_up_answers_as_any_model_does(ward, tmp_path, options):
     options = dict(options)
     log, defers = load_log(ward.log, columns=COLUMNS), options.pop("defers", False)
     learner = KBSF(**{"n_reps": 20, "sample_width": 0.4, "rep_width": 0.3, "random_state": 0} | options).fit(log)
-    model = learner.model_.deferring(cases=2, caution=0.1) if defers else learner.model_
+    rule = {"cases": 2, "caution": 0.1} if learner.order == 0 else {"cases": 6, "caution": 1.0}
+    model = learner.model_.deferring(**rule) if defers else learner.model_
     model, states = with_agreement(model, log), some_states(learner.model_)
     write_report(model, log, tmp_path / "page.html")
     (one, _), console = look((tmp_path / "page.html").read_text(encoding="utf-8"), tmp_path, states)
@@ -217,6 +227,26 @@ def test_the_look_up_answers_as_any_model_does(ward, tmp_path, options):
     check_answers(model, states, one["answers"])
     if defers:
         assert 0 < model.deferred(states).sum() < len(states)
+
+
+def test_where_it_is_not_too_close_the_look_up_answers_as_a_model_that_looks_ahead(ward, tmp_path):
+    log = load_log(ward.log, columns=COLUMNS)
+    model = KBSF(20, order=1, plan=Plan(decisions=2, hold=2), random_state=0).fit(log).model_
+    facts = write_report(model, log, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    (one, _), console = look(text, tmp_path, log.states[:200].tolist())
+    assert console == []
+    labels, own = model.answer_labels.tolist(), model.predict(log.states[:200]).tolist()
+    same = [labels[each["best"]] == label for each, label in zip(one["answers"], own)]
+    close = [each["close"] for each in one["answers"]]
+    assert all(is_same for is_same, is_close in zip(same, close) if not is_close)
+    assert not all(close)
+    assert facts.lookup.mixing.share == pytest.approx(np.mean(model.predict(log.states) == _mixed_answers(model, log)))
+    assert "This page mixes what it found at its representative states" in text
+
+
+def _mixed_answers(model, log):
+    return model.with_settings(plan=model.settings.plan.set_params(acting="reps")).predict(log.states)
 
 
 def test_a_person_can_look_up_sort_and_filter(looked, ward):

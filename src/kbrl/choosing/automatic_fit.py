@@ -91,6 +91,9 @@ class FittableLog(Protocol):
     def looked_through(self, sample_rows: int, *, step: Callable[[int], None]) -> tuple[Survey, int]:
         """Return a survey and the number of episodes, 0 if they are not counted; ``step`` is the progress callback."""
 
+    def episode_sample(self) -> EpisodeSample | None:
+        """Return some whole episodes, to rehearse with; asked for after the log was looked through."""
+
     def learn(self, settings: Settings, *, survey: Survey, step: Callable[[int], None]) -> Model:
         """Return the model of all rows."""
 
@@ -119,6 +122,9 @@ class _LocalLog:
         chunks = chunks if self.sample is None else self.sample.kept(chunks)
         return survey(_told(chunks, step), sample_rows=sample_rows), counter.n_episodes
 
+    def episode_sample(self) -> EpisodeSample | None:
+        return self.sample
+
     def learn(self, settings: Settings, *, survey: Survey, step: Callable[[int], None]) -> Model:
         return learnt(settings, self, survey=survey, step=step)
 
@@ -144,8 +150,8 @@ def fit_automatically(
     choose: which of n_reps, sample_width, rep_width, order, reps and scaling to choose; the others stay those of the
         learner.  To choose the scaling is to leave variables that do not matter out of distances
         (`kbrl.choosing.relevance`); a scaling that is None or an array stays.
-        The order, and the plans of order 1, are chosen by rehearsal (`kbrl.choosing.rehearsal`): not on a cluster, nor
-        with a limit in seconds, the criterion "bellman", or settings that only order 0 has.
+        The order, and the plans of order 1, are chosen by rehearsal (`kbrl.choosing.rehearsal`): not with a
+        limit in seconds, the criterion "bellman", or settings that only order 0 has.
     criterion: what the widths are chosen by, as in `kbrl.choosing.hyperparameters.choose_widths`.
     megabytes, seconds: limits, of memory and of the time for all of the work, to the number of representative states.
     chunk_rows: the number of rows that are read at a time.
@@ -174,8 +180,8 @@ def fit_automatically(
     clock.lap("looking through the log")
     _refuse_luck(seen.action_labels, seen.counts, settings.min_cases or 1)
     choice = None
-    if criterion == "error" and seconds is None and sample is not None:
-        choice = _rehearsed(settings, sample, n_episodes > 0, choose, phase)
+    if criterion == "error" and seconds is None and log.n_rows >= LEAST_ROWS:
+        choice = _rehearsed(settings, source, seen.n_dims, choose, phase)
     if choice is not None:
         settings = replace(settings, **choice.chosen.settings)
     if choice is not None and choice.ignored:
@@ -199,20 +205,18 @@ def fit_automatically(
 
 
 def _rehearsed(
-    settings: Settings, sample: EpisodeSample, has_episodes: bool, choose: Collection[str], phase: Phase
+    settings: Settings, source: FittableLog, n_dims: int, choose: Collection[str], phase: Phase
 ) -> Choice | None:
     """Return the order, plans and scaling that rehearse best; None where that cannot be tried."""
-    if not can_rehearse(settings, choose) or sample.log is None or not _suits_lines(sample.log):
+    if not can_rehearse(settings, choose) or n_dims > MOST_DIMS:
         return None
     phase("rehearsing", 0)
+    sample = source.episode_sample()
+    if sample is None or sample.log is None:
+        return None
     lines = KBSF(**vars(replace(settings, reps=REPS_OF_LINES)))
     may_ignore = "scaling" in choose and isinstance(settings.scaling, str)
-    return choose_by_rehearsal(sample.log, lines, has_episodes=has_episodes, may_ignore=may_ignore)
-
-
-def _suits_lines(log: Transitions) -> bool:
-    """Return whether models of order 1 may be tried: few variables."""
-    return log.n_dims <= MOST_DIMS
+    return choose_by_rehearsal(sample.log, lines, has_episodes=sample.has_episodes, may_ignore=may_ignore)
 
 
 class RareActionsError(ValueError):

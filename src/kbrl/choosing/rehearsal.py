@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -84,23 +85,35 @@ class Choice:
 class EpisodeSample:
     """Whole episodes, about so many rows of them, kept while the chunks of a log come by.
 
-    A hash of the episode decides, so the sample does not depend on how the log is cut.
+    A hash of the episode decides, so the sample does not depend on how the log is cut.  Samples of the parts of a log
+    add up, in their order; ``n_before`` are the transitions before the part.
     """
 
-    def __init__(self, n_rows: int, wanted: int = REHEARSAL_ROWS) -> None:
+    def __init__(self, n_rows: int, wanted: int = REHEARSAL_ROWS, *, n_before: int = 0) -> None:
         self._part = EpisodePart(min(1.0, wanted / max(n_rows, 1)), _SAMPLE_SEED)
         self._parts: list[Transitions] = []
-        self._n_before = 0
+        self._n_before = n_before
+        self.n_seen = 0  # transitions
+        self.has_episodes = False  # whether the log tells them apart
 
     def kept(self, chunks: Iterable[Transitions]) -> Iterator[Transitions]:
         """Yield the chunks, and keep the rows of the sample."""
         for chunk in chunks:
-            named = chunk.replaced(episodes=_episodes_of(chunk, self._n_before))
+            named = chunk.replaced(episodes=_episodes_of(chunk, self._n_before + self.n_seen))
             rows = self._part.rows(named)
             if rows.any():
                 self._parts.append(named[rows])
-            self._n_before += len(chunk)
+            self.n_seen += len(chunk)
+            self.has_episodes = chunk.episodes is not None
             yield chunk
+
+    def __add__(self, other: EpisodeSample) -> EpisodeSample:
+        """Return the sample of this part of a log and of the one that follows it."""
+        result = copy(self)
+        result._parts = [*self._parts, *other._parts]
+        result.n_seen += other.n_seen
+        result.has_episodes = self.has_episodes or other.has_episodes
+        return result
 
     @property
     def log(self) -> Transitions | None:

@@ -47,7 +47,7 @@ _JUDGED = {
     "error": "chosen by the errors of predicted next states and rewards, and of rebuilt next states",
     "bellman": "chosen by how well values explain held-out transitions",
 }
-_WHY_NOT_REHEARSED = "there are too few rows, or over 20 variables, or options or a cluster that only order 0 can have"
+_WHY_NOT_REHEARSED = "there are too few rows, or over 20 variables, or options that only order 0 can have"
 _WHY_IGNORED = (
     "in held-out episodes they help to predict neither rewards, ends nor other variables that matter, and neither "
     "actions nor such variables move them (--scaling std: keep them)"
@@ -114,8 +114,6 @@ def fit(
     start = perf_counter()
     refuse_input_as_output(output, *log)
     check_output(output)
-    if hold_out is not None and (workers or dask):
-        raise click.UsageError("--hold-out needs one process: it does not go with --workers and --dask.")
     limits = {name: options.pop(name) for name in ("criterion", "megabytes", "seconds", "chunk_rows")}
     parameters = learner_parameters(options)  # what is left are the columns
     with settings_as_options():

@@ -99,7 +99,7 @@ class Recipe:
                 found.append((place.start, place.stop))
             if column.kind == "boolean":
                 found.append((place.start, place.start + 1))
-            if column.has_indicator:
+            if column.has_indicator and column.kind != "category":  # there, missing is a level
                 found.append((place.stop - 1, place.stop))
         return found
 

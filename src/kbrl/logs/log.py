@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -78,6 +78,10 @@ class Log:
     state_names: tuple[str, ...] | None = None  # of the state variables, if they differ from those of the columns
     recipe: Recipe | None = None  # how columns become state variables; None: each is one
     part: EpisodePart | None = None  # the episodes that are read; None: all
+
+    def only(self, part: EpisodePart) -> Log:
+        """Return the log of these episodes alone."""
+        return replace(self, part=part)
 
     def source(self, n_dims: int) -> Source:
         """Return what is known about the transitions beside their numbers, given the number of state variables."""

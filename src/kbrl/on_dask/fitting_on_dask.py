@@ -15,8 +15,12 @@ from operator import add
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from kbrl.arrays import Array
 from kbrl.choosing.automatic_fit import check_n_rows, model_from, sample_rows_for
+from kbrl.choosing.rehearsal import EpisodeSample
+from kbrl.data.episodes import EpisodePart
 from kbrl.data.sketch import Sketch
 from kbrl.data.survey import LARGEST_HASH, Survey, hash_limit, survey
 from kbrl.learners.kbsf import KBSF
@@ -71,6 +75,18 @@ class ClusterLog:
         column = "action" if self.columns is None else self.columns.action
         labels = label_array(self.action_labels.tolist(), actions, column)
         return replace(self, facts=replace(self.facts, action_labels=labels))
+
+    def only(self, part: EpisodePart) -> ClusterLog:
+        """Return the log of these episodes alone."""
+        return replace(self, facts=replace(self.facts, part=part))
+
+    def episode_sample(self) -> EpisodeSample:
+        """Return some whole episodes, to rehearse with: the same as one process would take."""
+        samples = self.work.each(_sampled, self.facts, own=[0] * len(self.work.parts))
+        if not any(each.has_episodes for each in samples) and len(samples) > 1:  # blocks of rows, by their numbers
+            n_before = np.cumsum([0, *(each.n_seen for each in samples[:-1])]).tolist()
+            samples = self.work.each(_sampled, self.facts, own=n_before)
+        return reduce(add, samples)
 
     def looked_through(self, sample_rows: int, *, step: Step) -> tuple[Survey, int]:
         """Return the survey; episodes are not counted."""
@@ -236,6 +252,13 @@ def _checked(learner: Any) -> Settings:
     if settings.variant.neighborhoods == "per_chunk" and settings.sample_neighbors is not None:
         raise ValueError("neighborhoods='per_chunk' depends on the chunks, which differ here. Use 'exact'.")
     return settings
+
+
+def _sampled(opened: Any, facts: Facts, n_before: int) -> EpisodeSample:
+    sample = EpisodeSample(facts.n_rows, n_before=n_before)
+    for _ in sample.kept(facts.chunks(opened)):
+        pass
+    return sample
 
 
 def _survey(opened: Any, facts: Facts, sample_rows: int, largest_hash: int) -> Survey | None:

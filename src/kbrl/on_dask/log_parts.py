@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from kbrl.arrays import Array
+from kbrl.data.episodes import EpisodePart
 from kbrl.data.names import UNNAMED, Source, unite_labels
 from kbrl.data.recipe import Recipe
 from kbrl.data.transitions import Transitions
@@ -76,12 +77,20 @@ class Facts:
     scan: Scan | None  # None where the parts are Transitions
     source: Source = UNNAMED  # of Transitions: their variables are put into the order of these names
     recipe: Recipe | None = None  # how the columns of tables become state variables
+    part: EpisodePart | None = None  # the episodes that are read; None: all
 
     def chunks(self, opened: Any) -> Iterator[Transitions]:
         """Yield the transitions of a part that was opened; a part alone may hold none."""
+        for chunk in self._all_chunks(opened):
+            if self.part is None:
+                yield chunk
+            elif (kept := self.part.rows(chunk)).any():
+                yield chunk[kept]
+
+    def _all_chunks(self, opened: Any) -> Iterator[Transitions]:
         if isinstance(opened, list):
             for item in opened:
-                yield from self.chunks(item)
+                yield from self._all_chunks(item)
         elif isinstance(opened, Transitions):
             yield from opened.in_order_of(self.source).with_actions(self.action_labels).chunks(CHUNK_ROWS)
         else:

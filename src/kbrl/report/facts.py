@@ -290,7 +290,7 @@ def gather(inputs: Inputs, step: Callable[[int], None] | None = None) -> Facts:
         rules=tuple(_change_rules(inputs, found, sample, sampled)),
         fidelity=found.fidelity,
         n_advised=int((sampled.advice != NO_ADVICE).sum()),
-        lookup=look_up(model, inputs.variables, about.answers, sample if inputs.with_cases else None),
+        lookup=look_up(model, inputs.variables, about.answers, sample if inputs.with_cases else None, sample.states),
         no_agreement=stability.reason,
         judgement=judgement,
         no_judgement=no_judgement,

@@ -1,8 +1,10 @@
 """What the page needs to answer for a state as the model does, in few letters.
 
 These are the representative states, their values and their numbers of cases, as 32-bit numbers in base64.  The script
-of the page, page.js, computes from them what `Model.q_values`, `coverage` and `agreement` compute.  No action, reward
-or identifier of a logged case is in them, unless cases are asked for.
+of the page, page.js, computes from them what `Model.q_values`, `coverage` and `agreement` compute.  A model of order 1
+looks ahead from the state itself, which the page does not: it mixes the values of plans at the representative states,
+and says how often that gave the same answer in logged states.  No action, reward or identifier of a logged case is in
+the data, unless cases are asked for.
 """
 
 from __future__ import annotations
@@ -10,19 +12,22 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Array
+from kbrl.arrays import Array, Floats
 from kbrl.data.transitions import Transitions
+from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model
 from kbrl.model.nearest_samples import Neighborhoods
 from kbrl.model.support import NEAR_REPS, own_reach, reach, usual_slack
 
 MOST_LETTERS = 120_000  # of a page that has 200 kB without its pictures
 MOST_CASES = 400
+MOST_COMPARED = 1000  # logged states in which a model that looks ahead is compared with the page
+_LARGEST = 1e300  # JSON knows no infinity
 FROM_THE_LOG = ("random", "farthest", "cover", "mixture")  # ways to choose representative states among logged ones
 
 
@@ -33,13 +38,34 @@ class LookUp:
     data: str | None
     reason: str = ""
     knows_agreement: bool = False
+    mixing: Mixing | None = None  # of a model that looks ahead
 
 
-def look_up(model: Model, names: Sequence[str], labels: Sequence[str], cases: Transitions | None) -> LookUp:
-    """Return the data behind the look-up of a page; ``cases`` are logged rows that it may show, None: it shows none."""
+@dataclass(frozen=True)
+class Mixing:
+    """How mixing the values at the representative states compares with looking ahead, in logged states."""
+
+    n_states: int
+    share: float  # of these states with the same answer
+    margin: float  # where the best answer is better by more, all of them had the same answer
+
+
+def look_up(
+    model: Model,
+    names: Sequence[str],
+    labels: Sequence[str],
+    cases: Transitions | None,
+    states: Floats | None = None,
+) -> LookUp:
+    """Return the data behind the look-up of a page; ``cases`` are logged rows that it may show, None: it shows none.
+
+    ``states`` are logged ones, (n, n_dims), in which a model that looks ahead is compared with what the page does.
+    """
     reason = _reason(model, cases is not None)
     if reason:
         return LookUp(None, reason)
+    if model.look_ahead is not None:
+        return _mixed_look_up(model, names, labels, cases, model.reps if states is None else states)
     facts = _facts(model) | {"names": list(names), "labels": list(labels)}
     if cases is not None:
         facts["logged"] = _logged(model, cases)
@@ -53,6 +79,29 @@ def look_up(model: Model, names: Sequence[str], labels: Sequence[str], cases: Tr
     if len(text) > MOST_LETTERS:
         return LookUp(None, f"its {model.basis.n_reps:,} representative states need more room than a small page has")
     return LookUp(text, knows_agreement=knows_agreement)
+
+
+def _mixed_look_up(
+    model: Model, names: Sequence[str], labels: Sequence[str], cases: Transitions | None, states: Floats
+) -> LookUp:
+    """Return the look-up of a model that looks ahead, with how far mixing can be relied on."""
+    plan = model.settings.plan.set_params(acting="reps")
+    at_reps = replace(model, settings=replace(model.settings, plan=plan), resamples=None)
+    found = look_up(at_reps, names, labels, cases)
+    if found.data is None:
+        return found
+    mixing = _compared(model, at_reps, states)
+    data = json.loads(found.data) | {"margin": mixing.margin}
+    return LookUp(_written(data), mixing=mixing)
+
+
+def _compared(model: Model, at_reps: Model, states: Floats) -> Mixing:
+    rows = model.scaled(states[np.unique(np.linspace(0, len(states) - 1, min(len(states), MOST_COMPARED)).astype(int))])
+    q, own = at_reps.q_function(rows), best_actions(model.q_function(rows))
+    differs = best_actions(q) != own
+    ranked = np.sort(np.where(np.isfinite(q), q, -_LARGEST), axis=1)
+    gaps = ranked[:, -1] - ranked[:, -2] if q.shape[1] > 1 else np.full(len(q), _LARGEST)
+    return Mixing(len(rows), float(1.0 - differs.mean()), float(gaps[differs].max(initial=0.0)))
 
 
 def what_it_keeps(model: Model) -> list[str]:
@@ -77,8 +126,8 @@ def _reason(model: Model, with_cases: bool) -> str:
     """Say why a page cannot look up cases; nothing if it can."""
     if model.settings.variant.q_function == "samples":
         return "its answers come from all logged cases, which are not in this page"
-    if model.settings.order == 1:
-        return "its answers look ahead from the state at hand (order 1)"
+    if model.allowed is not None:
+        return "it has rules for where actions are allowed, which this page does not work out"
     if callable(model.basis.sample_kernel.profile):
         return "its kernel is a function of the user's own"
     if _are_logged(model) and not with_cases:
@@ -107,6 +156,7 @@ def _facts(model: Model) -> dict[str, Any]:
         "reach": reach(basis) + usual_slack(basis, sums) if knows_support else None,
         "ownReach": own_reach(basis),
         "nearReps": NEAR_REPS,
+        "margin": None,
         "least": None if model.deferral is None else model.deferral.cases,
     }
 

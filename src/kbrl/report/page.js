@@ -137,7 +137,9 @@ function answer(model, raw) {
     const gaps = distancesTo(model.logged.states, state, nDims, 2);
     return smallest(gaps, 5).map(i => ({ place: i, distance: gaps[i] }));
   })();
-  return { q, best, support, agreement, near: near.map(i => ({ place: i, distance: ways[i] })), logged };
+  const second = Math.max(-Infinity, ...q.filter((value, a) => a !== best));
+  const close = model.margin !== null && !(q[best] - second > model.margin);  // where looking ahead may differ
+  return { q, best, close, support, agreement, near: near.map(i => ({ place: i, distance: ways[i] })), logged };
 }
 
 function openModel() {
@@ -175,6 +177,7 @@ function show(model, raw) {
   document.getElementById("advice-note").textContent = [
     found.support ? `Rests on about ${support(found.best)} logged cases.` : "Support is not known.",
     found.agreement === null ? "" : `${Math.round(100 * found.agreement)} % of resampled logs give the same answer.`,
+    found.close ? "Too close for this page: the model itself may answer otherwise." : "",
     outside ? "No logged case is near: do not rely on this." : "",
   ].join(" ");
   const order = found.q.map((_, a) => a).sort((a, b) => (b === found.best) - (a === found.best) || found.q[b] - found.q[a]);

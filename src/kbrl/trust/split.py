@@ -9,17 +9,17 @@ import numpy as np
 
 from kbrl.checks import whole
 from kbrl.data.episodes import EpisodePart, episode_hashes
-from kbrl.data.transitions import Transitions, as_log
-from kbrl.logs.log import Log
+from kbrl.data.transitions import as_log
 
-AnyLog = TypeVar("AnyLog", Transitions, Log)
+AnyLog = TypeVar("AnyLog", bound=Any)
 
 
 def split_episodes(log: AnyLog, share: float = 0.5, random_state: int = 0) -> tuple[AnyLog, AnyLog]:
     """Return two logs: about this share of the episodes to learn from, and the others to judge by.
 
     A hash of the identifier decides, so an episode is in the same part whatever the order of the rows and the files;
-    another ``random_state`` splits in another way.  The log is Transitions, or an opened log (`open_log`).
+    another ``random_state`` splits in another way.  The log is Transitions, or an opened log (`open_log`), also one
+    that a cluster reads.
 
     >>> from kbrl import split_episodes
     >>> from kbrl.tasks import PuddleWorld
@@ -29,8 +29,8 @@ def split_episodes(log: AnyLog, share: float = 0.5, random_state: int = 0) -> tu
     (5000, set())
     """
     part = EpisodePart(check_share(share), whole(random_state, "random_state", at_least=0))
-    if isinstance(log, Log):
-        return replace(log, part=part), replace(log, part=replace(part, is_rest=True))
+    if hasattr(log, "only"):
+        return log.only(part), log.only(replace(part, is_rest=True))
     learns = part.rows(as_log(log))
     if learns.all() or not learns.any():
         n = len(np.unique(episode_hashes(log)))

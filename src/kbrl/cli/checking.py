@@ -81,7 +81,7 @@ def _print_faults(report: Report) -> None:
     print_table(("fault", "count", "first places", "stops learning", "what is wrong, and what to do"), rows)
     units = {place.unit for fault in report.faults for place in fault.places}
     if "line" in units:
-        click.echo("Lines are those of the file: line 1 is the header.")
+        click.echo("Lines are those of the file, with its header.")
     if "row" in units:
         click.echo("Rows are counted from 1 in each file.")
 

@@ -48,6 +48,11 @@ _DIALECT = {
     "thousands": "What separates thousands in a text, as in 1.234,5: one of . , ' _ or space.",
     "sheet": "Sheet of an Excel file, where it has several.",
     "split": "Columns of lists to split into one column per entry, for example action becomes action_0, action_1.",
+    "skip": "Number of rows above the header of a CSV or Excel file, such as a title.",
+    "na": "What stands for a missing value: '-; unknown' in all columns, 'age=999' in one.",
+    "fill-down": "Columns in which an empty cell means the one above it, as in patient,ward (merged cells of Excel).",
+    "suffix": "Units that stand after the numbers of a column, as in 'dose=mg; weight=kg' for 5 mg and 70 kg.",
+    "dates": "Order of dates that are not ISO dates: 'day first' for 27.02.2024, 'month first' for 02/27/2024.",
     "query": "For a database: the query that selects the rows, as in 'select * from visits order by id, day'.",
 }
 
@@ -157,7 +162,8 @@ def column_options(command: F, *, state: str = "--state") -> F:
 def dialect_options(command: F) -> F:
     """Let a command say how its log is written: one keyword argument each, None where not given."""
     for name, text in reversed(_DIALECT.items()):
-        command = click.option(f"--{name}", help=text)(command)
+        kind = ValueRule() if name in ("na", "suffix", "skip") else None
+        command = click.option(f"--{name}", name.replace("-", "_"), type=kind, help=text)(command)
     return command
 
 
@@ -187,7 +193,7 @@ def given(options: dict[str, Any]) -> dict[str, Any] | None:
     """Return those of the options that were given, None if none was: what ``columns=`` of a reader takes."""
     found = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, value in found.items():
-        if isinstance(value, str) and not value.strip() and name not in _DIALECT:
+        if isinstance(value, str) and not value.strip() and name.replace("_", "-") not in _DIALECT:
             raise click.UsageError(f"--{name.replace('_', '-')} must name a column, but it is empty: {value!r}.")
     return found or None
 
@@ -229,7 +235,14 @@ def source_of(log: Sequence[str]) -> Any:
     return log[0] if len(log) == 1 else list(log)
 
 
-_LISTS = ("state", "next_state", "split", "action", "actions")  # options that are written a,b,c on the command line
+_LISTS = (
+    "state",
+    "next_state",
+    "split",
+    "fill_down",
+    "action",
+    "actions",
+)  # options that are written a,b,c on the command line
 _KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
     click.types.IntParamType: ("a whole number", (int,)),
     click.types.FloatParamType: ("a number", (int, float)),

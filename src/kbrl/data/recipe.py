@@ -20,7 +20,7 @@ from kbrl.checks import KbrlWarning
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Cells, Coded, Expression, parse
 from kbrl.data.state_column import LEVEL_DISTANCE, Kind, Missing, StateColumn, Unfit, as_cells
-from kbrl.data.values import EpisodeStarts, ValueMemory
+from kbrl.data.values import EpisodeStarts, ValueMemory, unmarked
 
 JOINED = " + "  # between the labels of a combination of actions
 
@@ -111,7 +111,7 @@ class Recipe:
         parts, reasons, notes = [], list[tuple[Booleans, str | Unfit]](), list[str]()
         episodes = _as_codes(table[self.episode]) if self.episode is not None and self.episode in table else None
         for column in self.columns:
-            cells = as_cells(table[column.name])
+            cells = unmarked(as_cells(table[column.name]), column.na)
             found = column.values(cells)
             numbers = found.numbers
             if column.looks_back:
@@ -188,7 +188,7 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as a dict for JSON."""
         return {
-            "columns": [asdict(column) | {"levels": list(column.levels)} for column in self.columns],
+            "columns": [asdict(c) | {"levels": list(c.levels), "na": list(c.na)} for c in self.columns],
             "bins": [{key: list(v) if isinstance(v, tuple) else v for key, v in asdict(b).items()} for b in self.bins],
             "allowed": [list(pair) for pair in self.allowed],
             "episode": self.episode,
@@ -284,19 +284,21 @@ def _require(holds: Any, rule: str) -> None:
 def _column_of(entry: Any) -> StateColumn:
     """Return a state column from a dict; refuse one that is not well formed."""
     wanted = {field.name for field in fields(StateColumn)}
+    entry = {"na": []} | entry if isinstance(entry, dict) else entry  # files from before it have none
     _require(isinstance(entry, dict) and set(entry) == wanted, "a column lacks fields, or has unknown ones")
     types: dict[str, tuple[type, ...]] = {"name": (str,), "kind": (str,), "levels": (list,), "has_other": (bool,)}
-    types |= {"missing": (str,)}
+    types |= {"missing": (str,), "na": (list,)}
     types |= {"fill": (int, float, type(None)), "has_indicator": (bool,), "width": (int,), "seconds": (int, float)}
     wrong = [name for name, kinds in types.items() if type(entry[name]) not in kinds]
     _require(not wrong, f"{', '.join(wrong)} of a column is of the wrong kind")
     _require(entry["kind"] in get_args(Kind) and entry["missing"] in get_args(Missing), "a kind is not known")
     levels, is_labelled = entry["levels"], entry["kind"] in ("category", "ordinal")
     _require(all(isinstance(level, str) for level in levels) and len(set(levels)) == len(levels), "levels must differ")
+    _require(all(isinstance(mark, str) for mark in entry["na"]), "na of a column is no list of texts")
     _require(bool(levels) == is_labelled, "a category has levels, and a number has none")
     numbers = [entry["seconds"], 0.0 if entry["fill"] is None else entry["fill"]]
     _require(all(np.isfinite(numbers)) and entry["width"] >= 1 and entry["seconds"] > 0, "a number is out of range")
-    return StateColumn(**entry | {"levels": tuple(levels)})
+    return StateColumn(**entry | {"levels": tuple(levels), "na": tuple(entry["na"])})
 
 
 def _bins_of(entry: Any) -> ActionBins:

@@ -15,14 +15,13 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Cells, Coded
-from kbrl.data.values import Seen
+from kbrl.data.values import FALSE, TRUE, Seen
 
 Kind = Literal["number", "category", "ordinal", "boolean", "elapsed", "vector"]
 Missing = Literal["refuse", "median", "forward", "constant", "level", "drop"]
 OTHER, MISSING = "(other)", "(missing)"  # names of levels
 LEVEL_DISTANCE = {"std": 2.0, "range": 1.0}  # between two different levels, in units of the scaling
-TRUE, FALSE = frozenset({"true", "t", "yes", "1"}), frozenset({"false", "f", "no", "0"})
-BLANK_TEXTS = frozenset({"", "na", "n/a", "nan", "null"})  # "none" may be a level
+BLANK_TEXTS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null"})  # "none" may be a level
 _DIGITS = 12  # of decoded numbers: scaling forth and back is off by rounding
 
 
@@ -39,6 +38,7 @@ class StateColumn:
     has_indicator: bool = False  # a variable is 1 where the value was filled in; of a category, a level
     width: int = 1  # of a column of vectors
     seconds: float = 1.0  # in a unit of elapsed time
+    na: tuple[str, ...] = ()  # what stands for a missing value, such as - or 999
 
     @property
     def variables(self) -> tuple[str, ...]:

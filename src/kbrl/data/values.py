@@ -11,7 +11,7 @@ apart to one part in 30,000; a quantile is rounded to four digits, and so is exa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,12 +19,16 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.column_names import listing
-from kbrl.data.expressions import Coded, ExpressionError, parse
+from kbrl.data.expressions import Cells, Coded, ExpressionError, parse
 
 _DROPPED = 8  # bits of the 23 of a float32: 15 are left
 _NARROW = 2**18  # keys: eight powers of two
+_MOST_WAITING = 2**16  # keys of batches before they are put together, beside twice the number of those that are
 _LARGEST = np.finfo(np.float32).max
 
+_YES = ("true", "t", "yes", "y", "1", "ja", "j", "wahr", "oui", "vrai", "si", "sí", "verdadero", "sim", "sì", "vero")
+_NO = ("false", "f", "no", "n", "0", "nein", "falsch", "non", "faux", "falso", "não", "nao", "nee")
+TRUE, FALSE = frozenset(_YES), frozenset(_NO)  # words for true and false, in small letters
 WORDS = ("median", "forward", "drop", "level")  # rules for missing values; anything else is a constant
 RULES = ("missing", "category", "ordinal", "elapsed", "bins", "allowed")  # of rules, as users write them
 
@@ -54,7 +58,7 @@ class ValueCounts:
         keys, counts = _counted(small.view(np.uint32) >> np.uint32(_DROPPED))
         self._waiting.append((keys, counts))
         self._n_waiting += len(keys)
-        if self._n_waiting > 2**19 + 2 * len(self._keys):
+        if self._n_waiting > _MOST_WAITING + 2 * len(self._keys):
             self._settle()
         return self
 
@@ -295,3 +299,25 @@ def _allowed(label: Any, given: Any) -> str:
         return parse(text, "truth").text
     except ExpressionError as error:
         raise ValueError(f"allowed[{str(label)!r}]: {error}") from None
+
+
+def unmarked(cells: Cells, marks: Collection[str]) -> Cells:
+    """Return cells of which those that hold a mark, such as - or 999, are missing.
+
+    >>> unmarked(np.array([61.0, 999.0]), ["-", "999"]).tolist()
+    [61.0, nan]
+    """
+    if not marks:
+        return cells
+    numbers = [number for mark in marks if (number := _number(mark)) is not None]
+    if not isinstance(cells, Coded):
+        return np.where(np.isin(cells, numbers), np.nan, cells) if numbers else cells
+    gone = [str(value).strip() in marks or _number(value) in numbers for value in cells.values]
+    return Coded(np.where(np.array([*gone, True])[cells.codes], -1, cells.codes), cells.values)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None

@@ -12,6 +12,7 @@ import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.tables.cell_values import BLANKS, FLAGS, Labels, Numbers
+from kbrl.tables.cleaned import iso_date
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import Table, regrouped
 from kbrl.tables.text_files import PLAIN, Dialect
@@ -40,7 +41,13 @@ class Profile:
     def texts(self) -> tuple[str, ...]:
         """The different values as texts, numbers as Python writes them."""
         texts = (str(value).strip() for value in self.values)
-        return tuple(text if _is_number(text) else self.dialect.plain(text) for text in texts)
+        plain = (text if _is_number(text) else self.dialect.plain(text) for text in texts)
+        return tuple(iso_date(text, self.dialect.dates) if self.dialect.dates else text for text in plain)
+
+    @staticmethod
+    def is_amount(text: str) -> bool:
+        """Whether a text is a number."""
+        return _is_number(text) and text.lower() not in FLAGS
 
     @cached_property
     def is_missing(self) -> Booleans:
@@ -104,7 +111,10 @@ def _profile(table: Table, name: str, dialect: Dialect) -> Profile:
     try:
         column = next(_batches(table, name, "labels"))[name]
         assert isinstance(column, Labels)
-        return Profile(name, column.codes, column.values, dialect=dialect)
+        taken, _ = column.taken()  # marks for missing values are no values
+        places = np.full(len(column.values) + 1, -1, dtype=np.intp)
+        places[taken] = np.arange(len(taken))
+        return Profile(name, places[column.codes], tuple(column.values[k] for k in taken.tolist()), dialect=dialect)
     except (LogError, StopIteration):
         pass
     try:
@@ -124,6 +134,18 @@ def rises_within(step: Profile, episodes: Profile | None) -> Floats:
     rises = np.diff(step.numbers)
     same = np.ones(len(rises), dtype=bool) if episodes is None else episodes.codes[1:] == episodes.codes[:-1]
     return np.asarray(rises[same & ~np.isnan(rises)])
+
+
+def is_unique_within(column: Profile, episodes: Profile) -> bool:
+    """Return whether no value comes twice in an episode."""
+    pairs = np.column_stack([episodes.codes, column.codes])[~column.is_missing & ~episodes.is_missing]
+    return len(np.unique(pairs, axis=0)) == len(pairs)
+
+
+def changes_within(column: Profile, episodes: Profile | None) -> float:
+    """Return how often a column changes from a row to the next of the same episode, as a share of these pairs."""
+    same = np.ones(len(column) - 1, dtype=bool) if episodes is None else episodes.codes[1:] == episodes.codes[:-1]
+    return float((column.codes[1:] != column.codes[:-1])[same].mean()) if same.any() else 0.0
 
 
 def last_rows(episodes: Profile) -> Booleans:

@@ -56,13 +56,18 @@ class Columns:
     sort: bool = False  # the rows are to be sorted by episode and step
     one_step: bool = False  # each row is an episode of one step: nothing follows it
     discount_per: str | None = None  # a number of steps, or a time: discount by the time that passes
-    encoding: str | None = None  # this and the others below: see tables.dialect
+    encoding: str | None = None  # this and the others below: see tables.text_files.Dialect
     delimiter: str | None = None
     decimal: str | None = None
     thousands: str | None = None
     sheet: str | None = None
     query: str | None = None
     split: str | None = None
+    skip: str | None = None
+    na: str | None = None
+    suffix: str | None = None
+    fill_down: str | None = None
+    dates: str | None = None
     action_parts: tuple[str, ...] = ()  # the columns whose combinations are the actions, if there are several
     rules: Rules = field(default_factory=Rules)  # for the values of the columns
 
@@ -104,8 +109,12 @@ class Columns:
         return {role: names for role, names in listed.items() if names}
 
 
-def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = None) -> Columns:
+def resolve(
+    names: Sequence[str], given: Mapping[str, Any] | Columns | None = None, *, is_first: bool = True
+) -> Columns:
     """Return the column of each role: as the user says, or else recognised by its name.
+
+    ``is_first`` is False for a later log of a model: it may lack columns that something is stated of.
 
     >>> resolve(["obs_x", "obs_y", "dose", "reward"], {"action": "dose"}).state
     ('obs_x', 'obs_y')
@@ -143,7 +152,21 @@ def resolve(names: Sequence[str], given: Mapping[str, Any] | Columns | None = No
         _check_one_step(found)
     columns = Columns(**found, **settings, action_parts=parts, rules=rules)
     _check_timing(columns, names)
+    if is_first:
+        _check_cells(columns, names)
     return columns
+
+
+def _check_cells(columns: Columns, names: Sequence[str]) -> None:
+    """Refuse what is stated of the cells of columns that there are not."""
+    missing = [name for name in dialect_in(columns).named if name not in names]
+    if missing:
+        raise LogError(
+            "missing_column",
+            f"na, suffix or fill_down name {listing(missing)}, but the columns are {listing(names)}.",
+            columns=missing,
+            advice="Name columns of the table: --na 'NAME=999', --suffix 'NAME=mg', --fill-down NAME.",
+        )
 
 
 def _check_timing(columns: Columns, names: Sequence[str]) -> None:

@@ -7,7 +7,9 @@ them.  A person reads the result before it is used.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,33 +17,42 @@ import numpy as np
 from kbrl.data.column_names import ALIASES, PREFIXES
 from kbrl.logs.column_profiles import (
     Profile,
+    changes_within,
     closing_levels,
+    is_unique_within,
     last_rows,
     profiles_of,
     returns,
     rises_within,
 )
-from kbrl.logs.proposal import Proposal, as_key, as_toml
+from kbrl.logs.proposal import Proposal, as_key, as_toml, guess_cells
 from kbrl.tables.formats import open_table
 from kbrl.tables.sniffing import guess_dialect
-from kbrl.tables.text_files import PLAIN, Dialect
+from kbrl.tables.text_files import PLAIN, Dialect, dialect_in
 
 _WORDS = {
-    "episode": "patient|subject|stay|admission|hadm|case|person|user|session|episode|trajectory|customer|client|pat|"
-    "fall|participant|unit|machine|device",
-    "step": "step|time|timestamp|datetime|date|day|hour|minute|min|second|visit|charttime|datum|zeit|tag|week|month|"
-    "seq|sequence|round|t|at|when",
+    "episode": "episode|trajectory|patient|subject|stay|admission|hadm|person|session|participant|case|user|customer|"
+    "client|pat|fall|fallnr|fallnummer|aufenthalt|kunde|sujet|sejour|dossier|paciente|paziente|cliente|sujeto|caso|"
+    "ingreso|unit|machine|device|maschine|anlage|maquina",
+    "step": "step|time|timestamp|datetime|date|day|hour|minute|min|second|visit|charttime|week|month|seq|sequence|"
+    "round|t|at|when|datum|zeit|zeitpunkt|uhrzeit|tag|stunde|woche|monat|visite|jour|heure|semaine|mois|fecha|hora|dia|"
+    "semana|mes|visita|data|giorno|ora|paso|schritt|etape",
     "action": "action|treatment|therapy|drug|dose|dosage|medication|arm|intervention|decision|insulin|choice|offer|"
-    "vasopressor|behandlung|medikament|dosis|control|setting",
-    "reward": "reward|return|payoff|gain|benefit|utility|score|click|clicked|conversion|profit|revenue|nutzen|erfolg|"
-    "range|success|paid",
-    "minimize": "cost|risk|loss|penalty|mortality|pain|kosten",
+    "vasopressor|control|setting|behandlung|therapie|medikament|dosis|gabe|massnahme|aktion|entscheidung|traitement|"
+    "medicament|decision|tratamiento|terapia|farmaco|medicamento|accion|azione|trattamento|acao",
+    "reward": "reward|return|payoff|gain|benefit|utility|score|click|clicked|conversion|profit|revenue|range|success|"
+    "paid|nutzen|erfolg|belohnung|ertrag|gewinn|umsatz|recompense|benefice|revenu|recompensa|ganancia|beneficio|"
+    "ingresos|ricompensa|guadagno",
+    "minimize": "cost|costs|risk|loss|penalty|mortality|pain|kosten|risiko|verlust|cout|couts|risque|perte|coste|costo|"
+    "riesgo|perdida|rischio|perdita|custo",
     "terminated": "terminated|terminal|done|end|ended|ends|died|death|dead|discharged|discharge|finished|over|last|"
-    "outcome|status|exit|result|entlassen",
-    "truncated": "truncated|timeout|censored|cut|lost",
+    "outcome|status|exit|result|entlassen|entlassung|verstorben|tod|ende|verlauf|ergebnis|ausgang|deces|mort|decede|"
+    "sorti|sortie|fin|issue|alta|fallecido|muerte|fin|resultado|estado|dimesso|deceduto|esito|obito",
+    "truncated": "truncated|timeout|censored|cut|lost|abgebrochen|abbruch|censure|perdu|censurado|abandono",
     "propensity": "propensity|probability|prob|pscore",
 }
-_CLEAR = ("patient", "subject", "stay", "admission", "hadm", "person", "session", "episode", "participant", "pat")
+_CLEAR = ("patient", "subject", "stay", "admission", "hadm", "person", "session", "episode", "participant", "pat",
+          "fallnr", "paciente", "paziente", "sejour")  # fmt: skip
 _FEW = 20  # more different numbers than that are amounts, to be put into classes
 _MOST_LEVELS = 50  # of a text in the state
 ROLES = ("episode", "step", "terminated", "truncated", "action", "reward")
@@ -65,10 +76,16 @@ def propose(source: Any, given: dict[str, Any] | None = None, options: Sequence[
         proposal.state(option, value, next(iter(guess.reasons), f"so that the {option} is right"))
     for reason, option in zip(guess.reasons, guess.dialect.to_dict()):
         proposal.reasons[option] = reason
-    proposal.doubts += guess.doubts
+    is_stated = any(name in (given or {}) for name in ("sheet", "query"))
+    proposal.doubts += () if is_stated else guess.doubts
     dialect = Dialect(**guess.dialect.to_dict() | {k: v for k, v in (given or {}).items() if k in vars(Dialect())})
     table = open_table(source, dialect)
     profiles = profiles_of(table, dialect if table.is_text else PLAIN)
+    cells = dialect_in({k: v for k, v in guess_cells(profiles, proposal).items() if k not in dialect.to_dict()})
+    if not cells.is_clean:  # look again, at the cells as they are meant
+        dialect = replace(dialect, **cells.to_dict())
+        table = open_table(source, dialect)
+        profiles = profiles_of(table, dialect if table.is_text else cells)
     _Roles(profiles, proposal, set(options)).assign(given or {})
     return proposal
 
@@ -86,12 +103,13 @@ class _Roles:
                 self._free.pop(name, None)
         self._drop_constants()
         families = self._families()
+        self._fill_down(given)
         episode = self._episode(given)
         step = self._step(given, episode)
         if episode is not None and step is not None:
             episode, step = self._sort(episode, step)
         self._ends(given, episode)
-        self._action(given)
+        self._action(given, episode)
         self._reward(given)
         self._next_states(families)
         self._state(given, families)
@@ -171,6 +189,20 @@ class _Roles:
             return self._take(ids[0].name, "episode", "it is called an identifier, and its values repeat")
         return None
 
+    def _fill_down(self, given: dict[str, Any]) -> None:
+        """Propose that an empty cell means the one above it, where identifiers stand on the first row of a block."""
+        if "fill-down" not in self._options or "episode" in given:
+            return
+        for profile in self._named("episode", "number", "text"):
+            gone, known = profile.is_missing, profile.codes[~profile.is_missing]
+            if gone.mean() > 0.3 and not gone[0] and profile.n_distinct > 2 and len(np.unique(known)) == len(known):
+                self._proposal.state("fill-down", [profile.name], "an identifier stands on the first row of its block")
+                whole = replace(
+                    profile, codes=profile.codes[np.maximum.accumulate(np.where(gone, 0, np.arange(len(gone))))]
+                )
+                self._free[profile.name] = whole
+                return
+
     @staticmethod
     def _tells_apart(profile: Profile) -> bool:
         """Whether values repeat, one after the other; not so in an unsorted log, where a name must be clear."""
@@ -189,7 +221,8 @@ class _Roles:
         dated = [p for p in self._free.values() if p.kind == "date"]
         for profile in [*dated, *self._named("step", "number", "date")]:
             rises = rises_within(profile, episode)
-            if profile.kind == "date" or (len(rises) and (rises > 0).mean() > 0.9):
+            in_any_order = episode is not None and returns(episode) > 0 and is_unique_within(profile, episode)
+            if profile.kind == "date" or in_any_order or (len(rises) and (rises > 0).mean() > 0.9):
                 why = "it holds dates" if profile.kind == "date" else "its name, and it rises from row to row"
                 return self._take(profile.name, "step", why)
         return None
@@ -201,15 +234,29 @@ class _Roles:
             if known is not None and role not in given:
                 self._take(known.name, role, "its name says so")
             elif role not in given and not (role == "terminated" and done is not None):
-                named = self._named(role, "boolean")
-                if named:
-                    self._take(named[0].name, role, "its name, and it is true or false")
+                self._flags(role, episode)
         if done is not None:
             self._proposal.roles[done.name] = ("done", "its name says so")
             self._free.pop(done.name)
         if "terminated" in self._proposal.stated or "terminated" in given or done is not None:
             return
         self._ends_by_level(episode)
+
+    def _flags(self, role: str, episode: Profile | None) -> None:
+        """Give a role to the flag that is named so; to several of them if each is true on last rows only."""
+        named = self._named(role, "boolean")
+        if not named:
+            return
+        is_last = None if episode is None or len(episode) < 2 else last_rows(episode)
+        closing = [p for p in named if is_last is not None and is_last[:-1][p.numbers[:-1] == 1].all()]
+        if len(closing) < 2:
+            self._take((closing or named)[0].name, role, "its name, and it is true or false")
+            return
+        rule = " or ".join(as_column(profile.name) for profile in closing)
+        for profile in closing:
+            self._leave(profile.name, "")
+            self._proposal.roles[profile.name] = (role, "its name, and it is true on last rows of episodes only")
+        self._proposal.state(role, rule, "their names, and they are true on the last rows of episodes only")
 
     def _ends_by_level(self, episode: Profile | None) -> None:
         if episode is None or len(episode) < 2:
@@ -221,21 +268,20 @@ class _Roles:
                 self._free.pop(profile.name)
                 listed = ", ".join(f"'{level}'" for level in levels)
                 why = f"{profile.name} is so on the last rows of episodes only"
-                column = profile.name if profile.name.isidentifier() else f"`{profile.name}`"
+                column = as_column(profile.name)
                 rule = f"{column} == {listed}" if len(levels) == 1 else f"{column} in ({listed})"
                 self._proposal.state("terminated", rule, why)
                 self._proposal.roles[profile.name] = ("terminated", why)
                 self._proposal.doubts.append(f"whether all of {listed} in {profile.name!r} are real ends")
                 return
 
-    def _action(self, given: dict[str, Any]) -> None:
+    def _action(self, given: dict[str, Any], episode: Profile | None) -> None:
         if "action" in given:
             return
         known = self._known("action")
         named = [known] if known is not None else self._named("action", "text", "number", "boolean", "list")
         if known is None and not named:
-            few = [p for p in self._free.values() if p.kind == "text" and 2 <= p.n_distinct <= _FEW]
-            named = few[:1] or [p for p in self._free.values() if p.kind == "boolean"][:1]
+            named = self._few_that_change(episode)
             for profile in named:
                 self._proposal.doubts.append(f"whether {profile.name!r} is the action: it only has few values")
         if not named:
@@ -248,6 +294,13 @@ class _Roles:
             named[0].name, "action", "its name says so" if known is not None else "its name and values"
         )
         self._classes(profile)
+
+    def _few_that_change(self, episode: Profile | None) -> list[Profile]:
+        """Return the column of few words, or of flags, that changes most within episodes: a sex does not."""
+        few = [p for p in self._free.values() if p.kind == "text" and 2 <= p.n_distinct <= _FEW]
+        few = few or [p for p in self._free.values() if p.kind == "boolean"]
+        few = few or [p for p in self._free.values() if p.kind == "number" and 2 <= p.n_distinct <= 5]
+        return sorted(few, key=lambda profile: -changes_within(profile, episode))[:1]
 
     def _classes(self, profile: Profile) -> None:
         """Propose classes for an action of many numbers."""
@@ -355,6 +408,10 @@ class _Roles:
             self._proposal.doubts.append("which rows belong together: no column tells episodes apart or orders rows")
         if step is not None:
             self._intervals(step, episode)
+        query = stated.get("query")
+        if query and episode is not None and step is not None and "sort" not in stated:
+            ordered = f'{query} order by "{episode.name}", "{step.name}"'
+            self._proposal.state("query", ordered, f"{self._proposal.reasons['query']}, in the order of the rows")
 
     def _intervals(self, step: Profile, episode: Profile | None) -> None:
         rises = rises_within(step, episode)
@@ -387,9 +444,15 @@ def _is_coded(profile: Profile) -> bool:
 
 
 def _words_of(name: str) -> list[str]:
-    """Return the words of a name: patientId, patient_id and "Patient ID" have the same."""
-    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
-    return [word for word in re.split(r"[^a-zA-Zäöüß0-9]+", spaced.lower()) if word]
+    """Return the words of a name, without accents: patientId, patient_id and "Patient ID" have the same."""
+    bare = "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
+    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", bare.replace("ß", "ss"))
+    return [word for word in re.split(r"[\W_]+", spaced.lower()) if word]
+
+
+def as_column(name: str) -> str:
+    """Return the name of a column as an expression has it."""
+    return name if name.isidentifier() and name.isascii() else f"`{name}`"
 
 
 def _listed(value: Any) -> list[str]:

@@ -142,11 +142,11 @@ def open_log(
     5
     """
     table = open_table(source, dialect_in(columns))
-    named = resolve(table.names, columns)
+    named = resolve(table.names, columns, is_first=not is_known)
     prepared = prepare(table, named, recipe, is_known=is_known)
     found = scan(prepared, named)
     found.tell()
-    if getattr(table, "is_unordered", False) and not found.columns.next_state:
+    if getattr(table, "is_unordered", False) and not named.next_state and not named.one_step and not named.sort:
         message = "The query has no ORDER BY, but next states are taken from the next row. Order by episode and step."
         warnings.warn(message, KbrlWarning, stacklevel=2)
     if actions is None and not is_known:

@@ -1,11 +1,27 @@
-"""What ``kbrl init`` proposes, as a record and as a TOML file in which every line has its reason."""
+"""What ``kbrl init`` proposes, as a record and as a TOML file in which every line has its reason.
+
+Here, too, is what the cells of a table seem to mean beside plain numbers, words and ISO dates: marks for missing
+values, units after numbers, and the order of day and month.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+
+from kbrl.logs.column_profiles import Profile
+from kbrl.tables.cleaned import iso_date
+from kbrl.tables.text_files import DATE_ORDERS
+
+_MOST_MARKS, _LONGEST_MARK = 4, 20  # different texts beside numbers, and their characters
+_SENTINELS = frozenset({-1.0, -8.0, -9.0, *(sign * float("9" * n) for n in range(2, 7) for sign in (1, -1))})
+_AMOUNT = re.compile(r"([+-]?[0-9][0-9.,']*)\s*([^\d\s.,;=][^\d;=]{0,11})")
+_DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})[./-](?:\d{4}|\d{2})(?:[ T,].*)?")
 
 
 @dataclass
@@ -52,3 +68,81 @@ def as_toml(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(as_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def guess_cells(profiles: Sequence[Profile], proposal: Proposal) -> dict[str, str]:
+    """Propose how cells are read; return what is to be stated, as texts of a dialect."""
+    marks = {p.name: found for p in profiles if (found := _marks(p, proposal))}
+    units = {p.name: unit for p in profiles if (unit := _unit(p))}
+    orders = {p.name: order for p in profiles if (order := _date_order(p, proposal))}
+    if marks:
+        why = "; ".join(f"{listed(found)} stands for a missing value in {name}" for name, found in marks.items())
+        proposal.state("na", marks, why)
+    if units:
+        said = (f"the numbers of {name} have the unit {unit} in their cells" for name, unit in units.items())
+        proposal.state("suffix", units, "; ".join(said))
+    if orders:
+        name, order = next(iter(orders.items()))
+        proposal.state("dates", order, f"{name} has dates such as {_first_date(profiles, name)}")
+    return {name: proposal.stated[name] for name in ("na", "suffix", "dates") if name in proposal.stated}
+
+
+def listed(marks: Sequence[str]) -> str:
+    """Return marks for people."""
+    return ", ".join(marks)
+
+
+def _marks(profile: Profile, proposal: Proposal) -> list[str]:
+    """Return the texts beside numbers, or the numbers far from all others, that seem to mean a missing value."""
+    if profile.kind == "number":
+        return _sentinel(profile, proposal)
+    if profile.kind != "text":
+        return []
+    texts = [text for text in profile.filled if not profile.is_amount(text)]
+    n_texts = sum(profile.counts[text] for text in texts)
+    few = 0 < len(texts) <= _MOST_MARKS and all(len(text) <= _LONGEST_MARK and ";" not in text for text in texts)
+    return sorted(texts) if few and n_texts < 0.7 * profile.n_filled and profile.n_distinct > len(texts) + 2 else []
+
+
+def _sentinel(profile: Profile, proposal: Proposal) -> list[str]:
+    values = np.unique(profile.numbers[~np.isnan(profile.numbers)])
+    if len(values) < 5:
+        return []
+    found = []
+    for place, rest in ((-1, values[:-1]), (0, values[1:])):
+        gap = abs(values[place] - rest[place])
+        if values[place] in _SENTINELS and gap > np.ptp(rest):
+            proposal.doubts.append(f"whether {values[place]:g} in {profile.name!r} means that a value is missing")
+            found.append(f"{values[place]:g}")
+    return found
+
+
+def _unit(profile: Profile) -> str:
+    """Return the unit that all cells have after their numbers; empty if there is none, or if they are few names."""
+    if profile.kind != "text" or profile.n_distinct <= 5:
+        return ""
+    found = [_AMOUNT.fullmatch(text) for text in profile.filled]
+    units = {match[2].strip() for match in found if match is not None}
+    return units.pop() if all(found) and len(units) == 1 else ""
+
+
+def _date_order(profile: Profile, proposal: Proposal) -> str:
+    """Return the order of day and month of dates that are not ISO dates; empty for other columns."""
+    if profile.kind != "text":
+        return ""
+    found = [_DATE.fullmatch(text) for text in profile.filled]
+    if not all(found) or len(found) < 2:
+        return ""
+    pairs = [(int(match[1]), int(match[3])) for match in found if match is not None]
+    is_day_first, is_month_first = (any(pair[k] > 12 for pair in pairs) for k in (0, 1))
+    is_american = any(text[-1] in "mM" for text in profile.filled)  # 9:30 AM
+    order = DATE_ORDERS[not is_day_first and (is_month_first or is_american)]
+    if any(iso_date(text, order) == text for text in profile.filled):
+        return ""
+    if is_day_first == is_month_first and "." not in {match[2] for match in found if match is not None}:
+        proposal.doubts.append(f"whether dates in {profile.name!r} have the day or the month first: no day is above 12")
+    return order
+
+
+def _first_date(profiles: Sequence[Profile], name: str) -> str:
+    return next(profile.filled[0] for profile in profiles if profile.name == name)

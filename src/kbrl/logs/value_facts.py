@@ -19,16 +19,17 @@ from kbrl.checks import KbrlWarning
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Coded
 from kbrl.data.recipe import ActionBins, Recipe
-from kbrl.data.state_column import FALSE, TRUE, StateColumn, level_text
-from kbrl.data.values import WORDS, Bins, EpisodeStarts, Rules, ValueCounts
+from kbrl.data.state_column import StateColumn, level_text
+from kbrl.data.values import FALSE, TRUE, WORDS, Bins, EpisodeStarts, Rules, ValueCounts
 from kbrl.logs.column_facts import MOST_TEXTS, Carrying, ColumnFacts
 from kbrl.logs.columns import Columns
 from kbrl.logs.sequence import stride_size
 from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
 from kbrl.tables.faults import PLACE, Fault, LogError, counted, make_fault
 from kbrl.tables.formats import Table, batch_length, regrouped
-from kbrl.tables.text_files import COMMA, has_comma
+from kbrl.tables.text_files import COMMA, dialect_in, has_comma
 
+QUOTES = "'\""
 MOST_LEVELS = 30  # of a category; rarer ones are put together
 RARE = 1000  # a level that fewer than one row in so many has is rare
 _CHUNK_ROWS, _PEEK_ROWS = 16384, 4096
@@ -61,14 +62,15 @@ class ValueFacts:
         rules, found, faults = columns.rules, list[StateColumn](), list[Fault]()
         for name, facts in self.state.items():
             try:
-                found.append(_Decision(name, facts, columns, table).column)
+                column = _Decision(name, facts, columns, table).column
+                found.append(replaced(column, na=marks_of(columns, name)))
             except LogError as error:
                 found.append(StateColumn(name, "vector" if facts.width else "number", width=facts.width or 1))
                 faults.append(error.fault)
         bins = tuple(_classes(name, rules.bins[name], counts) for name, counts in self.doses.items())
         allowed = tuple(sorted(rules.allowed.items()))
         faults += _filled(found, self.state, rules)
-        if not bins and not allowed and all(is_plain(column) and column.missing == "refuse" for column in found):
+        if not bins and not allowed and all(map(_needs_nothing, found)):
             return None, faults
         episode = columns.episode if any(column.looks_back for column in found) else None
         actions = (columns.action_parts or (columns.action,)) if bins else ()
@@ -160,7 +162,8 @@ def _count_doses(counts: ValueCounts, column: Numbers, name: str, first: int, ta
             rows=[first + row],
             columns=[name],
             table=table,
-            advice="Write a number there, or leave the cell empty; or use the labels as they are, without --bins.",
+            advice=f'Write a number there, or leave the cell empty; if it has a unit: --suffix "{name}=mg"; or use the '
+            f"labels as they are, without --bins.",
         )
     counts.add(column.values.reshape(len(column)))
 
@@ -200,8 +203,9 @@ class _Decision:
             f"{name!r} has at least {n_texts} (not_a_number) beside {counted(facts.n_numbers, 'number')}; the first is "
             f"{PLACE}: {text}.",
             rows=[row],
-            advice=f"Write numbers there, or leave the cells empty. If all are names of levels: --category {name}, in "
-            f"Python columns={{'category': [{name!r}]}}.",
+            advice=f"Write numbers there, or leave the cells empty. If it stands for a missing value: --na "
+            f'"{name}={text.strip(QUOTES)}"; if it has a unit: --suffix "{name}=UNIT"; if all are names of levels: '
+            f"--category {name}. In Python columns={{'na': {{...}}}} and so on.",
         )
 
     def _refuse(self, fault: str, message: str, *, rows: Sequence[int] = (), advice: str | None = None) -> NoReturn:
@@ -283,6 +287,7 @@ class _Decision:
             self._refuse(
                 "not_a_date",
                 f"Elapsed time needs dates or times such as 2024-02-27 09:30, but {self._name!r} has others{said}.",
+                advice="Write ISO dates, or say their order: --dates 'day first' or 'month first'.",
                 rows=[shown[0]] if shown else [],
             )
         seconds = cast(float, stride_size(unit, self._name, is_time=True))
@@ -325,6 +330,16 @@ class _Decision:
         raise ValueError(f"missing[{self._name!r}] must be {wanted}, but it is {self._rule!r}.")
 
 
+def marks_of(columns: Columns, name: str) -> tuple[str, ...]:
+    """Return what stands for a missing value in a column."""
+    marks = dialect_in(columns).marks
+    return (*marks.get("", ()), *marks.get(name, ()))
+
+
+def _needs_nothing(column: StateColumn) -> bool:
+    return is_plain(column) and column.missing == "refuse" and not column.na
+
+
 def replaced(column: StateColumn, **changes: Any) -> StateColumn:
     """Return a column with other rules."""
     return StateColumn(**vars(column) | changes)
@@ -347,7 +362,7 @@ def _filled(columns: Iterable[StateColumn], facts: dict[str, ColumnFacts], rules
         how = "a level of its own"
         if column.missing == "forward":
             left = facts[column.name].n_left
-            first = f"; before the first one, in {left:,} rows, {column.without_history()}" if left else ""
+            first = f"; before the first one, in {counted(left, 'row')}, {column.without_history()}" if left else ""
             how = f"the last value of the same episode{first}"
         elif column.missing == "median":
             shown = column.levels[int(column.fill or 0)] if column.kind == "ordinal" else f"{column.fill:g}"

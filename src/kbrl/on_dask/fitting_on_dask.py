@@ -232,7 +232,7 @@ def _parts(sources: Any, dialect: Dialect) -> tuple[list[Part], list[Any]]:
     if not all(hasattr(item, "__dask_graph__") for item in promised):
         kinds = sorted({type(item).__name__ for item in promised})
         raise TypeError(f"On a cluster a log must be all paths or all promises of Dask, but it has {', '.join(kinds)}.")
-    return [Part(f"partition {number}") for number in range(len(promised))], list(promised)
+    return [Part(f"partition {number}", dialect=dialect) for number in range(len(promised))], list(promised)
 
 
 def _checked(learner: Any) -> Settings:

@@ -54,7 +54,7 @@ class Part:
             return open_table(self.path, self.dialect)
         if isinstance(held, (list, Iterator)):
             return [self.open(item) for item in held]
-        return held if isinstance(held, Transitions) else open_table(held)
+        return held if isinstance(held, Transitions) else open_table(held, self.dialect)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """The first step: the cells of a column, however they are stored, become numbers, steps, flags or labels.
 
 What cannot be converted is marked, not refused: the reader refuses it later with its place, the check counts it.
-True and false are the numbers 1 and 0 everywhere; yes, no, t and f are words, except in flags.
+True and false are the numbers 1 and 0 everywhere; yes, no, ja, nein and the like are words, except in flags.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.names import is_whole
 from kbrl.data.state_column import is_missing
+from kbrl.data.values import FALSE, TRUE
 from kbrl.tables.faults import LogError
 
 Kind = Literal["numbers", "steps", "flags", "labels"]  # steps are numbers or times, as seconds
-BLANKS = frozenset({"", "na", "n/a", "nan", "null", "none"})
-NO_LABELS = BLANKS - {"none"} | {"<na>"}  # "none" is a usual name for doing nothing
+BLANKS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"})
+NO_LABELS = BLANKS - {"none"}  # "none" is a usual name for doing nothing
 BOOLEANS = {"true": 1.0, "false": 0.0}
-FLAGS = BOOLEANS | {"t": 1.0, "f": 0.0, "yes": 1.0, "no": 0.0}
+FLAGS = dict.fromkeys(TRUE - {"1"}, 1.0) | dict.fromkeys(FALSE - {"0"}, 0.0)
 _LONGEST_SHOWN = 80  # characters of a cell that a message quotes
 
 

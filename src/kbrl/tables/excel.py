@@ -1,7 +1,7 @@
 """Another start: a sheet of an Excel file as batches of columns, row by row, by openpyxl (an extra).
 
-The first row with cells is the header; rows without cells are skipped.  Of a formula, the value that Excel stored
-counts: nothing is computed, no macro is run and no link to another file is followed.
+The first row with cells, below those to skip, is the header; rows without cells are skipped.  Of a formula, the value
+that Excel stored counts: nothing is computed, no macro is run and no link to another file is followed.
 """
 
 from __future__ import annotations
@@ -92,6 +92,17 @@ class ExcelTable:
             counted = {sheet.title: _size(sheet) for sheet in workbook.worksheets}
         return {name: size for name, size in counted.items() if size}
 
+    @classmethod
+    def widths(cls, path: Path, sheet: str, n_rows: int) -> list[int]:
+        """Return the number of cells that are filled in each of the first rows of a sheet."""
+        counts = [0] * n_rows
+        with _opened(path) as workbook:
+            for number, cells in _filled(workbook[sheet]):
+                if number > n_rows:
+                    break
+                counts[number - 1] = sum(cell is not None and bool(str(cell).strip()) for cell in cells)
+        return counts
+
     def _find_sheet(self, stated: str | None) -> str:
         with _opened(self.path) as workbook:
             filled = [sheet.title for sheet in workbook.worksheets if any(_filled(sheet))]
@@ -112,8 +123,9 @@ class ExcelTable:
     @contextmanager
     def _numbered(self) -> Iterator[Iterator[tuple[int, tuple[Any, ...]]]]:
         """Give the rows that have cells, with their numbers in the sheet."""
+        skipped = self._dialect.n_skipped
         with _opened(self.path) as workbook, closing(_filled(workbook[self._sheet])) as rows:
-            yield rows
+            yield ((number, cells) for number, cells in rows if number > skipped)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ SHOWN_ROWS = 5  # the first rows at fault that a record names
 PLACE = "<place of the first row>"  # stands in a message until the table tells the place
 
 _CELLS = "Drop or repair these rows."
+_FLAGS = "Write flags as true and false, or 1 and 0; or say where it is so: --terminated \"NAME == 'word'\"."
 _TOO_LARGE = "Drop or repair these rows, or change the units."
 _SORT = (
     "Sort the log by episode and step: --sort; and drop repeated rows. If each file numbers its episodes anew, do not "
@@ -56,13 +57,13 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "infinite_state": (True, _TOO_LARGE),
     "missing_next_state": (True, "Drop these rows, or leave the next states out to take them from the next row."),
     "infinite_next_state": (True, _TOO_LARGE),
-    "missing_reward": (True, _CELLS),
+    "missing_reward": (True, f'{_CELLS} Or say what it is there: --reward "where(is_missing(NAME), 0, NAME)".'),
     "infinite_reward": (True, "Divide the rewards by a constant, or drop or repair these rows."),
     "missing_action": (True, "Drop these rows, or give 'nothing was done' a label of its own."),
     "missing_episode": (True, "Give every row the identifier of its episode."),
     "missing_step": (True, "Give every row its number within the episode, or leave the column of steps out."),
     "bad_propensity": (True, "Write how likely the action was, above 0 and up to 1, or name another column."),
-    "bad_flag": (True, "Write flags as true and false, or as 1 and 0."),
+    "bad_flag": (True, _FLAGS),
     "mixed_actions": (True, "Convert all actions to strings or all to whole numbers."),
     "too_many_actions": (True, "Put continuous actions into a few classes: --bins NAME=4."),
     "unknown_action": (True, "Add these labels to the list of possible actions, or drop the rows."),

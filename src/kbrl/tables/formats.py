@@ -18,6 +18,7 @@ from kbrl.data.column_names import listing
 from kbrl.files import check_ordinary
 from kbrl.tables.arrow_files import ArrowFileTable, MemoryTable, ParquetTable
 from kbrl.tables.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
+from kbrl.tables.cleaned import CleanedTable, SplitTable
 from kbrl.tables.databases import DATABASE_ENDINGS, open_address, open_database
 from kbrl.tables.datasets import HDF5_ENDINGS, find_dataset, find_in_cache, open_hdf5, open_minari
 from kbrl.tables.excel import EXCEL_ENDINGS, ExcelTable
@@ -25,7 +26,6 @@ from kbrl.tables.faults import PLACE, LogError, Place, places_of
 from kbrl.tables.frames import FrameTable, LazyTable, NpzTable
 from kbrl.tables.json_lines import JSON_ENDINGS, JsonLinesTable
 from kbrl.tables.lists_of_steps import FORMS, open_rollouts
-from kbrl.tables.split_lists import SplitTable
 from kbrl.tables.text_files import PACKED, PLAIN, CsvTable, Dialect
 
 
@@ -99,6 +99,7 @@ def open_table(source: Any, dialect: Dialect = PLAIN) -> Table:
     Only the names of the columns are read.  ``read_log`` says more about sources.
     """
     table = _opened(source, dialect)
+    table = table if dialect.is_clean else CleanedTable(table, dialect)
     return SplitTable(table, dialect.lists) if dialect.lists else table
 
 

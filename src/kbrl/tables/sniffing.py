@@ -22,6 +22,7 @@ from kbrl.tables.formats import ending_of
 from kbrl.tables.text_files import PLAIN, Dialect, encoding_of, has_comma, open_bytes, open_text
 
 _LINES = 2000  # of a text that are looked at
+_TOP = 60  # rows in which the header is looked for
 _BLOCK = 1 << 20
 _WITH_POINTS = re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]+)?", re.ASCII)  # 1.234 or 1.234,5
 _WITH_COMMAS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?", re.ASCII)  # 1,234 or 1,234.5
@@ -55,6 +56,13 @@ def _of_text(path: Path) -> Guess:
     dialect = Dialect(encoding=encoding)
     with open_text(path, encoding_of(path, dialect)) as file:
         lines = list(islice(iter(lambda: file.readline(_BLOCK), ""), _LINES))
+    delimiter = max(",;\t|", key=lambda sign: sum(line.count(sign) for line in lines[:_TOP]))
+    skipped = _above_header(
+        [sum(bool(c.strip()) for c in row) for row in csv.reader(lines[:_TOP], delimiter=delimiter)]
+    )
+    if skipped:
+        dialect, reasons = replace(dialect, skip=str(skipped)), [*reasons, "the rows above the header have fewer cells"]
+        lines = lines[skipped:]
     header = lines[0] if lines else ""
     delimiter = max(",;\t|", key=header.count)
     if delimiter == "|":
@@ -68,6 +76,13 @@ def _of_text(path: Path) -> Guess:
     if thousands:
         reasons.append(f"{thousands} separates thousands in {names}")
     return Guess(replace(dialect, decimal=decimal, thousands=thousands), tuple(reasons))
+
+
+def _above_header(widths: Sequence[int]) -> int:
+    """Return how many rows stand above the header: those that have at most half as many cells as rows usually have."""
+    filled = sorted(width for width in widths if width)
+    usual = filled[len(filled) // 2] if len(filled) >= 4 else 0
+    return next((row for row, width in enumerate(widths) if 2 * width > usual), 0) if usual > 2 else 0
 
 
 def _encoding(path: Path) -> tuple[str | None, str]:
@@ -135,15 +150,17 @@ def _share(cells: Sequence[str], holds: Any, share: float = 0.9) -> bool:
 
 
 def _of_workbook(path: Path) -> Guess:
-    try:
-        ExcelTable(path)
-    except LogError:
-        sizes = ExcelTable.sizes(path)
-        if len(sizes) > 1:
-            largest = max(sizes, key=lambda name: sizes[name])
-            doubt = f"the file has several sheets, {', '.join(sizes)}; the one with most cells was taken"
-            return Guess(Dialect(sheet=largest), (f"the sheet {largest!r} has most cells",), (doubt,))
-    return Guess(PLAIN)
+    sizes = ExcelTable.sizes(path)
+    if not sizes:
+        return Guess(PLAIN)
+    sheet, dialect, reasons, doubts = max(sizes, key=lambda name: sizes[name]), PLAIN, list[str](), list[str]()
+    if len(sizes) > 1:
+        dialect, reasons = Dialect(sheet=sheet), [f"the sheet {sheet!r} has most cells"]
+        doubts = [f"the file has several sheets, {', '.join(sizes)}; the one with most cells was taken"]
+    skipped = _above_header(ExcelTable.widths(path, sheet, _TOP))
+    if skipped:
+        dialect, reasons = replace(dialect, skip=str(skipped)), [*reasons, "the rows above the header have fewer cells"]
+    return Guess(dialect, tuple(reasons), tuple(doubts))
 
 
 def _of_database(path: Path) -> Guess:
@@ -152,7 +169,11 @@ def _of_database(path: Path) -> Guess:
     except LogError as error:
         tables = re.findall(r"'([^']*)'", error.fault.message.split("but it has", 1)[-1])
         if len(tables) > 1:
-            query = f'select * from "{tables[0]}"'
-            doubt = f"the database has several tables, {', '.join(tables)}; the first was taken, in its own order"
-            return Guess(Dialect(query=query), (), (doubt,))
+            largest = max(tables, key=lambda name: len(open_database(path, Dialect(query=_all_of(name))).names))
+            doubt = f"the database has several tables, {', '.join(tables)}; the one with most columns was taken"
+            return Guess(Dialect(query=_all_of(largest)), (f"{largest!r} has most columns",), (doubt,))
     return Guess(PLAIN)
+
+
+def _all_of(table: str) -> str:
+    return f'select * from "{table}"'

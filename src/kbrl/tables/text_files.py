@@ -44,6 +44,8 @@ _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.B
 
 SPACES = " \u00a0\u202f"  # all of which separate thousands
 _SEPARATORS = (",", ".", " ", "'", "_")
+_MOST_SKIPPED = 1000
+DATE_ORDERS = ("day first", "month first")
 _WORDS = {"tab": "\t", "space": " "}  # for what is hard to write on a command line
 COMMA = "If , is the decimal sign, state it: --decimal , in Python columns={'decimal': ','}."
 _WITH_COMMA = re.compile(r"\s*'?[+-]?(?:[0-9]+|[0-9]{1,3}(?:[. \u00a0\u202f'][0-9]{3})+),[0-9]+'?\s*", re.ASCII)
@@ -64,6 +66,11 @@ class Dialect:
     sheet: str | None = None  # of an Excel file
     query: str | None = None  # for a database: one that selects the rows
     split: str | None = None  # columns of lists, as in "action,observation", of which each entry becomes a column
+    skip: str | None = None  # the number of rows above the header, of a CSV or Excel file
+    na: str | None = None  # what stands for a missing value, as in "-; unknown; age=999"
+    fill_down: str | None = None  # columns of which an empty cell means the one above it, as in "patient,ward"
+    suffix: str | None = None  # what stands after the numbers of a column, as in "dose=mg"
+    dates: str | None = None  # the order of day and month in dates that are not ISO dates: see DATE_ORDERS
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -81,11 +88,47 @@ class Dialect:
                 f"thousands must be one of {' '.join(map(repr, _SEPARATORS))}, and not the decimal sign, "
                 f"{self.point!r}, but it is {self.thousands!r}."
             )
+        if self.skip is not None and (not self.skip.isdecimal() or int(self.skip) > _MOST_SKIPPED):
+            raise ValueError(f"skip must be a number of rows, at most {_MOST_SKIPPED}, but it is {self.skip!r}.")
+        if self.dates not in (None, *DATE_ORDERS):
+            raise ValueError(f"dates must be {' or '.join(map(repr, DATE_ORDERS))}, but it is {self.dates!r}.")
+        if self.suffix is not None and "" in self.suffixes:
+            raise ValueError(f"suffix must be written as name=unit; name=unit, but it is {self.suffix!r}.")
 
     @property
     def lists(self) -> list[str]:
         """The columns to split."""
         return [] if self.split is None else [name.strip() for name in self.split.split(",")]
+
+    @property
+    def filled_down(self) -> list[str]:
+        """The columns of which an empty cell means the one above it."""
+        return [] if self.fill_down is None else [name.strip() for name in self.fill_down.split(",")]
+
+    @property
+    def n_skipped(self) -> int:
+        """The number of rows above the header."""
+        return int(self.skip or 0)
+
+    @property
+    def marks(self) -> dict[str, list[str]]:
+        """What stands for a missing value, by column; of all columns under the name ''."""
+        return _listed(self.na)
+
+    @property
+    def suffixes(self) -> dict[str, str]:
+        """What stands after the numbers of a column, by column."""
+        return {name: values[0] for name, values in _listed(self.suffix).items()}
+
+    @property
+    def named(self) -> list[str]:
+        """The columns whose cells it says something of."""
+        return [name for name in (*self.marks, *self.suffixes, *self.filled_down) if name]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether cells are read as they are."""
+        return all(stated is None for stated in (self.na, self.suffix, self.dates, self.fill_down))
 
     @property
     def point(self) -> str:
@@ -114,7 +157,7 @@ class Dialect:
         if self.is_plain:
             return text
         if re.match(self.number, text, re.ASCII) is None:
-            return f"{text} (the decimal sign is stated as {self.point})" if _is_number(text) else text
+            return f"{text} (the decimal sign is stated as {self.point})" if is_number(text) else text
         bare = re.sub(self.separators, "", text) if self.thousands else text
         return bare.replace(self.point, ".")
 
@@ -131,12 +174,38 @@ def dialect_in(columns: Any) -> Dialect:
     """Return the dialect that is stated beside the columns, in a mapping or a record of them."""
     columns = columns if isinstance(columns, Mapping) or columns is None else vars(columns)
     stated = {name: columns[name] for name in STATED if columns and columns.get(name) is not None}
-    if isinstance(stated.get("split"), (list, tuple)):
-        stated["split"] = ",".join(map(str, stated["split"]))
+    for name in ("split", "fill_down"):
+        if isinstance(stated.get(name), (list, tuple)):
+            stated[name] = ",".join(map(str, stated[name]))
+    stated |= {name: _as_text(stated[name]) for name in ("skip", "na", "suffix") if name in stated}
     for name in ("delimiter", "thousands"):
         if stated.get(name) in _WORDS:
             stated[name] = _WORDS[stated[name]]
     return Dialect(**stated)
+
+
+def _as_text(value: Any) -> Any:
+    """Return what is stated by a list or a table as one text: a; b; name=c."""
+    if isinstance(value, Mapping):
+        pairs = [(name, each) for name, own in value.items() for each in (own if isinstance(own, list) else [own])]
+        return "; ".join(f"{name}={_shown(each)}" for name, each in pairs)
+    if isinstance(value, (list, tuple)):
+        return "; ".join(map(_shown, value))
+    return _shown(value)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _listed(text: str | None) -> dict[str, list[str]]:
+    """Return what a text such as '-; age=999; age=-1' says of each column, and of all under the name ''."""
+    found: dict[str, list[str]] = {}
+    for part in [] if text is None else text.split(";"):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if part.strip():
+            found.setdefault(name if equals else "", []).append(value if equals else name)
+    return found
 
 
 def has_comma(text: str) -> bool:
@@ -148,7 +217,8 @@ def has_comma(text: str) -> bool:
     return _WITH_COMMA.fullmatch(text) is not None
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a number as Python writes it."""
     try:
         float(text)
     except ValueError:
@@ -174,7 +244,7 @@ class CsvTable:
         self.path, self._dialect = path, dialect
         with refusing(path):
             self._encoding = encoding_of(path, dialect)
-            self._delimiter, self._written = _header(path, self._encoding, dialect.delimiter)
+            self._delimiter, self._written = _header(path, self._encoding, dialect)
         self.names = _without_blanks(self._written)
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
@@ -203,7 +273,9 @@ class CsvTable:
             with open_bytes(self.path) as file:
                 yield from arrow_csv.open_csv(
                     file,
-                    read_options=arrow_csv.ReadOptions(use_threads=False, block_size=BUFFER, encoding=encoding),
+                    read_options=arrow_csv.ReadOptions(
+                        use_threads=False, block_size=BUFFER, encoding=encoding, skip_rows=self._dialect.n_skipped
+                    ),
                     parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
                     convert_options=arrow_csv.ConvertOptions(
                         include_columns=columns,
@@ -221,13 +293,14 @@ class CsvTable:
         wanted, found = set(rows), dict[int, int]()
         try:
             with open_text(self.path, self._encoding) as file:
+                skipped = _skip(file, self._dialect.n_skipped)
                 lines = iter(lambda: file.readline(_LONGEST_HEADER), "")  # Arrow may see other lines than we do
                 reader = csv.reader(lines, delimiter=self._delimiter)
                 row, n_lines = -1, 0  # the header is the row before the first
                 while len(found) < len(wanted):
                     cells = next(reader)
                     if cells and row in wanted:
-                        found[row] = n_lines + 1
+                        found[row] = skipped + n_lines + 1
                     row, n_lines = row + bool(cells), reader.line_num
         except (StopIteration, UnicodeError, csv.Error, OSError):  # the file has changed, or Arrow is less strict
             pass
@@ -306,11 +379,19 @@ def _plain_labels(labels: Column, dialect: Dialect) -> Column:
     return Labels(np.append(bare.codes, -1)[labels.codes], bare.values)  # the last entry serves the code -1
 
 
-def _header(path: Path, encoding: str, delimiter: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return the delimiter, stated or the most frequent candidate in the first line, and the names of the columns."""
-    longest = max(_LONGEST_HEADER, memory_limit() // 64)
+def _skip(file: TextIO, n_lines: int) -> int:
+    """Read the lines above the header; return their number."""
+    for _ in range(n_lines):
+        file.readline(_LONGEST_HEADER)
+    return n_lines
+
+
+def _header(path: Path, encoding: str, dialect: Dialect) -> tuple[str, tuple[str, ...]]:
+    """Return the delimiter, stated or the most frequent candidate in the header, and the names of the columns."""
+    longest, delimiter = max(_LONGEST_HEADER, memory_limit() // 64), dialect.delimiter
     try:
         with open_text(path, encoding) as file:
+            _skip(file, dialect.n_skipped)
             line = file.readline(longest).removeprefix("\ufeff")
             if len(line) >= longest - 1:
                 refuse_size(f"its first line, the header, has more than {shown(longest)}", path)

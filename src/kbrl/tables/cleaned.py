@@ -1,0 +1,201 @@
+"""A table whose cells are read as people write them: marks for missing values, units, dates day first, lists.
+
+Works on the columns of any source.  Nothing is guessed: all of it is stated, and ``kbrl init`` proposes it.  Each entry
+of a list, such as a vector of joint positions, becomes a column: action_0, action_1 and so on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+import numpy as np
+
+from kbrl.arrays import Floats
+from kbrl.data.column_names import listing
+from kbrl.data.expressions import Coded
+from kbrl.data.values import unmarked
+from kbrl.tables.cell_values import BLANKS, Batch, Column, Kind, Labels, Numbers, from_array, from_texts, join_columns
+from kbrl.tables.faults import LogError, Place, places_of
+from kbrl.tables.text_files import DATE_ORDERS, Dialect, is_number
+
+_DATE = re.compile(r"(\d{1,2})[./-](\d{1,2})[./-](\d{4}|\d{2})(?:[ T,]+(\d{1,2}:\d{2}(?::\d{2})?(?: ?[AaPp][Mm])?))?")
+_CLOCKS = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%I:%M:%S%p")
+
+
+class CleanedTable:
+    """A table whose cells are read as a dialect says; what it says of columns that are not there does not count."""
+
+    def __init__(self, table: Any, dialect: Dialect) -> None:
+        self._table, self._dialect = table, dialect
+        self.names, self.is_text = table.names, table.is_text
+
+    @property
+    def borders(self) -> list[Any]:
+        """Where files end, as the last pass found it."""
+        return getattr(self._table, "borders", [])
+
+    @property
+    def is_unordered(self) -> bool:
+        """Whether nothing says in which order the rows come."""
+        return getattr(self._table, "is_unordered", False)
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the places of some rows."""
+        return places_of(self._table, rows)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        suffixes = self._dialect.suffixes
+        as_text = {
+            name for name, kind in kinds.items() if name in suffixes or (kind == "steps" and self._dialect.dates)
+        }
+        asked: dict[str, Kind] = {name: "labels" if name in as_text else kind for name, kind in kinds.items()}
+        above = {name: _Above() for name in kinds if name in self._dialect.filled_down}
+        for batch in self._table.batches(asked, n_rows):
+            batch = {name: above[name].fill(column) if name in above else column for name, column in batch.items()}
+            yield {name: self._cleaned(batch[name], name, kind) for name, kind in kinds.items()}
+
+    def _cleaned(self, column: Column, name: str, kind: Kind) -> Column:
+        marks = {*self._dialect.marks.get("", ()), *self._dialect.marks.get(name, ())}
+        column = without_marks(column, marks) if marks else column
+        if not isinstance(column, Labels) or (kind == "labels" and name not in self._dialect.suffixes):
+            return column
+        texts = [self._plain(str(value), name, kind) for value in column.values]
+        if kind == "labels":
+            found = cast(Labels, from_texts(texts, kind))
+            return Labels(np.append(found.codes, -1)[column.codes], found.values)
+        return cast(Numbers, from_texts([*texts, ""], kind)).take(
+            np.where(column.codes < 0, len(texts), column.codes).astype(np.intp)
+        )
+
+    def _plain(self, text: str, name: str, kind: Kind) -> str:
+        """Return a cell as programs write it: without its unit, or as an ISO date."""
+        suffix = self._dialect.suffixes.get(name)
+        if suffix is not None and text.strip().endswith(suffix):
+            bare = self._dialect.plain(text.strip().removesuffix(suffix).strip())
+            return bare if is_number(bare) else text  # 5 mg has no unit g
+        return iso_date(text, self._dialect.dates) if kind == "steps" and self._dialect.dates else text
+
+
+class _Above:
+    """Fills empty cells of a column with the last one above them, from batch to batch."""
+
+    def __init__(self) -> None:
+        self._last: Column | None = None
+
+    def fill(self, column: Column) -> Column:
+        if len(column) == 0:
+            return column
+        whole = column if self._last is None else join_columns([self._last, column])
+        gone = (
+            whole.codes < 0 if isinstance(whole, Labels) else np.isnan(whole.values).reshape(len(whole), -1).all(axis=1)
+        )
+        if isinstance(whole, Numbers) and whole.odd is not None:
+            gone = gone & ~whole.odd
+        places = np.maximum.accumulate(np.where(gone, 0, np.arange(len(whole))))
+        filled = whole.take(places) if isinstance(whole, Numbers) else Labels(whole.codes[places], whole.values)
+        own = filled[0 if self._last is None else 1 : len(whole)]
+        self._last = own[len(own) - 1 : len(own)]
+        return own
+
+
+def without_marks(column: Column, marks: set[str]) -> Column:
+    """Return a column in which cells that hold a mark are missing."""
+    if isinstance(column, Labels):
+        return Labels(cast(Coded, unmarked(Coded(column.codes, column.values), marks)).codes, column.values)
+    values = cast(Floats, unmarked(column.values, marks))
+    if column.odd is None:
+        return Numbers(values, is_time=column.is_time)
+    kept = [text.strip("'\"").strip() not in marks for text in column.texts]
+    odd = column.odd.copy()
+    odd[column.odd] = kept
+    texts = tuple(text for text, is_kept in zip(column.texts, kept) if is_kept)
+    return Numbers(values, odd if texts else None, texts, column.is_time)
+
+
+def iso_date(text: str, order: str | None) -> str:
+    """Return a date such as 27.02.2024 9:30 as an ISO date, by the order of day and month; others as they are.
+
+    >>> iso_date("27.02.2024 9:30", "day first"), iso_date("2/27/24", "month first")
+    ('2024-02-27T09:30:00', '2024-02-27T00:00:00')
+    """
+    found = _DATE.fullmatch(text.strip())
+    if found is None or text.strip().lower() in BLANKS:
+        return text
+    first, second, year, clock = found.groups()
+    day, month = (first, second) if order == DATE_ORDERS[0] else (second, first)
+    try:
+        moment = datetime.strptime(f"{day}.{month}.{year}", "%d.%m.%Y" if len(year) == 4 else "%d.%m.%y")
+    except ValueError:
+        return text
+    if clock is None:
+        return moment.isoformat()
+    for pattern in _CLOCKS:
+        try:
+            return datetime.combine(moment.date(), datetime.strptime(clock.upper(), pattern).time()).isoformat()
+        except ValueError:
+            continue
+    return text
+
+
+class SplitTable:
+    """A table in which each of some columns of lists has become as many columns."""
+
+    def __init__(self, table: Any, lists: Sequence[str]) -> None:
+        missing = [name for name in lists if name not in table.names]
+        if missing:
+            message = f"The columns to split should be in {listing(missing)}, but they are {listing(table.names)}."
+            raise LogError("missing_column", message, columns=missing, advice="Name others: --split NAME.")
+        self._table, self.is_text = table, table.is_text
+        widths = {name: _width(table, name) for name in lists}
+        self._entries = {f"{name}_{k}": (name, k) for name, width in widths.items() for k in range(width)}
+        names = [[f"{name}_{k}" for k in range(widths[name])] if name in widths else [name] for name in table.names]
+        self.names = tuple(entry for entries in names for entry in entries)
+
+    @property
+    def borders(self) -> list[Any]:
+        """Where files end, as the last pass found it."""
+        return getattr(self._table, "borders", [])
+
+    @property
+    def is_unordered(self) -> bool:
+        """Whether nothing says in which order the rows come."""
+        return getattr(self._table, "is_unordered", False)
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the places of some rows."""
+        return places_of(self._table, rows)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the rows in their order, at most ``n_rows`` at a time."""
+        needed: dict[str, Kind] = {}
+        for name, kind in kinds.items():
+            needed |= {self._entries[name][0]: "numbers"} if name in self._entries else {name: kind}
+        for batch in self._table.batches(needed, n_rows):
+            yield {name: self._column(batch, name, kind) for name, kind in kinds.items()}
+
+    def _column(self, batch: Batch, name: str, kind: Kind) -> Any:
+        if name not in self._entries:
+            return batch[name]
+        home, place = self._entries[name]
+        numbers = batch[home]
+        assert isinstance(numbers, Numbers)
+        return from_array(np.ascontiguousarray(numbers.values[:, place]), kind, name)
+
+
+def _width(table: Any, name: str) -> int:
+    for batch in table.batches({name: "numbers"}, 1):
+        if len(batch[name]):
+            values = batch[name].values
+            if values.ndim == 2:
+                return int(values.shape[1])
+            raise LogError(
+                "wrong_width",
+                f"A column to split must hold lists of numbers, but {name!r} holds one number per row.",
+                columns=[name],
+                advice="Leave it out of --split.",
+            )
+    raise LogError("empty_log", "The log has columns, but no rows.")

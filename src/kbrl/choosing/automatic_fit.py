@@ -19,6 +19,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Integers
 from kbrl.checks import KbrlWarning, one_of, positive
+from kbrl.choosing.candidates import n_reps_for_lines
 from kbrl.choosing.hyperparameters import (
     COPIES,
     MEGABYTES,
@@ -39,7 +40,6 @@ from kbrl.choosing.rehearsal import (
     EpisodeSample,
     can_rehearse,
     choose_by_rehearsal,
-    n_reps_for_lines,
     without_weight,
 )
 from kbrl.data.names import Source

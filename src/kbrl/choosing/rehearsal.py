@@ -12,21 +12,24 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
-from kbrl.choosing.hyperparameters import WIDTHS, choose_widths
+from kbrl.choosing.candidates import candidates, n_reps_for_lines
+from kbrl.choosing.hyperparameters import WIDTHS
 from kbrl.choosing.relevance import IGNORED, variables_that_matter
 from kbrl.data.episodes import EpisodePart, episode_hashes
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
-from kbrl.lines.plans import MOST_PLANS, plan_length, world_of
+from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Rehearsal, Stage, predicted, predicted_outcomes
+from kbrl.lines.surface import with_flags
 from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model
 from kbrl.settings import Growth, Settings, Variant
@@ -39,13 +42,9 @@ _SAMPLE_SEED, _HALVES_SEED = 101, 102
 LEAST_ROWS = 500  # below that, halves are too small to tell anything
 _BLOCK_ROWS = 200  # that stand for an episode where the log tells none apart
 _RUNS, _STEPS = 16, 200
+_ROUNDS = (4, 8, 16)  # runs after which some candidates do not go on
 _LEAST_WEIGHT = 0.05  # of a reward at the end of a run: later ones hardly count
-_LENGTHS = ((1, 1), (2, 2), (2, 4), (3, 2), (3, 4))  # decisions, and the steps that each is held
 _STAGE_INSIDE = 3.0  # how far a run may leave the data: farther than plans may
-_ROWS_PER_REP, _FEWEST, _MOST = 15, 50, 2000
-_MOST_AVERAGES = 300  # representative states of candidates of order 0
-_WIDER = (1.0, 3.0)  # times the widths that predict best
-_USUAL = 0.3
 _MOST_LEFT = 0.2  # of the runs, for a rehearsal to be believed
 _CONTINUED = Variant(terminals="continue")
 _CHECKED, _OTHER_SEED, _LEAST_AGREEMENT = 1000, 12345, 0.8
@@ -153,14 +152,14 @@ def choose_by_rehearsal(
         matters = _matters(log, in_first, learner) if may_ignore else np.ones(log.n_dims, dtype=bool)
         learner = _ignoring(log, learner, ~matters)
         stage, now = _stage(held, learner, has_episodes)
-        candidates = list(_candidates(learnt, learner, orders))
-        runs = [stage.rehearse(_decider(each.model, stage.model)) for each in candidates]
+        tried_out = list(candidates(learnt, held, learner, orders))
+        runs = compete(stage, [_decider(each.model, stage.model) for each in tried_out])
         place = _best(runs)
-        flags = _flags(candidates[place].model, learnt, held, has_episodes)
+        flags = _flags(tried_out[place].model, learnt, held, has_episodes)
         flags = (*_if_left(runs[place]), *flags)
     tried = tuple(
         Tried(each.name, each.settings, run.mean, run.error, float(run.left.mean()), each.widen)
-        for each, run in zip(candidates, runs)
+        for each, run in zip(tried_out, runs)
     )
     return Choice(tried[place], tried, now, flags, tuple(np.flatnonzero(~matters).tolist()))
 
@@ -272,11 +271,6 @@ def _prediction_error(model: Model, log: Transitions) -> float:
     return float(np.square(target - found)[going].sum() / nothing) if nothing > 0 else 0.0
 
 
-def n_reps_for_lines(n_rows: int) -> int:
-    """Return the number of representative states of order 1 for this many rows."""
-    return int(np.clip(n_rows // _ROWS_PER_REP, min(_FEWEST, max(1, n_rows)), _MOST))
-
-
 def can_rehearse(settings: Settings, choose: Collection[str]) -> bool:
     """Return whether order and plans may be chosen: nothing was asked for that only order 0 has."""
     is_free = {"order", "reps", *WIDTHS} <= set(choose)
@@ -284,72 +278,46 @@ def can_rehearse(settings: Settings, choose: Collection[str]) -> bool:
     return is_free and no_neighbors and settings.growth == Growth() and settings.variant in (Variant(), _CONTINUED)
 
 
+def compete(stage: Stage, policies: Sequence[Callable[[Floats], Integers]]) -> list[Rehearsal]:
+    """Let policies rehearse in rounds; after each, at most half of them go on: the first, and the best of the others.
+
+    Those that are worse than the best by more than chance do not go on either.  All have begun from the same starts.
+    """
+    runs = [stage.rehearse(policy, slice(0, _ROUNDS[0])) for policy in policies]
+    left = list(range(len(policies)))
+    for start, stop in pairwise(_ROUNDS):
+        if start >= len(stage.starts):
+            break
+        left = _going_on(left, runs)
+        for place in left if len(left) > 1 else []:
+            runs[place] += stage.rehearse(policies[place], slice(start, stop))
+    return runs
+
+
+def _going_on(left: list[int], runs: list[Rehearsal]) -> list[int]:
+    """Return those that go on: not clearly worse than the best, and at most half of them, the first before others."""
+    best = max(left, key=lambda place: runs[place].mean)
+    behind = {place: _mean_and_error(runs[best].returns - runs[place].returns) for place in left}
+    close = [place for place in left if behind[place][0] <= 2 * behind[place][1]]
+    close.sort(key=lambda place: (place != 0, -runs[place].mean))
+    return close[: max(1, -(-len(left) // 2))]
+
+
 def _best(runs: list[Rehearsal]) -> int:
-    """Return the place of the first one, or of that which beats it most clearly."""
+    """Return the place of the first one, or of that which beats it most clearly, among those that went on to the end.
+
+    Where the first one did not, it is the one that earned most.
+    """
+    most = max(len(run.returns) for run in runs)
+    last = [place for place, run in enumerate(runs) if len(run.returns) == most]
+    if 0 not in last:
+        return max(last, key=lambda place: runs[place].mean)
     best, margin = 0, 0.0
-    for place, run in enumerate(runs[1:], start=1):
-        mean, error = _mean_and_error(run.returns - runs[0].returns)
+    for place in last[1:]:
+        mean, error = _mean_and_error(runs[place].returns - runs[0].returns)
         if mean - 2 * error > margin:
             best, margin = place, mean - 2 * error
     return best
-
-
-class _Candidate(NamedTuple):
-    name: str
-    settings: dict[str, Any]
-    model: Model
-    widen: float = 1.0
-
-
-def _candidates(log: Transitions, learner: KBSF, orders: tuple[int, ...]) -> Iterator[_Candidate]:
-    """Yield the candidates' names, settings and models; the first is the one to beat."""
-    if 1 in orders:
-        yield from _lines(log, learner)
-    if 0 in orders:
-        yield from _averages(log, learner)
-
-
-def _lines(log: Transitions, learner: KBSF) -> Iterator[_Candidate]:
-    plan = learner.settings().plan
-    base = clone(learner).set_params(order=1, n_reps=n_reps_for_lines(len(log)))
-    model = base.fit(log).model_
-    usual_length = plan_length(len(model.plans.actions), plan.decisions, plan.hold)
-    for decisions, hold in _lengths(len(model.plans.actions), usual_length, plan):
-        with_length = plan.set_params(decisions=decisions, hold=hold)
-        name = f"lines, plans of {decisions} x {hold}"
-        yield _Candidate(name, {"order": 1, "plan": with_length}, model.with_settings(plan=with_length))
-    if plan.usual is None and _is_informative(model):
-        like_people = plan.set_params(decisions=usual_length[0], hold=usual_length[1], usual=_USUAL)
-        name = "lines, plans that begin as people do"
-        yield _Candidate(name, {"order": 1, "plan": like_people}, model.with_settings(plan=like_people))
-
-
-def _lengths(n_actions: int, usual: tuple[int, int], plan: Any) -> list[tuple[int, int]]:
-    """Return the lengths of plans to try, the usual one first; only that where the user has given one."""
-    if plan.decisions is not None or plan.hold is not None:
-        return [usual]
-    return [usual, *(length for length in _LENGTHS if length != usual and n_actions ** length[0] <= MOST_PLANS)]
-
-
-def _is_informative(model: Model) -> bool:
-    """Return whether what people did depends on the state: mutual information beyond what chance gives."""
-    counts = model.sums.cases  # type: ignore[union-attr]
-    total, by_action, by_cell = counts.sum(), counts.sum(axis=1, keepdims=True), counts.sum(axis=0, keepdims=True)
-    expected = by_action * by_cell / max(total, 1.0)
-    used = counts > 0
-    statistic = 2 * (counts[used] * np.log(counts[used] / expected[used])).sum()
-    freedom = ((by_action > 0).sum() - 1) * ((by_cell > 0).sum() - 1)
-    return bool(statistic > 1.5 * freedom + 4 * np.sqrt(2 * freedom))
-
-
-def _averages(log: Transitions, learner: KBSF) -> Iterator[_Candidate]:
-    n_reps = min(_MOST_AVERAGES, max(1, len(log) // 10))
-    base = clone(learner).set_params(order=0, n_reps=n_reps, reps=KBSF().reps)
-    widths = choose_widths(log, base)
-    for widen in _WIDER:
-        settings = {"sample_width": widen * widths.sample_width, "rep_width": widen * widths.rep_width}
-        name = "averages" + (f", widths times {widen:g}" if widen != 1 else "")
-        yield _Candidate(name, {"order": 0}, clone(base).set_params(**settings).fit(log).model_, widen)
 
 
 def _decider(model: Model, stage: Model) -> Callable[[Floats], Integers]:
@@ -386,7 +354,7 @@ def _stage(log: Transitions, learner: KBSF, has_episodes: bool) -> tuple[_ModelS
     fade = float(np.exp(np.log(going).mean())) if len(going) and going.min() > 0 else 0.0
     horizon = int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(fade))) if fade > 0 else 1
     stage = _ModelStage(
-        world=world_of(model.lines, model.surface, is_spread=True, inside=_STAGE_INSIDE),
+        world=world_of(model.lines, with_flags(model.surface, log.states), is_spread=True, inside=_STAGE_INSIDE),
         starts=model.scaled(picked),
         n_steps=max(1, min(_STEPS, horizon, longest if has_episodes else _STEPS)),
         discount=model.step_discount,

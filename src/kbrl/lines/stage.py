@@ -80,6 +80,11 @@ class Rehearsal:
     returns: Floats  # (n_runs,)
     left: Booleans  # (n_runs,)
 
+    def __add__(self, other: Rehearsal) -> Rehearsal:
+        """Return the runs of both."""
+        joined = np.concatenate([self.returns, other.returns]), np.concatenate([self.left, other.left])
+        return Rehearsal(*joined)
+
     @property
     def mean(self) -> float:
         """The mean discounted return."""
@@ -105,3 +110,13 @@ def predicted_outcomes(states: Floats, actions: Integers, world: step_loops.Worl
     for part in (found, step.rewards, step.ends):
         part[~step.inside] = np.nan
     return found, step.rewards, step.ends
+
+
+def shares_of_actions(states: Floats, world: step_loops.World) -> Floats:
+    """Return how often people take each action, (n, n_actions), at scaled states, by the lines of their behaviour."""
+    n_near, result = world.graph.shape[1], np.empty((len(states), len(world.behaviour)))
+    places, weights = np.zeros(n_near, dtype=np.intp), np.zeros(n_near)
+    for state, shares in zip(np.ascontiguousarray(states), result):
+        cell = step_loops.nearest_of_all(state, world)
+        step_loops.shares_of_actions(state, cell, world, places, weights, shares)
+    return result

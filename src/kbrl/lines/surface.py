@@ -28,3 +28,12 @@ def surface_of(units: Coordinates, circles: Circles = NO_CIRCLES, levels: Sequen
     """Return the surface of states in these coordinates, on which these variables are levels."""
     places = np.array(levels, dtype=np.intp).reshape(-1, 2)
     return Surface(circles, places, np.ascontiguousarray(np.stack([units.centre, units.scale])))
+
+
+def with_flags(surface: Surface, states: Floats) -> Surface:
+    """Return a surface on which variables that are only ever 0 or 1 in these states, (n, n_dims), are flags."""
+    known = {place for first, stop in surface.levels.tolist() for place in range(first, stop)}
+    is_flag = ((states == 0) | (states == 1)).all(axis=0) & (np.ptp(states, axis=0) > 0)
+    found = [(place, place + 1) for place in np.flatnonzero(is_flag).tolist() if place not in known]
+    levels = [*map(tuple, surface.levels.tolist()), *found]
+    return surface._replace(levels=np.array(levels, dtype=np.intp).reshape(-1, 2))

@@ -24,6 +24,7 @@ from kbrl.lines.step_loops import (
     shares_of_actions,
     spread_on,
     square_distance,
+    squares_around,
 )
 from kbrl.numba_cache import njit
 
@@ -82,7 +83,7 @@ def roll_out(
     known, offered = np.ones(n_decisions + 1, dtype=np.bool_), np.ones(n_decisions + 1, dtype=np.bool_)
     spreads = np.zeros((n_decisions + 1, n_dims, n_dims))
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
-    found, room = np.empty(n_targets), np.empty((3, n_dims, n_dims))
+    found, room, squares = np.empty(n_targets), np.empty((3, n_dims, n_dims)), np.empty(world.graph.shape[1])
     copy(state, states[0])
     cells[0] = cell
     digits = np.zeros(n_decisions, dtype=np.intp)
@@ -99,8 +100,9 @@ def roll_out(
                 offered[level + 1] = offered[level] and world.offered[action, cell]
             if is_spread:
                 copy_square(spreads[level], spreads[level + 1])
+            squares_around(here, cell, world, squares)
             for _ in range(n_held):
-                if not predict(here, action, cell, world, places, weights, found):
+                if not predict(here, action, cell, squares, world, places, weights, found):
                     known[level + 1] = False
                     break
                 if is_spread:
@@ -116,7 +118,7 @@ def roll_out(
                 for k in range(n_dims):
                     here[k] += found[k]
                 settle(here, world)
-                cell = nearest_from(here, cell, world)
+                cell = nearest_from(here, cell, world, squares)
             cells[level + 1], rewards[level + 1], alive[level + 1], fades[level + 1] = cell, total, left, fade
         ends.rewards[plan], ends.alive[plan] = rewards[n_decisions], alive[n_decisions]
         ends.fades[plan] = fades[n_decisions]
@@ -188,14 +190,23 @@ def _fill_points(ends: Ends, plan: int, points: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def _blend_point(
-    ends: Ends, plan: int, point: Floats, n_near: int, world: World, places: Integers, weights: Floats
+    ends: Ends,
+    plan: int,
+    point: Floats,
+    n_near: int,
+    world: World,
+    places: Integers,
+    weights: Floats,
+    squares: Floats,
 ) -> int:
     """Fill in the representative states around one of the points where a plan may end; return how many they are."""
     cell = ends.cells[plan]
     if len(ends.spread) > 0:
         settle(point, world)
-        cell = nearest_from(point, cell, world)
-    return blend(point, cell, n_near, world, places, weights)
+        cell = nearest_from(point, cell, world, squares)
+    else:
+        squares_around(point, cell, world, squares)
+    return blend(squares, cell, n_near, world, places, weights)
 
 
 @njit(cache=True, nogil=True)
@@ -204,11 +215,11 @@ def mean_value(ends: Ends, plan: int, values: Floats, n_near: int, world: World)
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
     n_dims = ends.states.shape[1]
     n_points = 2 * n_dims if len(ends.spread) > 0 else 1
-    points = np.empty((n_points, n_dims))
+    points, squares = np.empty((n_points, n_dims)), np.empty(world.graph.shape[1])
     _fill_points(ends, plan, points)
     total = 0.0
     for p in range(n_points):
-        n_used = _blend_point(ends, plan, points[p], n_near, world, places, weights)
+        n_used = _blend_point(ends, plan, points[p], n_near, world, places, weights, squares)
         for j in range(n_used):
             total += weights[j] * values[places[j]]
     return total / n_points
@@ -239,7 +250,7 @@ def plan_rows(
     n_points = n_entries // n_near
     ends = room_for(n_plans, n_dims, n_points > 1)
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
-    points = np.empty((n_points, n_dims))
+    points, squares = np.empty((n_points, n_dims)), np.empty(world.graph.shape[1])
     for row in range(n_rows):
         start = world.reps[first + row]
         roll_out(start, first + row, actions, n_decisions, n_held, discount, world, barred[row], ends)
@@ -249,7 +260,7 @@ def plan_rows(
             left = ends.alive[plan] * ends.fades[plan]
             _fill_points(ends, plan, points)
             for p in range(n_points):
-                n_used = _blend_point(ends, plan, points[p], n_near, world, places, weights)
+                n_used = _blend_point(ends, plan, points[p], n_near, world, places, weights, squares)
                 for j in range(n_near):
                     here = p * n_near + j
                     shares[plan, row, here] = left * weights[j] / n_points if j < n_used else 0.0

@@ -190,8 +190,8 @@ def world_of(
     surface = surface_of(Coordinates.plain(lines.reps.shape[1])) if surface is None else surface
     return step_loops.World(
         reps=np.ascontiguousarray(lines.reps),
-        columns=np.ascontiguousarray(lines.reps.T),
         graph=lines.graph,
+        around=np.ascontiguousarray(lines.reps[lines.graph].transpose(0, 2, 1)),
         lines=np.ascontiguousarray(lines.lines),
         limits=np.ascontiguousarray(lines.limits, dtype=np.float64),
         known=lines.known,

@@ -23,8 +23,8 @@ class World(NamedTuple):
     """What the loops need: the lines, and what may be done where."""
 
     reps: Floats  # (n_reps, n_dims)
-    columns: Floats  # (n_dims, n_reps): the same, for the search among all of them
     graph: Integers  # (n_reps, n_near)
+    around: Floats  # (n_reps, n_dims, n_near): where the neighbours in the graph are, for distances to all at once
     lines: Floats  # (n_actions, n_reps, n_targets, 1 + n_dims); where steps have durations there is one target more
     limits: Floats  # (n_actions, n_reps, 4 or 6)
     known: Booleans  # (n_actions, n_reps)
@@ -82,40 +82,54 @@ def nearest_of_all(state: Floats, world: World) -> int:
     return best
 
 
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def squares_around(state: Floats, cell: int, world: World, squares: Floats) -> None:
+    """Fill in the squared distances of a state from the neighbours of a representative state, (n_near,)."""
+    around = world.around[cell]
+    fill(squares, 0.0)
+    for k in range(len(state)):
+        value = state[k]
+        for near in range(len(squares)):
+            squares[near] += (value - around[k, near]) * (value - around[k, near])
+
+
 @njit(cache=True, nogil=True)
-def nearest_from(state: Floats, start: int, world: World) -> int:
-    """Return the nearest representative state, going from neighbour to neighbour as long as they are nearer."""
-    best, least = start, square_distance(state, world.reps[start])
+def nearest_from(state: Floats, start: int, world: World, squares: Floats) -> int:
+    """Return the nearest representative state, going from neighbour to neighbour as long as they are nearer.
+
+    After it, ``squares`` are the squared distances from its neighbours.
+    """
+    cell = start
     while True:
-        here = best
-        for near in range(1, world.graph.shape[1]):
-            i = world.graph[here, near]
-            square = square_distance(state, world.reps[i])
-            if square < least:
-                best, least = i, square
-        if best == here:
-            return here
+        squares_around(state, cell, world, squares)
+        best = 0  # a representative state is the first of its neighbours
+        for near in range(1, len(squares)):
+            if squares[near] < squares[best]:
+                best = near
+        if best == 0:
+            return cell
+        cell = world.graph[cell, best]
 
 
 @njit(cache=True, nogil=True)
-def blend(state: Floats, cell: int, n_blended: int, world: World, places: Integers, weights: Floats) -> int:
+def blend(squares: Floats, cell: int, n_blended: int, world: World, places: Integers, weights: Floats) -> int:
     """Fill in the nearest representative states around a cell and their weights; return how many they are.
 
-    The weight falls as (1 - distance / reach)^2; the reach is the distance of the first that does not count.
+    ``squares`` are the squared distances of the state from the neighbours of the cell.  The weight falls as
+    (1 - distance / reach)^2; the reach is the distance of the first that does not count.
     """
     n_near = world.graph.shape[1]
     n_sorted = min(n_blended + 1, n_near)
     for j in range(n_sorted):
         weights[j] = np.inf
     for near in range(n_near):
-        i = world.graph[cell, near]
-        square = square_distance(state, world.reps[i])
+        square = squares[near]
         if square < weights[n_sorted - 1]:
             rank = n_sorted - 1
             while rank > 0 and weights[rank - 1] > square:
                 weights[rank], places[rank] = weights[rank - 1], places[rank - 1]
                 rank -= 1
-            weights[rank], places[rank] = square, i
+            weights[rank], places[rank] = square, world.graph[cell, near]
     n_used = n_sorted - 1 if n_near > n_blended else n_sorted
     reach = np.sqrt(weights[n_sorted - 1]) if n_near > n_blended else 2.0 * np.sqrt(weights[n_sorted - 1])
     total = 0.0
@@ -133,14 +147,22 @@ def blend(state: Floats, cell: int, n_blended: int, world: World, places: Intege
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def predict(
-    state: Floats, action: int, cell: int, world: World, places: Integers, weights: Floats, found: Floats
+    state: Floats,
+    action: int,
+    cell: int,
+    squares: Floats,
+    world: World,
+    places: Integers,
+    weights: Floats,
+    found: Floats,
 ) -> bool:
     """Fill in the expected displacement, reward, end and perhaps fade, (n_targets,); return whether anything is known.
 
-    After it, ``places`` and ``weights`` are those of the blend, with weight 0 where the action is not known.
+    ``squares`` are those of `squares_around`, for the state and the cell.  After it, ``places`` and ``weights`` are
+    those of the blend, with weight 0 where the action is not known.
     """
     n_dims, n_targets = len(state), len(found)
-    n_used = blend(state, cell, BLENDED, world, places, weights)
+    n_used = blend(squares, cell, BLENDED, world, places, weights)
     mass = 0.0
     fill(found, 0.0)
     for j in range(n_used):
@@ -174,7 +196,9 @@ def shares_of_actions(
     state: Floats, cell: int, world: World, places: Integers, weights: Floats, shares: Floats
 ) -> None:
     """Fill in how often people take each action at a state, (n_actions,), by the lines of their behaviour."""
-    n_used = blend(state, cell, BLENDED, world, places, weights)
+    squares = np.empty(world.graph.shape[1])
+    squares_around(state, cell, world, squares)
+    n_used = blend(squares, cell, BLENDED, world, places, weights)
     for a in range(len(shares)):
         shares[a] = 0.0
         for j in range(n_used):
@@ -187,8 +211,10 @@ def shares_of_actions(
 
 def blended(state: Floats, action: int, world: World) -> tuple[Integers, Floats]:
     """Return the representative states whose lines are mixed for an action at a scaled state, and their weights."""
-    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
-    predict(state, action, nearest_of_all(state, world), world, places, weights, np.empty(world.lines.shape[2]))
+    n_near, cell = world.graph.shape[1], nearest_of_all(state, world)
+    places, weights, squares = np.zeros(n_near, dtype=np.intp), np.zeros(n_near), np.empty(n_near)
+    squares_around(state, cell, world, squares)
+    predict(state, action, cell, squares, world, places, weights, np.empty(world.lines.shape[2]))
     used = weights > 0
     return places[used], weights[used]
 
@@ -295,9 +321,11 @@ def advance(
     n_dims, n_targets = states.shape[1], world.lines.shape[2]
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
     found, factor, expected = np.empty(n_targets), np.zeros((n_dims, n_dims)), np.empty(n_dims)
+    squares = np.empty(world.graph.shape[1])
     for t in range(len(states)):
         here = states[t]
-        inside[t] = predict(here, actions[t], cells[t], world, places, weights, found)
+        squares_around(here, cells[t], world, squares)
+        inside[t] = predict(here, actions[t], cells[t], squares, world, places, weights, found)
         rewards[t], ends[t] = found[n_dims], found[n_dims + 1]
         fades[t] = found[n_dims + 2] if n_targets > n_dims + 2 else 1.0
         for k in range(n_dims):
@@ -312,7 +340,7 @@ def advance(
         if len(world.noise):
             _draw_levels(expected, draws[t], world, here)
         settle(here, world)
-        cells[t] = nearest_from(here, cells[t], world)
+        cells[t] = nearest_from(here, cells[t], world, squares)
         inside[t] = inside[t] and square_distance(here, world.reps[cells[t]]) <= world.reach[cells[t]] ** 2
 
 

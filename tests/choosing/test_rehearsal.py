@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF, Transitions
-from kbrl.choosing.rehearsal import EpisodeSample, _best, _flags, _returns_to_go, can_rehearse, choose_by_rehearsal
+from kbrl.choosing.candidates import candidates, gain_of_behaviour
+from kbrl.choosing.rehearsal import (
+    EpisodeSample,
+    _best,
+    _flags,
+    _returns_to_go,
+    can_rehearse,
+    choose_by_rehearsal,
+    compete,
+)
 from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Rehearsal, Stage, predicted
 from kbrl.settings import Growth, Settings, Variant
@@ -71,6 +80,74 @@ def test_another_candidate_must_win_by_more_than_chance():
     better = Rehearsal(first.returns + 0.5, first.left)
     assert _best([first, luckier]) == 0
     assert _best([first, luckier, better]) == 2
+
+
+class Scripted:
+    """A stage on which a policy, which is a number here, earns that number in each run, and noise."""
+
+    def __init__(self, n_starts=16):
+        self.starts = np.zeros((n_starts, 1))
+        self.n_runs = {}
+
+    def rehearse(self, policy, runs):
+        noise = 0.01 * np.random.default_rng(int(1000 * policy)).normal(size=len(self.starts))[runs]
+        self.n_runs[policy] = self.n_runs.get(policy, 0) + len(noise)
+        return Rehearsal(policy + noise - noise.mean(), np.zeros(len(noise), dtype=bool))
+
+
+def test_candidates_that_are_clearly_worse_do_not_go_on():
+    stage = Scripted()
+    runs = compete(stage, [1.0, 5.0, 2.0, 3.0])
+    assert stage.n_runs == {1.0: 4, 5.0: 4, 2.0: 4, 3.0: 4}  # one is left: no more runs are needed
+    assert _best(runs) == 1
+
+
+def test_at_most_half_of_close_candidates_go_on_and_the_first_among_them():
+    stage = Scripted()
+    policies = [1.0, 1.001, 1.002, 1.003, 1.004]
+    compete(stage, policies)
+    assert stage.n_runs[1.0] == 16
+    assert sorted(stage.n_runs.values()) == [4, 4, 8, 16, 16]
+    assert stage.n_runs[1.004] == 16
+
+
+def test_few_starts_are_all_used_once():
+    stage = Scripted(n_starts=3)
+    compete(stage, [1.0, 1.001])
+    assert stage.n_runs == {1.0: 3, 1.001: 3}
+
+
+def habitual(share, seed=0):
+    """Return walks of people who go to the right where x is below 0, this share of the time more than by chance."""
+    log, rng = walks(seed=seed), np.random.default_rng(seed)
+    wanted = (log.states[:, 0] < 0).astype(int)
+    actions = np.where(rng.random(len(log)) < share, wanted, rng.integers(2, size=len(log)))
+    return log.replaced(action_indices=actions)
+
+
+def test_what_people_did_tells_something_only_if_it_depends_on_the_state():
+    for share, is_told in ((0.0, False), (0.6, True)):
+        learnt, held = habitual(share), habitual(share, seed=1)
+        model = KBSF(40, reps="spread", order=1, random_state=0).fit(learnt).model_
+        assert (gain_of_behaviour(model, held) > 0) == is_told
+
+
+def test_plans_that_begin_as_people_do_come_first_where_people_tell_something():
+    learner = KBSF(reps="spread", discount=0.95, random_state=0)
+    names = [each.name for each in candidates(habitual(0.6), habitual(0.6, seed=1), learner, (1,))]
+    assert names[0] == "lines, plans of 3 x 4 that begin as people do"
+    assert "lines, plans of 3 x 4" in names
+    at_random = [each.name for each in candidates(walks(), walks(seed=1), learner, (1,))]
+    assert at_random[0] == "lines, plans of 3 x 4"
+    assert not any("people" in name for name in at_random)
+
+
+def test_a_candidate_that_leaves_the_data_more_often_than_the_first_does_not_win():
+    stays, leaves = np.zeros(16, dtype=bool), np.ones(16, dtype=bool)
+    first, better = np.zeros(16), np.ones(16)
+    assert _best([Rehearsal(first, stays), Rehearsal(better, leaves)]) == 0
+    assert _best([Rehearsal(first, leaves), Rehearsal(better, leaves)]) == 1
+    assert _best([Rehearsal(first, stays), Rehearsal(better, leaves), Rehearsal(better, np.arange(16) < 3)]) == 2
 
 
 def test_the_sample_of_episodes_does_not_depend_on_how_the_log_is_cut_or_ordered():

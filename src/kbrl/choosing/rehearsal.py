@@ -296,11 +296,20 @@ def compete(stage: Stage, policies: Sequence[Callable[[Floats], Integers]]) -> l
 
 def _going_on(left: list[int], runs: list[Rehearsal]) -> list[int]:
     """Return those that go on: not clearly worse than the best, and at most half of them, the first before others."""
-    best = max(left, key=lambda place: runs[place].mean)
-    behind = {place: _mean_and_error(runs[best].returns - runs[place].returns) for place in left}
-    close = [place for place in left if behind[place][0] <= 2 * behind[place][1]]
+    believed = [place for place in left if _stays(runs[place], runs[0])] or left
+    best = max(believed, key=lambda place: runs[place].mean)
+    behind = {place: _mean_and_error(runs[best].returns - runs[place].returns) for place in believed}
+    close = [place for place in believed if behind[place][0] <= 2 * behind[place][1]]
     close.sort(key=lambda place: (place != 0, -runs[place].mean))
     return close[: max(1, -(-len(left) // 2))]
+
+
+def _stays(run: Rehearsal, first: Rehearsal) -> bool:
+    """Return whether runs stayed with the data: mostly, or at least as often as those of the first candidate.
+
+    What comes after leaving is not known; a candidate must not win by that.
+    """
+    return bool(run.left.mean() <= max(_MOST_LEFT, first.left.mean()))
 
 
 def _best(runs: list[Rehearsal]) -> int:
@@ -309,9 +318,9 @@ def _best(runs: list[Rehearsal]) -> int:
     Where the first one did not, it is the one that earned most.
     """
     most = max(len(run.returns) for run in runs)
-    last = [place for place, run in enumerate(runs) if len(run.returns) == most]
+    last = [place for place, run in enumerate(runs) if len(run.returns) == most and _stays(run, runs[0])]
     if 0 not in last:
-        return max(last, key=lambda place: runs[place].mean)
+        return max(last, key=lambda place: runs[place].mean, default=0)
     best, margin = 0, 0.0
     for place in last[1:]:
         mean, error = _mean_and_error(runs[place].returns - runs[0].returns)

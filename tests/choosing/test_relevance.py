@@ -5,7 +5,7 @@ import pytest
 
 from kbrl import KBSF, Transitions
 from kbrl.choosing.rehearsal import choose_by_rehearsal, without_weight
-from kbrl.choosing.relevance import variables_that_matter
+from kbrl.choosing.relevance import told_by_the_past, variables_that_matter
 
 LENGTH = 25
 
@@ -170,3 +170,41 @@ def test_decisions_of_one_step_leave_nothing_out():
     states = rng.normal(size=(800, 3))
     log = Transitions(states, rng.integers(2, size=800), states[:, 0], states, np.ones(800, dtype=bool))
     assert variables_that_matter(log, np.arange(800) % 2 == 0).all()
+
+
+def with_memory(delay, *, n_episodes=150, length=60, seed=0):
+    """Return a log in which an action of 1 lowers the state ``delay`` steps later, and the noise of each step."""
+    rng = np.random.default_rng(seed)
+    actions = rng.integers(2, size=(n_episodes, length))
+    noise = 0.3 * rng.normal(size=(n_episodes, length))
+    state, states = np.zeros(n_episodes), []
+    for t in range(length):
+        states.append(state)
+        effect = actions[:, t - delay] if t >= delay else 0.5
+        state = 0.9 * state + 0.3 * (0.5 - effect) + noise[:, t]
+    x = np.array([*states, state]).T
+    episodes = np.repeat(np.arange(n_episodes), length)
+    before, after = x[:, :-1].reshape(-1, 1), x[:, 1:].reshape(-1, 1)
+    return Transitions(before, actions.ravel(), np.zeros(actions.size), after, episodes=episodes), noise.reshape(-1, 1)
+
+
+@pytest.mark.parametrize(("delay", "is_told"), [(0, False), (5, True)])
+def test_earlier_actions_tell_something_only_if_the_state_misses_it(delay, is_told):
+    log, noise = with_memory(delay)
+    effect = 0.9 * log.states if delay else log.next_states - noise  # what a model of the state and the action knows
+    found = told_by_the_past(log, log.next_states - effect, halves(log))
+    assert found.tolist() == [is_told]
+
+
+def test_rows_without_a_past_tell_nothing():
+    log, noise = with_memory(5, n_episodes=1000, length=8)
+    assert told_by_the_past(log, noise, halves(log)).tolist() == [False]
+
+
+def test_a_state_that_misses_something_is_said():
+    log, _ = with_memory(5)
+    flags = choose_by_rehearsal(log, KBSF(discount=0.9, reps="spread", random_state=0), orders=(1,)).flags
+    assert any("the state seems to miss something: what was done up to 48 steps earlier" in flag for flag in flags)
+    log, _ = with_memory(0)
+    flags = choose_by_rehearsal(log, KBSF(discount=0.9, reps="spread", random_state=0), orders=(1,)).flags
+    assert not any("miss something" in flag for flag in flags)

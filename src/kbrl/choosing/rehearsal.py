@@ -16,12 +16,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
 from kbrl.choosing.candidates import candidates, n_reps_for_lines
 from kbrl.choosing.hyperparameters import WIDTHS
-from kbrl.choosing.relevance import IGNORED, variables_that_matter
+from kbrl.choosing.relevance import IGNORED, PASTS, told_by_the_past, variables_that_matter
 from kbrl.data.episodes import EpisodePart, episode_hashes
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
@@ -38,13 +39,13 @@ REPS_OF_LINES = "spread"
 MOST_DIMS = 20  # state variables: rolling plans out takes time with their cube
 REHEARSAL_ROWS = 20_000  # of whole episodes, to learn from and to rehearse in
 # Splits of episodes that have nothing to do with each other, nor with that of --hold-out.
-_SAMPLE_SEED, _HALVES_SEED = 101, 102
+_SAMPLE_SEED, _HALVES_SEED, _PAST_SEED = 101, 102, 103
 LEAST_ROWS = 500  # below that, halves are too small to tell anything
 _BLOCK_ROWS = 200  # that stand for an episode where the log tells none apart
 _RUNS, _STEPS = 16, 200
 _ROUNDS = (4, 8, 16)  # runs after which some candidates do not go on
 _LEAST_WEIGHT = 0.05  # of a reward at the end of a run: later ones hardly count
-_STAGE_INSIDE = 3.0  # how far a run may leave the data: farther than plans may
+_STAGE_INSIDE = 0.999  # of the states of other episodes: a run that is farther away has left the data
 _MOST_LEFT = 0.2  # of the runs, for a rehearsal to be believed
 _CONTINUED = Variant(terminals="continue")
 _CHECKED, _OTHER_SEED, _LEAST_AGREEMENT = 1000, 12345, 0.8
@@ -151,7 +152,7 @@ def choose_by_rehearsal(
         warnings.simplefilter("ignore", KbrlWarning)  # the fit says it again
         matters = _matters(log, in_first, learner) if may_ignore else np.ones(log.n_dims, dtype=bool)
         learner = _ignoring(log, learner, ~matters)
-        stage, now = _stage(held, learner, has_episodes)
+        stage, now = _stage(held, learnt, learner, has_episodes)
         tried_out = list(candidates(learnt, held, learner, orders))
         runs = compete(stage, [_decider(each.model, stage.model) for each in tried_out])
         place = _best(runs)
@@ -247,6 +248,7 @@ def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: b
         error = _prediction_error(model, rows)
         if error > 1:
             found.append(f"it predicts next states worse than saying that nothing moves ({error:.2g} times the error)")
+        found += _if_state_misses_something(model, held)
     other = KBSF(**vars(replace(model.settings, random_state=_OTHER_SEED))).fit(learnt).model_
     agreement = float((other.predict(rows.states) == model.predict(rows.states)).mean())
     if agreement < _LEAST_AGREEMENT:
@@ -258,6 +260,24 @@ def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: b
         if promised > most + 1e-9 * abs(most):
             found.append(f"it promises up to {promised:.4g}, and no held-out episode earned more than {most:.4g}")
     return tuple(found)
+
+
+def _if_state_misses_something(model: Model, held: Transitions) -> list[str]:
+    """Return a flag if earlier actions help to predict what the lines leave unexplained of the next state or reward."""
+    world = world_of(model.lines, model.surface)
+    actions = held.with_actions(model.action_labels).action_indices
+    states, rewards, _ = predicted_outcomes(model.coordinates.of(held.states), actions, world)
+    left = np.column_stack([model.coordinates.of(held.next_states) - states, held.rewards - rewards])
+    left[held.terminals, :-1] = 0.0
+    told = told_by_the_past(held, left, EpisodePart(0.5, _PAST_SEED).rows(held))
+    if not told.any():
+        return []
+    names = [*(held.source.state_names or [f"variable {k + 1}" for k in range(held.n_dims)]), "the reward"]
+    listing = ", ".join(str(names[k]) for k in np.flatnonzero(told))
+    return [
+        f"the state seems to miss something: what was done up to {PASTS[-1]} steps earlier still helps to predict "
+        f"{listing}. Add columns that remember it, such as recent doses"
+    ]
 
 
 def _prediction_error(model: Model, log: Transitions) -> float:
@@ -350,9 +370,17 @@ class _ModelStage(Stage):
     model: Model = None  # type: ignore[assignment]
 
 
-def _stage(log: Transitions, learner: KBSF, has_episodes: bool) -> tuple[_ModelStage, float | None]:
-    """Return the lines of held-out episodes as a stage, and what their decisions earned on average."""
+def _stage(
+    log: Transitions, others: Transitions, learner: KBSF, has_episodes: bool
+) -> tuple[_ModelStage, float | None]:
+    """Return the lines of held-out episodes as a stage, and what their decisions earned on average.
+
+    A run has left the data where it is farther from them than the states of the ``others`` are, but for one of 1000.
+    So runs of 200 steps that go where people went leave the data in less than a fifth of the cases.
+    """
     model = _lines_of(log, learner)
+    distances = cKDTree(model.basis.reps).query(model.scaled(others.states))[0]
+    reach = np.full(model.basis.n_reps, np.quantile(distances, _STAGE_INSIDE))
     is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
     fades = model.fades(log)
     to_go = _returns_to_go(log, is_start, fades)
@@ -363,7 +391,7 @@ def _stage(log: Transitions, learner: KBSF, has_episodes: bool) -> tuple[_ModelS
     fade = float(np.exp(np.log(going).mean())) if len(going) and going.min() > 0 else 0.0
     horizon = int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(fade))) if fade > 0 else 1
     stage = _ModelStage(
-        world=world_of(model.lines, with_flags(model.surface, log.states), is_spread=True, inside=_STAGE_INSIDE),
+        world=world_of(model.lines, with_flags(model.surface, log.states), is_spread=True)._replace(reach=reach),
         starts=model.scaled(picked),
         n_steps=max(1, min(_STEPS, horizon, longest if has_episodes else _STEPS)),
         discount=model.step_discount,

@@ -31,6 +31,8 @@ _MOST_WORK = 1e9  # rows times the square of the number of features: about a sec
 _STEPS = (0.25, 0.5, 0.75)  # quantiles at which a variable may have a step
 _FREQUENT = 8  # actions that have slopes of their own
 _CONSTANT = 1e-9
+PASTS = (12, 48)  # steps that are looked back
+_LEAST_TOLD = 0.01  # of what is unexplained: less may be curves that the features do not have
 _LEAST_GOING = 50  # transitions of each half that do not end an episode
 
 
@@ -65,6 +67,46 @@ def _matters(log: Transitions, in_first: Booleans) -> Booleans:
     is_seen = outcomes.helps(kept, _DOUBT).any()
     is_missed = outcomes.helps(left_out, _DOUBT).any() or displacements.helps(left_out, _DOUBT)[matters].any()
     return matters if is_seen and not is_missed else everything
+
+
+def told_by_the_past(log: Transitions, unexplained: Floats, in_first: Booleans) -> Booleans:
+    """Return which parts of what a model leaves unexplained, (n, n_targets), depend on earlier actions, (n_targets,).
+
+    If the state held all that matters, what was done before could not help.  It must explain at least a hundredth of
+    the rest in held-out episodes, beyond what curves in the state and the present action explain, and by more than
+    chance.  Rows of an episode follow each other; rows with NaN, and those without a past, do not count.
+    """
+    nothing = np.zeros(unexplained.shape[1], dtype=bool)
+    past, has_past = _shares_before(log)
+    rows = np.flatnonzero(has_past & np.isfinite(unexplained).all(axis=1))
+    if len(rows) == 0:
+        return nothing
+    z = _standardised(log.states[rows])
+    present = log.action_indices[rows, None] == np.arange(log.n_actions)[None, : _FREQUENT - 1]
+    parts = [z, z**2, present * 1.0, past[rows]]
+    owners = np.repeat(np.eye(2, dtype=bool)[[0, 0, 0, 1]], [part.shape[1] for part in parts], axis=0)
+    with one_blas_thread():
+        design = _Design(_standardised(np.concatenate(parts, axis=1)), owners)
+        problem = _Problem(design, unexplained[rows], in_first[rows])
+        if not problem.is_solvable:
+            return nothing
+        only_past = np.array([False, True])
+        is_large = problem.losses(only_past).mean(axis=0) > _LEAST_TOLD
+        return problem.helps(only_past, _FALSE_TIES / unexplained.shape[1]) & is_large
+
+
+def _shares_before(log: Transitions) -> tuple[Floats, Booleans]:
+    """Return how often each action was taken in the last steps, for short and long pasts, and which rows have one."""
+    taken = (log.action_indices[:, None] == np.arange(log.n_actions)[None, : _FREQUENT - 1]).astype(np.float64)
+    total = np.concatenate([np.zeros((1, taken.shape[1])), np.cumsum(taken, axis=0)])
+    row = np.arange(len(log))
+    is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
+    first = np.maximum.accumulate(np.where(is_start, row, 0))
+    pasts = []
+    for length in PASTS:
+        begin = np.maximum(first, row - length)
+        pasts.append((total[row] - total[begin]) / np.maximum(row - begin, 1)[:, None])
+    return np.concatenate(pasts, axis=1), row - first >= PASTS[0]
 
 
 def _tied_to_decisions(log: Transitions, outcomes: _Problem, displacements: _Problem) -> Booleans:
@@ -153,10 +195,14 @@ class _Problem:
             [_Fold(design.features, scaled, learnt) for learnt in (in_first, ~in_first)] if self.is_solvable else []
         )
 
+    def losses(self, owners: Booleans) -> Floats:
+        """Return how much the squared errors grow without what these own, (n_blocks, n_targets), in variances."""
+        dropped: Booleans = np.any(self._owners[:, owners], axis=1)
+        return np.concatenate([fold.losses_without(dropped) for fold in self._folds])
+
     def helps(self, owners: Booleans, chance: float) -> Booleans:
         """Return which targets these variables help to predict, so much that chance would do it so rarely."""
-        dropped: Booleans = np.any(self._owners[:, owners], axis=1)
-        losses = np.concatenate([fold.losses_without(dropped) for fold in self._folds])
+        losses = self.losses(owners)
         error = losses.std(axis=0, ddof=1) / np.sqrt(len(losses))
         least = np.maximum(stdtrit(len(losses) - 1, 1 - chance) * error, _CONSTANT)
         result: Booleans = losses.mean(axis=0) > least

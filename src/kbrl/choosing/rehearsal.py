@@ -45,7 +45,8 @@ _BLOCK_ROWS = 200  # that stand for an episode where the log tells none apart
 _RUNS, _STEPS = 16, 200
 _ROUNDS = (4, 8, 16)  # runs after which some candidates do not go on
 _LEAST_WEIGHT = 0.05  # of a reward at the end of a run: later ones hardly count
-_STAGE_INSIDE = 0.999  # of the states of other episodes: a run that is farther away has left the data
+_STAGE_INSIDE = 3.0  # how far a run may leave the data, in `LocalLines.reach`: farther than plans may
+_STAGE_SHARE = 0.999  # of the states of other episodes: a run that is not farther away has not left the data
 _MOST_LEFT = 0.2  # of the runs, for a rehearsal to be believed
 _CONTINUED = Variant(terminals="continue")
 _CHECKED, _OTHER_SEED, _LEAST_AGREEMENT = 1000, 12345, 0.8
@@ -375,12 +376,13 @@ def _stage(
 ) -> tuple[_ModelStage, float | None]:
     """Return the lines of held-out episodes as a stage, and what their decisions earned on average.
 
-    A run has left the data where it is farther from them than the states of the ``others`` are, but for one of 1000.
+    A run has left the data where it is farther from them than plans may end, and than the states of the ``others`` are,
+    but for one of 1000.
     So runs of 200 steps that go where people went leave the data in less than a fifth of the cases.
     """
     model = _lines_of(log, learner)
     distances = cKDTree(model.basis.reps).query(model.scaled(others.states))[0]
-    reach = np.full(model.basis.n_reps, np.quantile(distances, _STAGE_INSIDE))
+    reach = max(_STAGE_INSIDE * model.lines.reach, float(np.quantile(distances, _STAGE_SHARE)))
     is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
     fades = model.fades(log)
     to_go = _returns_to_go(log, is_start, fades)
@@ -390,8 +392,9 @@ def _stage(
     going = fades[~log.terminals]
     fade = float(np.exp(np.log(going).mean())) if len(going) and going.min() > 0 else 0.0
     horizon = int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(fade))) if fade > 0 else 1
+    world = world_of(model.lines, with_flags(model.surface, log.states), is_spread=True)
     stage = _ModelStage(
-        world=world_of(model.lines, with_flags(model.surface, log.states), is_spread=True)._replace(reach=reach),
+        world=world._replace(reach=np.full(model.basis.n_reps, reach)),
         starts=model.scaled(picked),
         n_steps=max(1, min(_STEPS, horizon, longest if has_episodes else _STEPS)),
         discount=model.step_discount,

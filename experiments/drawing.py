@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.study import Row, select
+from experiments.study import Row, measured, select
 from kbrl.files import written_beside
-from kbrl.trials import confidence_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +25,9 @@ STYLES = {
     "FQIT": ("#CC79A7", "D"),
     "SARSA": ("#E69F00", "P"),
 }
+
+FEWEST = 5  # intervals of fewer runs are wider than most pictures: they stand in NOTES.md and are not drawn
+TIMES = ("seconds", "cpu_seconds")
 
 
 def new_figure(n_rows: int, n_columns: int, width: float = 4.6, height: float = 3.4) -> tuple[Figure, Any]:
@@ -43,31 +45,32 @@ def new_figure(n_rows: int, n_columns: int, width: float = 4.6, height: float = 
 
 
 def curve(axes: Axes, rows: Sequence[Row], x: str, y: str, label: str, **given: Any) -> None:
-    """Draw the mean of ``y`` over ``x`` with its shadowed 99 % interval, in the style of the method in the label.
-
-    Intervals of two runs are not drawn: they are wider than most pictures, and say as much.
-    """
+    """Draw the mean of ``y`` over ``x`` with its shadowed 99 % interval, in the style of the method in the label."""
     places = sorted({row[x] for row in rows})
     if not places:
         return
-    found = [drawn_interval(select(rows, **{x: place}), y) for place in places]
-    mean, half = np.array([f[0] for f in found]), np.array([f[1] for f in found])
+    mean, low, high = np.transpose([drawn_interval(select(rows, **{x: place}), y) for place in places])
     name = next((known for known in STYLES if label.startswith(known)), "")
     color, marker = STYLES.get(name, ("#555555", "."))
     style: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": 1.3} | given
     axes.plot(places, mean, label=label, **style)
-    axes.fill_between(places, mean - half, mean + half, color=style["color"], alpha=0.15, linewidth=0)
+    axes.fill_between(places, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def drawn_interval(rows: Sequence[Row], y: str) -> tuple[float, float]:
-    """Return a mean and the half width of Student's interval as they are drawn: none of less than three runs.
+def drawn_interval(rows: Sequence[Row], y: str) -> tuple[float, float, float]:
+    """Return a mean and both ends of its interval as they are drawn: NaN for less than FEWEST runs.
 
-    The wider interval by which shares without spread are judged is not drawn: a band would jump where runs are alike.
+    Times are drawn on logarithmic axes, so their intervals are those of their logarithms.
     """
-    values = [row[y] for row in rows]
-    if not values:
-        return float("nan"), 0.0
-    return float(np.mean(values)), confidence_interval(values)[1] if len(values) > 2 else 0.0
+    values = np.array([row[y] for row in rows], dtype=np.float64)
+    if len(values) < FEWEST:
+        mean = float(values.mean()) if len(values) else float("nan")
+        return mean, float("nan"), float("nan")
+    if y in TIMES and values.min() > 0:
+        logs = measured([{y: float(value)} for value in np.log(values)], y)
+        return float(values.mean()), float(np.exp(logs.low)), float(np.exp(logs.high))
+    found = measured(rows, y)
+    return found.mean, found.low, found.high
 
 
 def paper_value(axes: Axes, value: float, text: str) -> None:

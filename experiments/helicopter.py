@@ -171,27 +171,17 @@ def draw(rows: list[Row]) -> Figure:
         lines = dict(zip(READINGS, ("-", "--", ":", "-.", (0, (1, 4)))))
         own = select(rows, method="KBSF", reading=name)
         curve(panels[0, 0], own, "transitions", "length", f"{text}", linestyle=lines[name], **style)
-    # Intervals of few runs reach far beyond the means; the picture is of the means.
-    panels[0, 0].set(title="(a) steps before a crash", ylabel="mean steps an episode", ylim=(0, _highest(rows)))
+    panels[0, 0].set(title="(a) steps before a crash", ylabel="mean steps per episode")
     if select(flown, method="SARSA"):
         level = PAPER_RATIO * float(np.mean(list(_late(select(flown, method="SARSA"), "length").values())))
         paper_value(panels[0, 0], level, f"the paper: {PAPER_RATIO:g} times SARSA's last steps")
     panels[0, 1].set(title="(b) time", ylabel="seconds so far")
-    panels[0, 2].set(title="(c) time a step", ylabel="microseconds")
+    panels[0, 2].set(title="(c) time per step", ylabel="microseconds")
     panels[0, 2].set_ylim(bottom=0)
     for axes in panels.flat:
         axes.set(xlabel="transitions; epsilon is lowered at each 50 000")
         axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=2)
     return figure
-
-
-def _highest(rows: list[Row]) -> float:
-    """Return a limit above the mean of every curve."""
-    means: dict[tuple[str, str, int], list[float]] = {}
-    for row in rows:
-        kind = row.get("reading") or row.get("tuned", "")
-        means.setdefault((row["method"], kind, row["transitions"]), []).append(row["length"])
-    return 1.3 * max(float(np.mean(lengths)) for lengths in means.values())
 
 
 def _with_totals(rows: list[Row]) -> list[Row]:

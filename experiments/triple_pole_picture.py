@@ -69,8 +69,10 @@ def _draw_fqit(axes: Axes, rows: list[Row], y: str) -> None:
 
 def _draw_points(axes: Axes, rows: list[Row], y: str, label: str, color: str, marker: str) -> None:
     for n in distinct(rows, "n"):
-        mean, half = drawn_interval(select(rows, n=n), y)
-        axes.errorbar([n], [mean], [half], fmt=marker, color=color, markersize=6, capsize=3, label=label)
+        mean, low, high = drawn_interval(select(rows, n=n), y)
+        axes.errorbar(
+            [n], [mean], [[mean - low], [high - mean]], fmt=marker, color=color, markersize=6, capsize=3, label=label
+        )
 
 
 def _draw_times(axes: Axes, rows: list[Row]) -> None:
@@ -99,8 +101,7 @@ def _draw_growth(axes: Axes, ours: list[Row]) -> None:
         own = select(_largest(ours, gravity), method="iKBSF")
         curve(axes, own, "n", "m", f"iKBSF, gravity {gravity}, runs: {len(distinct(own, 'seed'))}", **style)
     axes.set(title="growth of the model", xlabel="n, number of transitions", ylabel="m, representative states")
-    largest = max((row["m"] for row in select(ours, part="iKBSF", method="iKBSF")), default=1)
-    axes.set_ylim(0, 1.3 * largest)  # intervals of few runs may be wider than the picture
+    axes.set_ylim(bottom=0)
 
 
 def _draw_ceiling(axes: Axes, rows: list[Row]) -> None:
@@ -120,9 +121,18 @@ def _draw_readings(axes: Axes, rows: list[Row]) -> None:
         ("cells", "centres of 256 cells", "#009E73", "s", -0.12),
     ):
         found = [drawn_interval(last_rows(select(own, reading=name)), key) for name in names]
-        means, halves = zip(*found) if found else ((), ())
+        means, lows, highs = np.transpose(found) if found else np.zeros((3, 0))
         places = np.arange(len(names))[::-1] + shift
-        axes.errorbar(means, places, xerr=halves, fmt=marker, color=color, capsize=2, markersize=4, label=label)
+        axes.errorbar(
+            means,
+            places,
+            xerr=[means - lows, highs - means],
+            fmt=marker,
+            color=color,
+            capsize=2,
+            markersize=4,
+            label=label,
+        )
     axes.set_yticks(range(len(names)), [READINGS[name].text for name in reversed(names)], fontsize=7)
     n_batches = max(distinct(own, "batch"), default=0)
     axes.set(title=f"readings, {n_batches} batches of {n_batch}, gravity up", xlim=(-0.05, 1.1))

@@ -172,6 +172,7 @@ _RULES = {
     "category": "Columns whose numbers are names of levels, for example ward,unit.",
     "ordinal": "Levels from low to high, for example severity=low,mid,high.",
     "elapsed": "Times as time since the episode began, for example taken_at=1 hour.",
+    "angle": "Angles: their columns, for example theta, if in radians; or a full turn of each, for example wind=360.",
     "bins": "Classes of a numeric action, for example dose=4 (quantiles), dose=0+3 (0 apart) or dose=10,50 (edges).",
     "allowed": "Where an action is allowed, for example high=map < 65; low=true.",
 }

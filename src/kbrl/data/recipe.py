@@ -74,7 +74,7 @@ class Recipe:
                 if column.kind == "category":
                     level = name.removeprefix(f"{column.name}=")
                     found[name] = (f"{column.name} is {level}", f"{column.name} is not {level}")
-                elif name != column.name and column.kind != "vector":
+                elif name == f"{column.name} is missing":
                     found[name] = (name, f"{column.name} is not missing")
         return found
 
@@ -102,6 +102,10 @@ class Recipe:
             if column.has_indicator and column.kind != "category":  # there, missing is a level
                 found.append((place.stop - 1, place.stop))
         return found
+
+    def circle_places(self) -> list[tuple[int, int]]:
+        """Return the places of the sine and the cosine of each angle."""
+        return [(place.start, place.start + 1) for column, place in self.slices() if column.kind == "angle"]
 
     def encode(self, table: Mapping[str, Any]) -> Encoded:
         """Return the state variables of a table's rows; ``table`` maps names of columns to cells of any kind.
@@ -140,7 +144,10 @@ class Recipe:
         if not isinstance(scaling, str):
             return scale
         fixed = np.array([entry for column in self.columns for entry in column.fixed_scale(LEVEL_DISTANCE[scaling])])
-        return np.where(np.isnan(fixed), scale, fixed)
+        scale = np.where(np.isnan(fixed), scale, fixed)
+        for first, second in self.circle_places():  # a circle stays one
+            scale[[first, second]] = scale[[first, second]].max()
+        return scale
 
     @cached_property
     def _allowed(self) -> dict[str, Expression]:
@@ -284,11 +291,13 @@ def _require(holds: Any, rule: str) -> None:
 def _column_of(entry: Any) -> StateColumn:
     """Return a state column from a dict; refuse one that is not well formed."""
     wanted = {field.name for field in fields(StateColumn)}
-    entry = {"na": []} | entry if isinstance(entry, dict) else entry  # files from before it have none
-    _require(isinstance(entry, dict) and set(entry) == wanted, "a column lacks fields, or has unknown ones")
+    _require(isinstance(entry, dict), "a column is no table")
+    entry = {"na": [], "period": 1.0, "lowest": 0.0} | entry  # files from before these have none
+    _require(set(entry) == wanted, "a column lacks fields, or has unknown ones")
     types: dict[str, tuple[type, ...]] = {"name": (str,), "kind": (str,), "levels": (list,), "has_other": (bool,)}
     types |= {"missing": (str,), "na": (list,)}
     types |= {"fill": (int, float, type(None)), "has_indicator": (bool,), "width": (int,), "seconds": (int, float)}
+    types |= {"period": (int, float), "lowest": (int, float)}
     wrong = [name for name, kinds in types.items() if type(entry[name]) not in kinds]
     _require(not wrong, f"{', '.join(wrong)} of a column is of the wrong kind")
     _require(entry["kind"] in get_args(Kind) and entry["missing"] in get_args(Missing), "a kind is not known")
@@ -296,8 +305,9 @@ def _column_of(entry: Any) -> StateColumn:
     _require(all(isinstance(level, str) for level in levels) and len(set(levels)) == len(levels), "levels must differ")
     _require(all(isinstance(mark, str) for mark in entry["na"]), "na of a column is no list of texts")
     _require(bool(levels) == is_labelled, "a category has levels, and a number has none")
-    numbers = [entry["seconds"], 0.0 if entry["fill"] is None else entry["fill"]]
-    _require(all(np.isfinite(numbers)) and entry["width"] >= 1 and entry["seconds"] > 0, "a number is out of range")
+    numbers = [entry["seconds"], entry["period"], entry["lowest"], 0.0 if entry["fill"] is None else entry["fill"]]
+    above_0 = entry["width"] >= 1 and entry["seconds"] > 0 and entry["period"] > 0
+    _require(all(np.isfinite(numbers)) and above_0, "a number is out of range")
     return StateColumn(**entry | {"levels": tuple(levels), "na": tuple(entry["na"])})
 
 

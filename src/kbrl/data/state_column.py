@@ -17,7 +17,7 @@ from kbrl.data.column_names import listing
 from kbrl.data.expressions import Cells, Coded
 from kbrl.data.values import FALSE, TRUE, Seen
 
-Kind = Literal["number", "category", "ordinal", "boolean", "elapsed", "vector"]
+Kind = Literal["number", "category", "ordinal", "boolean", "elapsed", "vector", "angle"]
 Missing = Literal["refuse", "median", "forward", "constant", "level", "drop"]
 OTHER, MISSING = "(other)", "(missing)"  # names of levels
 LEVEL_DISTANCE = {"std": 2.0, "range": 1.0}  # between two different levels, in units of the scaling
@@ -39,6 +39,8 @@ class StateColumn:
     width: int = 1  # of a column of vectors
     seconds: float = 1.0  # in a unit of elapsed time
     na: tuple[str, ...] = ()  # what stands for a missing value, such as - or 999
+    period: float = 1.0  # of an angle: a full turn
+    lowest: float = 0.0  # of an angle: where the range begins that it comes back in
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -46,7 +48,8 @@ class StateColumn:
         if self.kind == "vector":
             return tuple(f"{self.name}_{place}" for place in range(self.width))
         if self.kind != "category":
-            return (self.name, f"{self.name} is missing") if self.has_indicator else (self.name,)
+            main = (f"sin {self.name}", f"cos {self.name}") if self.kind == "angle" else (self.name,)
+            return (*main, f"{self.name} is missing") if self.has_indicator else main
         names = [*self.levels, *([OTHER] if self.has_other else []), *([MISSING] if self._has_missing_level else [])]
         return tuple(f"{self.name}={name}" for name in names)
 
@@ -59,7 +62,8 @@ class StateColumn:
         """Return what each variable is divided by so that levels are this far apart; NaN where the spread decides."""
         if self.kind == "category":
             return [2**0.5 / distance] * len(self.variables)  # two levels differ in two variables, each by 1
-        main = [1 / distance] if self.kind == "boolean" else [np.nan] * (self.width if self.kind == "vector" else 1)
+        width = {"vector": self.width, "angle": 2}.get(self.kind, 1)
+        main = [1 / distance] if self.kind == "boolean" else [np.nan] * width
         return main + ([1 / distance] if self.has_indicator else [])
 
     @property
@@ -123,7 +127,12 @@ class StateColumn:
             return hot
         if self.fill is not None and missing.any():
             values = np.where(missing, self.fill, values)
-        return np.column_stack([values, missing]) if self.has_indicator else values[:, None]
+        if self.kind == "angle":
+            turns = 2 * np.pi * np.remainder(values, self.period) / self.period
+            main = np.column_stack([np.sin(turns), np.cos(turns)])
+        else:
+            main = values[:, None]
+        return np.column_stack([main, missing]) if self.has_indicator else main
 
     def cells(self, rows: Floats) -> Cells:
         """Return the cells behind rows of state variables, (n, n_variables); what was filled in is missing."""
@@ -134,13 +143,18 @@ class StateColumn:
             codes = np.where(rows.max(axis=1) > 0, rows.argmax(axis=1), len(names))
             gone = len(names) - 1 if self._has_missing_level else -2
             return Coded(np.where(codes == gone, -1, codes), (*names, OTHER))
-        numbers = _rounded(rows[:, 0])
+        numbers = _rounded(self._angles(rows) if self.kind == "angle" else rows[:, 0])
         if self.has_indicator:
-            numbers = np.where(rows[:, 1] > 0.5, np.nan, numbers)
+            numbers = np.where(rows[:, -1] > 0.5, np.nan, numbers)
         if self.kind == "ordinal":
             places = np.where(np.isnan(numbers), -1, np.clip(np.rint(numbers), 0, len(self.levels) - 1))
             return Coded(places.astype(np.intp), self.levels)
         return numbers
+
+    def _angles(self, rows: Floats) -> Floats:
+        """Return the angles of sines and cosines, from ``lowest`` up to a full turn more."""
+        found = np.arctan2(rows[:, 0], rows[:, 1]) * self.period / (2 * np.pi)
+        return self.lowest + np.remainder(found - self.lowest, self.period)
 
     def described(self) -> str:
         """Return the column with its kind, its levels and its rule, where it is more than plain numbers."""
@@ -149,7 +163,9 @@ class StateColumn:
             said.append((" < " if self.kind == "ordinal" else ", ").join(self.levels[:6]))
             said[0] += ", ..." if len(self.levels) > 6 or self.has_other else ""
         elif self.kind != "number":
-            said.append({"boolean": "yes or no", "elapsed": "time since the episode began"}.get(self.kind, self.kind))
+            words = {"boolean": "yes or no", "elapsed": "time since the episode began"}
+            words["angle"] = f"an angle, {self.period:.4g} a full turn"
+            said.append(words.get(self.kind, self.kind))
         if self.missing != "refuse":
             filled = f" {self.fill:g}" if self.fill is not None and not self.levels else ""
             said.append(f"missing: {self.missing}{filled}")

@@ -30,7 +30,7 @@ _YES = ("true", "t", "yes", "y", "1", "ja", "j", "wahr", "oui", "vrai", "si", "s
 _NO = ("false", "f", "no", "n", "0", "nein", "falsch", "non", "faux", "falso", "não", "nao", "nee")
 TRUE, FALSE = frozenset(_YES), frozenset(_NO)  # words for true and false, in small letters
 WORDS = ("median", "forward", "drop", "level")  # rules for missing values; anything else is a constant
-RULES = ("missing", "category", "ordinal", "elapsed", "bins", "allowed")  # of rules, as users write them
+RULES = ("missing", "category", "ordinal", "elapsed", "angle", "bins", "allowed")  # of rules, as users write them
 
 
 class ValueCounts:
@@ -193,6 +193,7 @@ class Rules:
     category: tuple[str, ...] = ()  # columns whose numbers are names of levels
     ordinal: dict[str, tuple[str, ...]] = field(default_factory=dict)  # levels from low to high, by column
     elapsed: dict[str, str] = field(default_factory=dict)  # the unit of the time since an episode began, by column
+    angle: dict[str, float] = field(default_factory=dict)  # how much a full turn is, by column
     bins: dict[str, Bins] = field(default_factory=dict)  # by action column
     allowed: dict[str, str] = field(default_factory=dict)  # an expression, by label of the action
 
@@ -207,6 +208,7 @@ class Rules:
             "category": list(self.category),
             "ordinal": list(self.ordinal),
             "elapsed": list(self.elapsed),
+            "angle": list(self.angle),
         }
 
 
@@ -230,6 +232,7 @@ def rules_of(given: Mapping[str, Any]) -> Rules:
         category=tuple(_names(said.get("category", ()))),
         ordinal={k: _levels(k, v) for k, v in _pairs(said.get("ordinal", {}), "ordinal").items()},
         elapsed={k: str(v) for k, v in _pairs(said.get("elapsed", {}), "elapsed").items()},
+        angle=_angles(said.get("angle", {})),
         bins={k: _bins(k, v) for k, v in _pairs(said.get("bins", {}), "bins").items()},
         allowed={str(k): _allowed(k, v) for k, v in _pairs(said.get("allowed", {}), "allowed").items()},
     )
@@ -253,6 +256,24 @@ def _pairs(given: Any, rule: str) -> dict[str, Any]:
 def _names(given: Any) -> list[str]:
     names = given.split(",") if isinstance(given, str) else list(given)
     return [str(name).strip() for name in names]
+
+
+def _angles(given: Any) -> dict[str, float]:
+    """Read names of columns in radians, or what a full turn is by column: {"wind": 360}, or wind=360."""
+    is_plain = isinstance(given, (list, tuple)) or (isinstance(given, str) and "=" not in given)
+    periods = dict.fromkeys(_names(given), 2 * np.pi) if is_plain else _pairs(given, "angle")
+    found = {}
+    for name, period in periods.items():
+        try:
+            found[name] = float(period)
+        except (TypeError, ValueError):
+            found[name] = np.nan
+        if isinstance(period, bool) or not 0 < found[name] < 1e100 or not name:
+            raise ValueError(
+                f"angle[{name!r}] must be how much a full turn is, such as 360 for degrees, but it is {period!r}. For "
+                f"radians name the column alone: angle = [{name!r}]."
+            )
+    return found
 
 
 def _missing(given: Any) -> str | float:

@@ -6,6 +6,7 @@ sample of the states; plans put each predicted state back onto the circles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,11 +35,15 @@ class Circles(NamedTuple):
 NO_CIRCLES = Circles(np.zeros((0, 2), dtype=np.intp), np.zeros((0, 5)))
 
 
-def find_circles(states: Floats, units: Coordinates) -> Circles:
-    """Return the pairs of variables of states, (n, n_dims), in the units of the data, that lie on a circle."""
+def find_circles(states: Floats, units: Coordinates, angles: Sequence[tuple[int, int]] = ()) -> Circles:
+    """Return the pairs of variables of states, (n, n_dims), in the units of the data, that lie on a circle.
+
+    ``angles`` are the places of sines and cosines of angles, which lie on the unit circle whatever the data.
+    """
     rows = states[np.linspace(0, len(states) - 1, min(len(states), _LOOKED_AT)).astype(np.intp)]
-    taken: set[int] = set()
-    places, shapes = [], []
+    places = list(angles)
+    shapes = [_unit_circle(units, list(pair)) for pair in angles]
+    taken = {place for pair in angles for place in pair}
     for one in range(states.shape[1]):
         for other in range(one + 1, states.shape[1]):
             if taken & {one, other}:
@@ -52,6 +57,11 @@ def find_circles(states: Floats, units: Coordinates) -> Circles:
                 shapes.append((*centre, *scales, radius))
                 taken |= {one, other}
     return Circles(np.array(places, dtype=np.intp), np.array(shapes)) if places else NO_CIRCLES
+
+
+def _unit_circle(units: Coordinates, pair: list[int]) -> tuple[float, ...]:
+    centre, scales = -units.centre[pair] / units.scale[pair], units.scale[pair]
+    return (*centre.tolist(), *scales.tolist(), 1.0)
 
 
 def _circle(x: Floats, y: Floats) -> tuple[float, float, float] | None:

@@ -226,7 +226,8 @@ class _Variables:
 
     def __init__(self, column: StateColumn, own: str, following: str | None, episode: str | None) -> None:
         self.column, self._own, self._following, self._episode = column, own, following, episode
-        kind: Kind = "steps" if column.kind == "elapsed" else "numbers" if column.kind == "number" else "labels"
+        is_number = column.kind in ("number", "angle")
+        kind: Kind = "steps" if column.kind == "elapsed" else "numbers" if is_number else "labels"
         self._kind = kind
         self._looks_back = column.looks_back
         self.needs: dict[str, Kind] = {following or own: kind}

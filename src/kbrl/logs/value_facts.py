@@ -185,6 +185,13 @@ class _Decision:
             return self._ordinal(rules.ordinal[name])
         if name in rules.elapsed:
             return self._elapsed(rules.elapsed[name])
+        if name in rules.angle and facts.n_numbers and not facts.levels:
+            lowest = 0.0 if facts.counts.quantile(0.0) >= 0 else -rules.angle[name] / 2
+            column = StateColumn(name, "angle", period=rules.angle[name], lowest=lowest)
+            return self._with_missing(column, facts.counts.quantile(0.5))
+        if name in rules.angle and facts.first_text is not None:
+            row, text = facts.first_text
+            self._refuse("not_a_number", f"An angle must be a number, but {name!r} at {PLACE} is {text}.", rows=[row])
         if facts.n_numbers and not facts.levels and name not in rules.category:
             return self._with_missing(StateColumn(name), facts.counts.quantile(0.5))
         if facts.levels and not facts.n_numbers:

@@ -76,6 +76,7 @@ def basis_for(settings: Settings, log: Transitions, moments: Moments | None = No
 
 def _basis_of_lines(settings: Settings, log: Transitions, units: Coordinates, reps: Floats) -> Basis:
     """Return the basis of order 1, where widths follow the spacing of the representative states."""
+    recipe = log.source.recipe
     gap = float(np.median(cKDTree(reps).query(reps, k=[2])[0])) if len(reps) > 1 else 1.0
     return Basis(
         reps=reps,
@@ -84,7 +85,7 @@ def _basis_of_lines(settings: Settings, log: Transitions, units: Coordinates, re
         rep_kernel=Kernel(gap, neighbors=settings.rep_neighbors or NEAR),
         n_actions=log.n_actions,
         discount=None if log.durations is None else float(settings.discount),
-        circles=find_circles(log.states, units),
+        circles=find_circles(log.states, units, () if recipe is None else recipe.circle_places()),
     )
 
 

@@ -46,7 +46,11 @@ def encoded(column: Mapping[str, Any], cell: Any) -> list[float]:
     value = float(column["fill"]) if is_missing else _READERS[kind](column, cell)
     if kind == "category":
         return [float(value == place) for place in range(column["width"])]
-    return [value, float(is_missing)] if column["has_indicator"] else [value]
+    main = [value]
+    if kind == "angle":
+        turn = 2 * math.pi * (value % column["period"]) / column["period"]
+        main = [math.sin(turn), math.cos(turn)]
+    return [*main, float(is_missing)] if column["has_indicator"] else main
 
 
 def _is_missing(cell: Any) -> bool:
@@ -95,9 +99,10 @@ def _read_elapsed(column: Mapping[str, Any], cell: Any) -> float:
     return 0.0
 
 
-KINDS = ("number", "category", "ordinal", "boolean", "elapsed", "vector")  # of columns
+KINDS = ("number", "category", "ordinal", "boolean", "elapsed", "vector", "angle")  # of columns
 _READERS: dict[str, Callable[[Mapping[str, Any], Any], float]] = {
     "number": lambda column, cell: number_in(cell, column["name"]),
+    "angle": lambda column, cell: number_in(cell, column["name"]),
     "category": _read_category,
     "ordinal": _read_ordinal,
     "boolean": _read_boolean,
@@ -112,9 +117,13 @@ def decoded(column: Mapping[str, Any], values: list[float]) -> Any:
     if column["kind"] == "category":
         place = max(range(len(values)), key=values.__getitem__)
         return column["shown"][place] if values[place] > 0 else "(other)"
-    if column["has_indicator"] and values[1] > 0.5:
+    if column["has_indicator"] and values[-1] > 0.5:
         return None
-    number = float(f"{values[0]:.12g}")
+    main = values[0]
+    if column["kind"] == "angle":
+        angle = math.atan2(values[0], values[1]) * column["period"] / (2 * math.pi)
+        main = column["lowest"] + (angle - column["lowest"]) % column["period"]
+    number = float(f"{main:.12g}")
     if column["kind"] == "ordinal":
         return column["levels"][min(max(round(number), 0), len(column["levels"]) - 1)]
     return number

@@ -190,7 +190,7 @@ class Plan(Group):
 
 
 def _with_hints(settings: type[S]) -> type[S]:
-    """Let a class of settings say, of a name that is now in a group, what to write instead."""
+    """Make a class of settings refuse a name that is now in a group, and tell what to write instead."""
     make = settings.__init__
 
     @wraps(make)

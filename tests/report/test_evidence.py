@@ -94,9 +94,9 @@ def test_a_log_of_other_episodes_is_judged_as_a_whole(model):
 
 
 def test_episodes_are_named_only_if_asked_for(log, model):
-    assert "Episodes on which the verdict hangs" not in render(gather(open_inputs(model, log)))
+    assert "Episodes that the verdict depends on most" not in render(gather(open_inputs(model, log)))
     text = render(gather(open_inputs(model, log, with_cases=True)))
-    assert "Episodes on which the verdict hangs" in text
+    assert "Episodes that the verdict depends on most" in text
 
 
 def test_stability_in_the_report_is_that_of_with_agreement(facts, log, model):

@@ -230,10 +230,10 @@ def test_on_fourteen_rows_the_page_says_that_all_advice_has_little_support(tmp_p
     facts = write_report(model, log, tmp_path / "small.html")
     text = on_one_line((tmp_path / "small.html").read_text(encoding="utf-8"))
     assert "of the advice has little support (fewer than 5 cases)</dt><dd>100 %</dd>" in text
-    assert "fewer than 5 logged cases of it around that state. This is so for 100 % of the recommendations" in text
+    assert "fewer than 5 logged cases of it around that state. This applies to 100 % of the recommendations" in text
     assert f"{facts.n_better_weak} rows in which the recommended action has little support" in text
     assert "Rows with the largest advantage" not in text
-    assert "Nowhere has another action enough support to say what it is worth" in text
+    assert "No other action has enough support anywhere to say what it is worth" in text
     assert "kernel mass" not in text.lower()
 
 

@@ -1,4 +1,4 @@
-"""The command fit, and what it says of a model: what it was learnt from, what was chosen and why."""
+"""The command fit, and what it prints: what a model was learnt from, what was chosen, and why."""
 
 from __future__ import annotations
 

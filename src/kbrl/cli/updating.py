@@ -151,7 +151,7 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
 )
 @click.option("--label", default="as now", show_default=True, help="The answer that leaves a decision to people.")
 def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str, ...], label: str) -> None:
-    """Make of MODEL one that answers "as now" where the data do not carry a change of current practice.
+    """Make a model that answers "as now" where the data do not support a change of current practice.
 
     An action is offered only where enough logged cases support it, and only where it is better than current practice,
     with caution.  The new model predicts, explains, reports and learns further like any other.

@@ -29,7 +29,7 @@ from kbrl.checks import (
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.data.recipe import Recipe
 
-MANY_LABELS = 100  # more different fractions than this are hardly actions
+MANY_LABELS = 100  # more different fractions than this are probably not actions
 SOME_LABELS = 20  # nor are more than this, if most of them occur only a few times
 FEW_TIMES = 5
 LARGEST_WHOLE_FLOAT = 2**53  # beyond it, floats leave whole numbers out

@@ -38,7 +38,7 @@ _THOUSANDTH = 1e-3
 class Overlap:
     """What two sketches have in common: shares of the rows of each, estimated from those that both list."""
 
-    share_of_learnt: float  # of the rows learnt before, those that the further ones have, too
+    share_of_learnt: float  # the share of the rows learnt before that are also among the further ones
     share_of_further: float  # of the further rows, those that were learnt before
     n_learnt: int  # rows
     n_further: int

@@ -214,7 +214,9 @@ class Recipe:
         _require(len({column.name for column in columns}) == len(columns), "columns must differ")
         bins = tuple(_bins_of(entry) for entry in facts["bins"])
         pairs = facts["allowed"]
-        _require(all(isinstance(p, list) and [type(t) for t in p] == [str, str] for p in pairs), "allowed is no list")
+        _require(
+            all(isinstance(p, list) and [type(t) for t in p] == [str, str] for p in pairs), "allowed is not a list"
+        )
         for label, text in pairs:
             unknown = [name for name in parse(text, "truth").columns if name not in {c.name for c in columns}]
             _require(not unknown, f"allowed[{label!r}] reads columns that are not of the state")
@@ -315,7 +317,7 @@ def _bins_of(entry: Any) -> ActionBins:
     wanted = {field.name for field in fields(ActionBins)}
     _require(isinstance(entry, dict) and set(entry) == wanted and isinstance(entry["name"], str), "classes lack fields")
     edges, labels, doses = (entry[name] for name in ("edges", "labels", "doses"))
-    _require(all(isinstance(part, list) for part in (edges, labels, doses)), "classes are no lists")
+    _require(all(isinstance(part, list) for part in (edges, labels, doses)), "classes are not lists")
     numbers = all(type(v) in (int, float) and np.isfinite(v) for v in [*edges, *doses])
     _require(numbers and all(isinstance(label, str) for label in labels), "classes are of the wrong kind")
     _require(len(labels) == len(edges) + 1 == len(doses) and edges == sorted(set(edges)), "classes do not fit edges")

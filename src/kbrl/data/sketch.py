@@ -4,7 +4,7 @@ A sketch holds the number of rows, the sum of their hashes modulo 2^64, and the 
 their counts (bottom-k, or KMV).  Sketches add up: any split and any order of the rows gives the same one, bit for bit.
 A hash stands for all that a row holds: state, action label, reward, next state, end, and its episode's identifier.
 Listed rows also have a hash of their contents, without the identifier: identifiers of two places may clash.
-Batches, the rows of one fit or update, are known by number and sum.  docs/model_file.md describes all of it.
+Batches, the rows of one fit or update, are known by number and sum.  docs/model_file.md describes it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from kbrl.data.transitions import Transitions
 
 SAMPLE_ROWS = 100_000
 LARGEST_HASH = 2**64 - 1
-COMMON = 1000  # a row is common if it is at least one in so many
+COMMON = 1000  # a row is common if it is at least one in this many
 _PIECE_ROWS = 2**16  # looked at together: memory does not depend on the size of a chunk
 
 
@@ -196,7 +196,7 @@ def survey(
 
 
 def hash_limit(n_rows: int, sample_rows: int) -> int:
-    """Return a hash that the sample of so many different rows almost surely does not exceed.
+    """Return a hash that the sample of this many different rows almost surely does not exceed.
 
     Parts of a log that keep no row above it share one sample instead of keeping one each.
     """

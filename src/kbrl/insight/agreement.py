@@ -77,7 +77,7 @@ def with_agreement(
     log: the transitions that the model was fitted to, or chunks of them; with episodes, which are resampled whole.
         Where it does not tell episodes apart, rows are resampled, and agreement is overstated if they depend on each
         other.
-    n_blocks: of episodes; fewer if their sums would take more than so many megabytes.
+    n_blocks: the number of blocks of episodes; fewer if their sums would need more memory than allowed.
     n_resamples: the number of resampled logs that are solved.
 
     "b" is better by far in state 0; in state 1 all is chance.

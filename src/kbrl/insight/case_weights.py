@@ -47,7 +47,7 @@ class Outcomes(NamedTuple):
 def weigher(model: Model, state: Floats) -> Weigh:
     """Return what weighs the transitions of a log in the values of a scaled state, (n_dims,), chunk by chunk.
 
-    A model that answers from its samples weighs a log as a whole: it has to get all of it at once.
+    A model that answers from its samples weighs a log as a whole, so it needs the whole log at once.
     """
     statistics = model.sums
     if isinstance(statistics, LineSums):

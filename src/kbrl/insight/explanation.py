@@ -63,17 +63,17 @@ class ActionExplanation:
 
     @property
     def shown_weight(self) -> float:
-        """What the cases shown weigh together."""
+        """The total weight of the cases shown."""
         return float(sum(case.weight for case in self.cases))
 
     @property
     def total_weight(self) -> float:
-        """What all cases weigh: 1, if they are those that the model was fitted to."""
+        """The total weight of all cases: 1, if they are those that the model was fitted to."""
         return self.shown_weight + self.rest_weight
 
     @property
     def explained(self) -> float:
-        """The value that the cases shown and the rest make up."""
+        """The value that follows from the cases shown and the rest."""
         return float(sum(case.weight * case.worth for case in self.cases)) + self.rest_weight * self.rest_worth
 
 
@@ -210,7 +210,7 @@ def _learnt_rows(model: Model, log: Transitions) -> Integers:
 
 @dataclass(eq=False)
 class _Tally:
-    """The heaviest cases of one action so far, and what the others weigh and are worth."""
+    """The heaviest cases of one action so far, and the weight and value of the others."""
 
     n_shown: int
     n_cases: int = 0
@@ -307,7 +307,7 @@ def _with_answer(model: Model, found: Explanation) -> Explanation:
 
 
 def _say_if_unexplained(model: Model, result: Explanation) -> None:
-    """Warn where the cases do not make up a value."""
+    """Warn if the cases do not add up to the value."""
     largest = float(np.abs(model.mdp.rewards).max()) / (1.0 - model.mdp.discount)
     for found in result.actions:
         off = abs(found.total_weight - 1.0) > _NEGLIGIBLE

@@ -236,7 +236,7 @@ class KBSF(Settings, Learner):
         return self._fitted.policy
 
     def deferring(self, cases: float = 3, caution: float = 1.0, *, label: str = AS_NOW) -> KBSF:
-        """Return a learner whose model answers "as now" where the data do not carry a change: see `Model.deferring`."""
+        """Return a learner whose model answers "as now" where data do not support a change: see `Model.deferring`."""
         return self.with_model(self._fitted.deferring(cases, caution, label=label))
 
     def deferred(self, states: Any) -> Booleans:

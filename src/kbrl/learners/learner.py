@@ -63,7 +63,7 @@ class Learner:
 
     @classmethod
     def _unknown(cls, names: list[str], params: dict[str, Any]) -> str:
-        """Say, of parameters that are not there, which there are."""
+        """Return the unknown parameters, and those that exist."""
         return f"{', '.join(names)}; it has {', '.join(cls.parameter_names())}."
 
     def __repr__(self) -> str:

@@ -41,7 +41,7 @@ class Report:
     actions: dict[Any, int]  # how often each was taken
     columns: Columns | None
     unused: tuple[str, ...]  # columns that are not read
-    left_out: LeftOut = field(default_factory=LeftOut)  # rows that become no transition, by reason
+    left_out: LeftOut = field(default_factory=LeftOut)  # rows that do not become transitions, by reason
 
     @property
     def stops_learning(self) -> bool:
@@ -94,7 +94,7 @@ def check_log(
         return Report((error.fault,), 0, 0, 0, {}, None, ())
     try:
         recipe, faults = look_at_values(table, named).decided(named, table)
-    except LogError as error:  # the pass below finds it, too, if it is about the rows
+    except LogError as error:  # the pass below also finds it, if it is about the rows
         recipe, faults = None, [error.fault]
     return _Check(prepare(table, named, recipe, is_known=True), named, actions, faults).run(chunk_rows)
 

@@ -276,7 +276,7 @@ class SuccessionMeasure:
 
     @property
     def left_out(self) -> LeftOut:
-        """The rows that become no transition."""
+        """The rows that do not become transitions."""
         return self._left_out.found
 
     def faults(self) -> Iterator[Fault]:

@@ -37,16 +37,16 @@ class ColumnFacts:
     n_numbers: int = 0
     width: int = 0  # of vectors; 0 for single cells
     is_time: bool = False
-    levels: Counter[str] = field(default_factory=Counter)  # texts that are no numbers, or all of them
+    levels: Counter[str] = field(default_factory=Counter)  # texts that are not numbers, or all of them
     too_many: bool = False  # different texts
-    first_text: tuple[int, str] | None = None  # the row of the first cell that is no number, and the cell
+    first_text: tuple[int, str] | None = None  # the row of the first cell that is not a number, and the cell
     counts: ValueCounts = field(default_factory=ValueCounts)
     changes: Moments = field(default_factory=lambda: Moments(1))  # of numbers, from the last known one of the episode
     n_pairs: int = 0  # texts that follow a text in the same episode
     n_same: int = 0  # of these, the same text
 
     def add(self, column: Column, first: int, *, all_texts: bool) -> Cells:
-        """Take more cells into account; with ``all_texts``, numbers are levels, too."""
+        """Take more cells into account; with ``all_texts``, numbers are levels as well."""
         return self._add_labels(column, first, all_texts) if isinstance(column, Labels) else self._add(column, first)
 
     @property

@@ -57,7 +57,7 @@ class Profile:
 
     @cached_property
     def filled(self) -> tuple[str, ...]:
-        """The different values that are no blanks."""
+        """The different values that are not blank."""
         return tuple(text for text in self.texts if text.lower() not in BLANKS)
 
     @cached_property

@@ -74,7 +74,7 @@ class Log:
     action_labels: Array
     action_type: type | None  # what the labels in the file are converted to
     episode_type: type | None
-    left_out: LeftOut  # rows that become no transition
+    left_out: LeftOut  # rows that do not become transitions
     state_names: tuple[str, ...] | None = None  # of the state variables, if they differ from those of the columns
     recipe: Recipe | None = None  # how columns become state variables; None: each is one
     part: EpisodePart | None = None  # the episodes that are read; None: all
@@ -157,7 +157,7 @@ def open_log(
 
 
 def check_actions(columns: Columns, labels: Array, taken: Mapping[Any, int]) -> None:
-    """Refuse rules for actions that there are not, and warn of many combinations; ``taken`` has the count of each."""
+    """Refuse rules for unknown actions, and warn about many combinations; ``taken`` has the count of each."""
     known = {str(label) for label in labels.tolist()}
     unknown = [label for label in columns.rules.allowed if label not in known]
     if unknown:
@@ -312,7 +312,7 @@ def scan(table: Table, columns: Columns, *, n_episodes: int = 0) -> Scan:
     """Read the few columns that tell which actions there are and which rows are left out.
 
     With ``n_episodes`` above 0, and if next states are in the next row, also find the edge of the table, with the
-    identifiers of so many episodes.
+    identifiers of this many episodes.
     """
     taken, episodes, n_rows = ActionSet(columns.action, is_text=table.is_text), TextType(), 0
     kinds, succession = light_kinds(columns), _Succession(columns, remember=n_episodes > 0)

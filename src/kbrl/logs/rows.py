@@ -26,7 +26,7 @@ from kbrl.tables.faults import PLACE, LogError, counted
 from kbrl.tables.formats import Border, Table, batch_length, borders_in, regrouped
 from kbrl.tables.text_files import COMMA, has_comma
 
-LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners refuse larger rewards, too
+LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners also refuse larger rewards
 MOST_ACTIONS = 1000  # more labels than that are continuous actions
 _PATTERNS: dict[type, re.Pattern[str]] = {
     int: re.compile(r"0|-?[1-9]\d*"),

@@ -198,7 +198,7 @@ def find_edge(sequencer: Sequencer, episodes: Sequence[Hashable]) -> Edge:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """How many rows become no transition, by reason; counts of the parts of a log add up."""
+    """How many rows do not become transitions, by reason; counts of the parts of a log add up."""
 
     gaps: int = 0  # the step after them is not the next one
     cuts: int = 0  # the episode was cut there, and what came next was not logged

@@ -31,7 +31,7 @@ from kbrl.tables.text_files import COMMA, dialect_in, has_comma
 
 QUOTES = "'\""
 MOST_LEVELS = 30  # of a category; rarer ones are put together
-RARE = 1000  # a level that fewer than one row in so many has is rare
+RARE = 1000  # a level is rare if fewer than one row in this many has it
 _CHUNK_ROWS, _PEEK_ROWS = 16384, 4096
 
 

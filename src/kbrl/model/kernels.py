@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -368,10 +369,11 @@ class Basis:
         states, next_states = self.coordinates.of(log.states), self.coordinates.of(log.next_states)
         if self.hard:
             states = self.reps[self.rep_weights.nearest(states)]
-        everything = (states, log.rewards, next_states, self.losses(log))
         order = np.argsort(log.action_indices, kind="stable")
-        ends = np.cumsum(np.bincount(log.action_indices, minlength=self.n_actions))[:-1]
-        return [Samples(*part) for part in zip(*(np.split(field.take(order, axis=0), ends) for field in everything))]
+        fields: tuple[Any, ...] = (states, log.rewards, next_states, self.losses(log))
+        states, rewards, next_states, losses = (field.take(order, axis=0) for field in fields)
+        ends = np.cumsum(np.bincount(log.action_indices, minlength=self.n_actions)).tolist()
+        return [Samples(states[a:b], rewards[a:b], next_states[a:b], losses[a:b]) for a, b in pairwise([0, *ends])]
 
     def check_same(self, other: Basis) -> None:
         """Refuse to add statistics that refer to something else."""

@@ -353,7 +353,7 @@ class Model:
     # Decisions that are left to people.
 
     def deferring(self, cases: float = 3, caution: float = 1.0, *, label: str = AS_NOW) -> Model:
-        """Return a model that answers "as now" where the data do not carry a change of current practice.
+        """Return a model that answers "as now" where the data do not support a change of current practice.
 
         cases: an action is offered only where at least so many logged cases support it (`kbrl.coverage`).
         caution: how many standard errors it must be better than current practice.

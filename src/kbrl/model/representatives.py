@@ -44,7 +44,7 @@ def choose(
     cover_distance: float | None = None,
     norm: float = 2.0,
 ) -> Floats:
-    """Choose representative states, (m, n_dims), and say so if they are not what was asked for.
+    """Choose representative states, (m, n_dims), and warn if there are fewer than asked for.
 
     ``how`` is one of `WAYS`.  "cover" takes as many as ``cover_distance`` needs, unless ``n_reps`` limits them.
     """

@@ -359,6 +359,8 @@ class KernelSums:
 
     def _move_reference(self, action: int, nearest: Floats) -> None:
         """Express this action's sums relative to a nearer sample."""
+        if np.array_equal(nearest, self.nearest[action]):  # as mostly, when few rows come to many
+            return
         factor = _rescale_factor(self.nearest[action], nearest, self.basis)
         if (factor != 1).any():
             self.weight[action] *= factor

@@ -20,7 +20,7 @@ from kbrl.trust.split import split_episodes
 
 
 class Stability:
-    """Resamples of the log that a model was fitted to, where they can be had; ``reason`` says why not."""
+    """Resamples of the log that a model was fitted to, where they can be made; ``reason`` says why not."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -77,7 +77,7 @@ def judged(inputs: Inputs) -> tuple[Judgement | None, str]:
 
 
 def _judgement(model: Model, log: Log | Transitions) -> Judgement | None:
-    """Judge by the whole log, or by the part that was held out; None if the model has learnt all of it."""
+    """Judge by the whole log, or by the held-out part; None if the model has learnt from the whole log."""
     try:
         return judge(model, log)
     except LearntError:

@@ -237,7 +237,7 @@ class Facts:
 
     @property
     def medians(self) -> list[str]:
-        """The medians of the state variables, as one writes them in a command."""
+        """The medians of the state variables, as they are written in a command."""
         return [f"{spread.median:.6g}" for spread in self.variables]
 
     @property

@@ -88,7 +88,7 @@ def open_inputs(
 
 
 def _checked_units(units: Mapping[str, str], variables: Sequence[str]) -> dict[str, str]:
-    """Refuse units of what is not on the page."""
+    """Refuse units of things that the page does not show."""
     unknown = [name for name in units if name not in (*variables, "value")]
     if unknown:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What the page needs to answer for a state as the model does, in few letters.
+"""What the page needs to answer for a state as the model does, in compact form.
 
 These are the representative states, their values and their numbers of cases, as 32-bit numbers in base64.  The script
 of the page, page.js, computes from them what `Model.q_values`, `coverage` and `agreement` compute.  A model of order 1
@@ -105,7 +105,7 @@ def _compared(model: Model, at_reps: Model, states: Floats) -> Mixing:
 
 
 def what_it_keeps(model: Model) -> list[str]:
-    """Say what of the log a model holds row by row; nothing, for the usual settings."""
+    """Return what a model keeps of the log row by row; nothing, with the usual settings."""
     kept = []
     if model.samples:
         kept.append("all transitions that it learnt from (q_function='samples')")
@@ -123,7 +123,7 @@ def _are_logged(model: Model) -> bool:
 
 
 def _reason(model: Model, with_cases: bool) -> str:
-    """Say why a page cannot look up cases; nothing if it can."""
+    """Return why a page cannot look up cases; an empty text if it can."""
     if model.settings.variant.q_function == "samples":
         return "its answers come from all logged cases, which are not in this page"
     if model.allowed is not None:

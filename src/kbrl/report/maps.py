@@ -72,7 +72,7 @@ def maps_of(model: Model, states: Floats, found: Answers, influence: Floats) -> 
 
 
 def _most_telling(states: Floats, influence: Floats) -> list[int]:
-    """Choose variables of large influence, one after the other, that are not much the same as one chosen before."""
+    """Choose variables of large influence, one after the other, that differ from those chosen before."""
     spread = states.std(axis=0)
     centred = (states - states.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     correlations = centred.T @ centred / len(states)
@@ -143,7 +143,7 @@ def _map_of_both(model: Model, states: Floats) -> Map:
 
 
 def _without_confetti(kinds: Integers, n_kinds: int) -> Integers:
-    """Return what most points around each point are, (n_y, n_x), within half a cell or so; -1 stays."""
+    """Return the most frequent answer around each point, (n_y, n_x), within about half a cell; -1 stays."""
     sigmas = [0.5 * FINE, 0.5 * FINE]
     votes = np.stack([_spread_out(kinds == kind, sigmas) for kind in range(n_kinds)])
     return np.where(kinds >= 0, votes.argmax(axis=0), -1)
@@ -164,7 +164,7 @@ def _map_of_one(model: Model, states: Floats) -> Map:
 
 
 def _has_few_values(column: Floats) -> bool:
-    """Whether a variable is rather a category or a small count: then nothing lies between its values."""
+    """Whether a variable is a category or a small count, so that nothing lies between its values."""
     return len(np.unique(column)) <= FEW_VALUES
 
 

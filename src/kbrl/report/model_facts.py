@@ -40,7 +40,7 @@ class HowSolved:
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """What is said of a model."""
+    """The facts about a model that a report shows."""
 
     n_transitions: int  # that it was fitted to
     counts: dict[str, int]  # the same, by action

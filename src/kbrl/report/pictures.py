@@ -305,7 +305,7 @@ def _hatch(axes: Any, drawn: Map) -> None:
 
 
 def _mark(axes: Any, drawn: Map, chosen: Booleans, marker: str) -> None:
-    """Mark cells here and there, so that actions can be told apart without colours."""
+    """Mark some cells, so that actions can be told apart without colours."""
     rows, columns = (_every(n_cells) for n_cells in chosen.shape)
     picked = np.argwhere(chosen[np.ix_(rows, columns)])
     x, y = _middles(drawn.x_edges)[columns[picked[:, 1]]], _middles(drawn.y_edges)[rows[picked[:, 0]]]

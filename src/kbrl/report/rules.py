@@ -34,7 +34,7 @@ class Condition:
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """States with the same advice, and how true that is of states that were not used to find it."""
+    """States with the same advice, and how well it holds for states that were not used to find it."""
 
     conditions: tuple[Condition, ...]
     advice: int  # the place of an answer, or NO_ADVICE

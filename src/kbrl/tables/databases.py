@@ -2,7 +2,7 @@
 
 SQLite needs nothing else.  DuckDB and PostgreSQL (by ADBC) are extras.  Rows are fetched some at a time.  Databases are
 opened for reading only, and a query can reach no other file: what it may do is limited before it is run.  A view of a
-file is a query of whoever wrote the file: it may take only so many rows, so much memory and, in SQLite, so many steps.
+file is a query of whoever wrote the file: its rows, its memory and, in SQLite, its steps are limited.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ def _refuse_foreign(group: Any, name: str, what: str) -> NoReturn:
 
 
 def _check_size(item: Any, n_rows: int) -> None:
-    """Refuse a dataset of which so many rows, or one of its chunks, do not fit into memory, or which holds nothing."""
+    """Refuse a dataset that is empty, or whose rows or chunks do not fit into memory."""
     path, what = item.file.filename, f"{item.name!r}"
     cell = max(item.dtype.itemsize, 8)  # numbers become doubles
     n_at_once = min(n_rows, item.shape[0]) * math.prod(item.shape[1:]) if item.shape else 1

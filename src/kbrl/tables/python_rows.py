@@ -38,7 +38,7 @@ def row_bytes(row: Sequence[Any]) -> int:
 
 
 def _pieces(rows: Iterable[Sequence[Any]], n_rows: int) -> Iterator[list[Sequence[Any]]]:
-    """Yield at most so many rows at a time, and fewer if their texts are long."""
+    """Yield at most ``n_rows`` rows at a time, and fewer if their texts are long."""
     held, n_bytes = list[Sequence[Any]](), 0
     for row in rows:
         held.append(row)

@@ -153,7 +153,7 @@ class Dialect:
         return rf"^\s*[+-]?(?:{whole}{rest}|{re.escape(self.point)}[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$"
 
     def plain(self, text: str) -> str:
-        """Return a number as Python writes it; any other text as it is.  A number of another dialect is no number."""
+        """Return a number as Python writes it, any other text as it is; a number of another dialect is not a number."""
         if self.is_plain:
             return text
         if re.match(self.number, text, re.ASCII) is None:
@@ -398,7 +398,7 @@ def _header(path: Path, encoding: str, dialect: Dialect) -> tuple[str, tuple[str
             if "\0" in line:  # every other byte of UTF-16, if the text is English
                 raise undecodable(path, encoding, "the header has bytes of 0")
             delimiter = delimiter or max(",;\t", key=line.count)
-            rest = iter(lambda: file.readline(longest), "")  # a cell in quotes may go on in the next line
+            rest = iter(lambda: file.readline(longest), "")  # a cell in quotes may continue in the next line
             names = tuple(next(csv.reader(chain([line], rest), delimiter=delimiter), ()))
             has_rows = bool(file.read(1))
     except UnicodeError as error:

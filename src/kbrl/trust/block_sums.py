@@ -101,7 +101,7 @@ class BlockSums:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A stretch with its features: those of the states, and of those next states that are no state of it."""
+    """A stretch with its features: those of its states, and of next states that are not among its states."""
 
     stretch: Stretch
     phi: Floats  # (n_points, m)

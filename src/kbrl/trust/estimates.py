@@ -310,7 +310,7 @@ class Rung:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all of it was found."""
+        """Whether every part was found."""
         return bool(np.isfinite(self.left_out).all() and np.isfinite([self.estimates, self.smoother]).all())
 
 
@@ -333,7 +333,7 @@ def rungs(evidence: Evidence, ladder: Sequence[tuple[float, float]] = LADDER) ->
 
 
 def jackknife_error(whole: float, left_out: Floats, sizes: Floats) -> float:
-    """Return the standard error from estimates without one block each, (n_blocks,), of so many episodes each."""
+    """Return the standard error from leave-one-block-out estimates, (n_blocks,), given the episodes per block."""
     ratios = sizes.sum() / sizes  # h_j
     pseudo = ratios * whole - (ratios - 1.0) * left_out
     centre = float(np.sum(whole - (1.0 - sizes / sizes.sum()) * left_out))

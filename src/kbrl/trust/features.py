@@ -100,7 +100,7 @@ def choose_features(seen: Survey, n_reps: Any = None) -> Features:
 
 
 def number_of_reps(n_rows: int, n_actions: int) -> int:
-    """Return how many representative states so many rows carry, within bounds that keep memory bounded."""
+    """Return how many representative states this many rows support, within bounds that limit memory."""
     carried = n_rows // (ROWS_PER_PAIR * n_actions)
     return max(2, min(MOST_REPS, max(FEWEST_REPS, carried), MOST_PAIRS // n_actions))
 

@@ -84,7 +84,7 @@ class Judgement:
     influences: tuple[Influence, ...] = field(default=(), repr=False)
 
     def influential(self, n: int = 10) -> tuple[Influence, ...]:
-        """Return the episodes on which the gain hangs most, the most influential first."""
+        """Return the episodes that the gain depends on most, the most influential first."""
         return self.influences[:n]
 
     @property
@@ -124,12 +124,12 @@ class Judgement:
         return html_table(self.sentence, rows, head=("", "estimate", "low", "high", "half width from"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values; numbers that are not finite are None."""
+        """Return the judgement as plain values; numbers that are not finite are None."""
         plain: dict[str, Any] = _plain(asdict(self) | {"sentence": self.sentence})
         return plain
 
     def to_json(self) -> str:
-        """Return all of it as JSON."""
+        """Return the judgement as JSON."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False, default=str)
 
 

@@ -1,4 +1,4 @@
-"""Refuse to judge a model on what it has learnt from: there it looks better than it is.
+"""Refuse to judge a model on episodes that it has learnt from: there it looks better than it is.
 
 A model's sketch lists the smallest hashes of the identifiers of its episodes, up to 256.  Of the episodes of a log,
 those with such small hashes are looked up.  So a share of learnt episodes in the log is found unless it is tiny: two in

@@ -2,7 +2,7 @@
 
 A policy is a Model, a learner, a committee, or any function from states, (n, n_dims), to labels, (n,), or to
 probabilities, (n, n_actions).  The label "as now", or that of a model that defers, stands for what was done: the logged
-action of that moment counts.  An action of the log that is called so is that action.
+action of that moment counts.  If the log has an action of that name, it means that action.
 """
 
 from __future__ import annotations

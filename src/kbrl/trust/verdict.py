@@ -34,7 +34,7 @@ class Limits:
 
     @classmethod
     def of(cls, evidence: Evidence) -> Limits:
-        """Return the values of the smallest and the largest reward, once or for ever."""
+        """Return the values of the smallest and the largest reward, received once or forever."""
         ever = 1.0 / (1.0 - evidence.discount)
         low, high = float(evidence.sums.smallest_reward[0]), float(evidence.sums.largest_reward[0])
         return cls(min(low, low * ever), max(high, high * ever))

@@ -74,9 +74,8 @@ def _share(task: str, group: list[Row]) -> str:
 
 
 def _rows(folder: Path, figure: str) -> list[Row]:
-    """Return the rows of a figure's largest scale that has any."""
-    stores = (Store(folder, figure, scale).rows for scale in reversed(SCALES[1:]))
-    return next((rows for rows in stores if rows), [])
+    """Return the rows of the scale that has most of them: a study at the paper's scale may have just begun."""
+    return max((Store(folder, figure, scale).rows for scale in SCALES[1:]), key=len)
 
 
 def _others(task: str, row: Row, folder: Path) -> tuple[str, str]:

@@ -24,6 +24,8 @@ OUTSIDE = {
     "SECURITY.md": "project/security.md",
     "results/CLAIMS.md": "project/claims.md",
     "results/NOTES.md": "project/notes.md",
+    "results/BEYOND.md": "project/beyond.md",
+    "results/RIVALS.md": "project/rivals.md",
 }
 # Pages of the reference: title, what it is about, and the rooms of the package whose public names it has.
 REFERENCE = {

@@ -38,10 +38,12 @@ for name, lengths in steps.items():
     print(f"{name:22}{lengths.mean():6.0f} steps on average, {lengths.min():4} at least, of 500")
 
 # %%
-figure, axis = plt.subplots(figsize=(6.5, 2.4), layout="constrained")
-axis.boxplot(list(steps.values()), orientation="horizontal", tick_labels=list(steps))
+figure, axis = plt.subplots(figsize=(6.5, 2.2), layout="constrained")
+for place, lengths in enumerate(steps.values()):
+    axis.plot(lengths, np.full(20, place), "o", alpha=0.5)
+axis.set_yticks(range(len(steps)), list(steps))
 axis.invert_yaxis()
-axis.set(xlabel="steps until the pole falls; 500 is the limit", title="20 episodes each")
+axis.set(xlabel="steps until the pole falls; 500 is the limit", title="20 episodes each", ylim=(3.5, -0.5))
 plt.show()
 
 # %% [markdown]

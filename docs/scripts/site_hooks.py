@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -161,10 +162,10 @@ def _options(command: click.Command, context: click.Context) -> list[str]:
     rows = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
     if not rows:
         return []
-    table = [f"| `{name.replace('|', '&#124;')}` | {_plain(text)} |" for name, text in rows]
+    table = [f"| `{name}` | {_plain(text)} |" for name, text in rows]  # a | within code does not end a cell
     return ["| option | |", "|---|---|", *table, ""]
 
 
 def _plain(text: str) -> str:
     """Return text in which Markdown sees no markup."""
-    return re.sub(r"([\\`*_<>|\[\]#])", r"\\\1", text)
+    return re.sub(r"([\\`*_|\[\]])", r"\\\1", escape(text, quote=False))

@@ -204,3 +204,21 @@ def test_every_toml_of_the_page_is_taken_by_check_and_fit(text, tmp_path, monkey
 
 def test_the_page_has_a_toml_for_each_situation():
     assert len(snippets()) >= 11
+
+
+def test_variables_left_out_of_distances_are_named_where_columns_become_several(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = ["pump,day,wear,noise,oil,decision,cost"]
+    for pump in range(80):
+        wear = rng.uniform(1, 3)
+        for day in range(20):
+            act = rng.choice(["run", "grease"])
+            wear = max(1.0, wear - 0.6) if act == "grease" else wear + rng.uniform(0, 0.5)
+            oil = rng.choice(["good", "used", "old"])
+            lines.append(f"{pump},{day},{wear:.3f},{rng.normal():.3f},{oil},{act},{wear:.3f}")
+    (tmp_path / "pumps.csv").write_text("\n".join(lines))
+    columns = ["--state", "wear,noise,oil", "--action", "decision", "--minimize", "cost", "--episode", "pump"]
+    main(["fit", "pumps.csv", *columns, "--step", "day", "-o", "pumps.kbrl"])
+    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("not in distances"))
+    assert "oil=used" in told

@@ -226,7 +226,9 @@ def _with_labels(log: Any, labels: list[Any]) -> Any:
 
 def _ignored(found: Automatic, log: Log) -> list[str]:
     """Return the names of the state variables that distances are measured without."""
-    return [log.columns.state[place] for place in found.choice.ignored] if found.choice is not None else []
+    recipe = found.learnt.recipe
+    names = log.columns.state if recipe is None else recipe.variables
+    return [names[place] for place in found.choice.ignored] if found.choice is not None else []
 
 
 def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:

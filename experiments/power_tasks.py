@@ -1,7 +1,8 @@
-"""The tasks of the learning table: public environments of Gymnasium, the puddle world, and a store of goods.
+"""The tasks of the learning table: environments of Gymnasium, the puddle world, a store of goods, a glucose record.
 
 A task comes twice: as the log sees it, and as it is tested, in its usual form.  The two differ where random actions
-from the usual starts never reach the goal, so that nobody could learn from the log.
+from the usual starts never reach the goal, so that nobody could learn from the log.  Logs are of random actions, or of
+people who are neither good nor random.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from experiments.glucose import Glucose, usual_doses
+from experiments.study import generator
+from kbrl import Transitions
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.tasks import PuddleWorld, from_gymnasium
 from kbrl.tasks.task import Task
 
 N_TORQUES, N_NOISE = 5, 6
+N_STEPS = 20_000  # of a log
+Habit = Callable[[Floats, np.random.Generator], Integers]  # from observations to places of actions
 UNLIMITED = 10**6  # steps of an episode, more than any log has
 
 
@@ -27,6 +33,19 @@ class Pair:
     title: str
     logged: Callable[[], Task]
     tested: Callable[[], Task]
+    habit: Habit | None = None  # of those who are logged; None: random actions
+    n_steps: int = N_STEPS
+
+    def log(self, n_steps: int, seed: int) -> Transitions:
+        """Return a log of what people do, or of random actions."""
+        return self.logged().collect(n_steps, self.behaviour(seed), random_state=generator(seed))
+
+    def behaviour(self, seed: int) -> Callable[[Any], Integers] | None:
+        """Return the habit with a seed of its own; None: random actions."""
+        if self.habit is None:
+            return None
+        habit, rng = self.habit, generator(seed, 3)
+        return lambda observations: habit(np.asarray(observations, dtype=np.float64), rng)
 
 
 def _made(name: str, **options: Any) -> Any:
@@ -63,6 +82,26 @@ def _noisy_cart_pole() -> Task:
     low, high = (np.append(np.float64(bound), np.full(N_NOISE, far)) for bound, far in _bounds(env))
     wrapped.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float64)
     return _task(wrapped)
+
+
+def push_towards_the_fall(observations: Floats, rng: np.random.Generator) -> Integers:
+    """Return pushes to the side where the pole leans; every second one is random."""
+    leans = observations[:, 2] + 0.3 * observations[:, 3] > 0
+    return np.where(rng.random(len(leans)) < 0.5, rng.integers(2, size=len(leans)), leans).astype(np.intp)
+
+
+def _lander() -> Task:
+    return _task(_made("LunarLander-v3"))
+
+
+def sink_too_fast(observations: Floats, rng: np.random.Generator) -> Integers:
+    """Return what a pilot does who keeps upright and brakes late; four of ten decisions are random."""
+    x, height, drift, rising, angle, turning, left, right = observations.T
+    lean = np.clip(0.6 * x + 0.9 * drift, -0.4, 0.4) - angle - 1.2 * turning
+    is_falling = rising < -0.3 - 0.5 * np.maximum(height, 0.0)
+    turns = np.where(lean > 0.05, 1, np.where(lean < -0.05, 3, 0))
+    wanted = np.where(is_falling, 2, np.where(left + right > 0, 0, turns))
+    return np.where(rng.random(len(wanted)) < 0.4, rng.integers(4, size=len(wanted)), wanted)
 
 
 def _bounds(env: Any) -> list[tuple[Floats, float]]:
@@ -148,4 +187,9 @@ TASKS = {
     "NoisyCartPole": Pair("CartPole-v1 with six noise variables", _noisy_cart_pole, _noisy_cart_pole),
     "Inventory": Pair("inventory with random demand", Inventory, Inventory),
     "Puddle": Pair("puddle world, noisy moves", PuddleWorld, PuddleWorld),
+    "HabitCartPole": Pair(
+        "CartPole-v1, logs of a hand that is right more often than not", _cart_pole, _cart_pole, push_towards_the_fall
+    ),
+    "Lander": Pair("LunarLander-v3, logs of a mediocre pilot, 50 000 steps", _lander, _lander, sink_too_fast, 50_000),
+    "Glucose": Pair("glucose record, delayed insulin, logs of usual doses", Glucose, Glucose, usual_doses),
 }

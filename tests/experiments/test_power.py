@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from experiments.drawing import save_figure
-from experiments.power import METHODS, jobs, measure
+from experiments.glucose import Glucose
+from experiments.power import LSPI_WIDTHS, METHODS, TREES, jobs, measure
 from experiments.power_page import METHODS as SHOWN
 from experiments.power_page import difference, draw, page
 from experiments.power_tasks import TASKS, Inventory
@@ -62,9 +63,44 @@ def test_every_method_that_runs_has_a_column():
 
 
 def test_one_log_gives_a_row_for_every_method_and_the_same_returns_again():
-    first, again = (list(measure(job.settings, job.seed)) for job in [jobs("smoke")[0]] * 2)
-    assert [row["method"] for row in first] == ["random", *METHODS]
+    first, again = ([row for job in jobs("smoke")[:2] for row in measure(job.settings, job.seed)] for _ in range(2))
+    assert {row["method"] for row in first} == {"as logged", *METHODS}
     assert [row["return"] for row in first] == [row["return"] for row in again]
+
+
+def test_every_task_has_settings_for_the_rivals():
+    assert set(TREES) == set(LSPI_WIDTHS) == set(TASKS)
+
+
+def test_people_in_a_log_follow_their_habit_more_often_than_chance():
+    pair = TASKS["HabitCartPole"]
+    log = pair.log(2000, seed=0)
+    leans = log.states[:, 2] + 0.3 * log.states[:, 3] > 0
+    assert 0.7 < (log.action_indices == leans).mean() < 0.8  # half of the time by habit, half at random
+
+
+def _glucose(task, states, rate, n_steps):
+    rng, path = as_generator(1), []
+    for _ in range(n_steps):
+        states, _, _ = task.step(states, [rate], rng)
+        path.append(states[0, 0])
+    return path
+
+
+def test_insulin_lowers_glucose_hours_later_and_hardly_at_once():
+    task = Glucose()
+    start = task.reset(1, as_generator(0))
+    low, high = (_glucose(task, start, rate, 48) for rate in ("5", "0"))
+    assert abs(high[2] - low[2]) < 2.0  # a quarter of an hour
+    assert high[47] - low[47] > 100.0  # four hours
+
+
+def test_the_sensor_errs_and_does_not_show_the_depots():
+    task = Glucose()
+    states = task.reset(500, as_generator(0))
+    seen = task.observe(states)
+    assert seen.shape == (500, 6)
+    assert 5.0 < (seen[:, 0] - states[:, 0]).std() < 11.0
 
 
 @pytest.mark.parametrize("name, n_dims, n_actions", [("NoisyCartPole", 10, 2), ("Pendulum", 3, 5), ("Acrobot", 6, 3)])
@@ -112,7 +148,7 @@ def test_no_line_of_the_page_is_longer_than_120_characters():
             "scale": "laptop",
         }
         for task in TASKS
-        for method in ("random", *METHODS)
+        for method in ("as logged", *METHODS)
         for seed in SEEDS
     ]
     assert max(map(len, page(rows).splitlines())) <= 120
@@ -123,6 +159,13 @@ def test_a_loss_of_order_1_is_told_also_where_rehearsal_avoids_it():
     told = section(page(rows), "Where order 1 loses")
     assert "order 1 earns 1.00, order 0 10.0" in told
     assert "kbrl fit earns" not in told
+
+
+def test_rows_of_an_older_study_do_not_mix_with_those_of_the_present_one():
+    older = rows_of(order_1=(1.0, 1.0, 1.0))
+    present = [row | {"learners": "kbrl"} for row in rows_of(order_1=(5.0, 5.0, 5.0))]
+    assert "| 5.00 +- 0.00 |" in section(page(older + present), "Returns")
+    assert "| 1.00 +- 0.00 |" in section(page(older), "Returns")
 
 
 def test_few_rows_can_be_drawn(tmp_path):

@@ -160,7 +160,7 @@ def test_jobs_come_round_by_round_and_those_that_are_timed_come_last(tmp_path):
 
 def test_the_time_left_follows_the_pace_and_a_job_that_fails_stops_no_other(tmp_path, capsys):
     jobs = command.figure_file("theory").jobs("smoke")
-    bad = Job({"part": "nothing", "size": "smoke"}, 0)
+    bad = Job({"size": "nothing"}, 0)
     stores, said = {"theory": Store(tmp_path, "theory", "smoke")}, []
     tasks = [Task("theory", bad, 5.0), *(Task("theory", job, 5.0) for job in jobs[:1])]
     failures = run_tasks(tasks, "smoke", stores, 1, said.append)

@@ -158,7 +158,7 @@ def choose_by_rehearsal(
         runs = compete(stage, [_decider(each.model, stage.model) for each in tried_out])
         place = _best(runs)
         flags = _flags(tried_out[place].model, learnt, held, has_episodes)
-        flags = (*_if_left(runs[place]), *flags)
+        flags = (*_if_left(runs[place]), *flags, *_if_state_misses_something(tried_out[0].model, held))
     tried = tuple(
         Tried(each.name, each.settings, run.mean, run.error, float(run.left.mean()), each.widen)
         for each, run in zip(tried_out, runs)
@@ -249,7 +249,6 @@ def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: b
         error = _prediction_error(model, rows)
         if error > 1:
             found.append(f"it predicts next states worse than saying that nothing moves ({error:.2g} times the error)")
-        found += _if_state_misses_something(model, held)
     other = KBSF(**vars(replace(model.settings, random_state=_OTHER_SEED))).fit(learnt).model_
     agreement = float((other.predict(rows.states) == model.predict(rows.states)).mean())
     if agreement < _LEAST_AGREEMENT:
@@ -265,6 +264,8 @@ def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: b
 
 def _if_state_misses_something(model: Model, held: Transitions) -> list[str]:
     """Return a flag if earlier actions help to predict what the lines leave unexplained of the next state or reward."""
+    if model.settings.order != 1:
+        return []
     world = world_of(model.lines, model.surface)
     actions = held.with_actions(model.action_labels).action_indices
     states, rewards, _ = predicted_outcomes(model.coordinates.of(held.states), actions, world)

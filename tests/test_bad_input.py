@@ -168,7 +168,12 @@ CASES = {
     "an unknown test set": (lambda: PuddleWorld().test_states("hard"), "but it is 'hard'"),
     "a policy that answers too little": (lambda: PuddleWorld().evaluate(lambda s: [0]), "must return one action per state, shape (13,), but the shape of the actions is (1,)"),
     # tables as people have them
-    "a word among numbers": (lambda: ward(map=[70, "low", 60, 65, 70, 80]), "'map' has at least 1 faulty cell (not_a_number) beside 5 numbers; the first is row 2 (counting from 1): 'low'. Write numbers there, or leave the cells empty. If all are names of levels: --category map"),
+    "a word among numbers": (lambda: ward(map=[70, "low", 60, 65, 70, 80]), "'map' has at least 1 faulty cell (not_a_number) beside 5 numbers; the first is row 2 (counting from 1): 'low'. Write numbers there, or leave the cells empty. If it stands for a missing value: --na \"map=low\"; if it has a unit: --suffix \"map=UNIT\"; if all are names of levels: --category map"),
+    "a unit among numbers": (lambda: ward(map=[70, "60 mmHg", 60, 65, 70, 80]), "row 2 (counting from 1): '60 mmHg'. Write numbers there"),
+    "marks of a column that is not there": (lambda: ward(na={"lactate": 999}), "na, suffix or fill_down name 'lactate', but the columns are"),
+    "an unknown order of dates": (lambda: ward(dates="year first"), "dates must be 'day first' or 'month first', but it is 'year first'"),
+    "rows to skip in words": (lambda: ward(skip="two"), "skip must be a number of rows, at most 1000, but it is 'two'"),
+    "a unit without a column": (lambda: ward(suffix="mg"), "suffix must be written as name=unit; name=unit, but it is 'mg'"),
     "a number among words": (lambda: ward(unit=["icu", "icu", 3, "icu", "ward", "icu"]), "--category unit"),
     "a state column without a value": (lambda: ward(map=[None] * 6), "'map' has no value in any of its 6 rows. Say what to do: --missing"),
     "dates in a state": (lambda: ward(map=["2024-01-01"] * 6), "'map' has dates, such as 2024-01-01. Use the time since the episode began: --elapsed 'map=1 day'"),

@@ -44,7 +44,7 @@ class Tally:
         n_actions, n_answers = len(model.action_labels), len(model.answer_labels)
         shape = (n_actions, n_answers)
         self._model, self._reach = model, reach
-        self.survey = Survey(model.action_labels, model.coordinates.n_dims, sample_rows=SAMPLE_ROWS)
+        self.survey = _survey(model, has_durations=False)
         self.rewards = Moments(1)
         self.reward_sum: Floats = np.zeros(n_actions)  # by logged action
         self.counts: Integers = np.zeros(shape, dtype=np.intp)
@@ -70,6 +70,8 @@ class Tally:
     def add(self, rows: Integers, chunk: Transitions) -> None:
         """Add transitions, which come from these rows of the log."""
         found = answers(self._model, chunk.states)
+        if chunk.durations is not None and self.survey.n_rows == 0:
+            self.survey = _survey(self._model, has_durations=True)
         self.survey.add(chunk)
         self.rewards.accumulate(chunk.rewards[:, None])
         self.reward_sum += np.bincount(chunk.action_indices, chunk.rewards, minlength=len(self.reward_sum))
@@ -139,3 +141,8 @@ def _largest(candidates: list[Example]) -> list[Example]:
     for example in sorted(candidates, key=lambda example: (-example.advantage, example.row)):
         chosen.setdefault(example.row if example.episode is None else (example.episode,), example)
     return list(chosen.values())[:N_EXAMPLES]
+
+
+def _survey(model: Model, *, has_durations: bool) -> Survey:
+    n_dims = model.coordinates.n_dims
+    return Survey(model.action_labels, n_dims, sample_rows=SAMPLE_ROWS, has_durations=has_durations)

@@ -1,8 +1,8 @@
 """Logs of people at work: simulators, a habit of acting in each, and how often people depart from it.
 
 The truth is known: what current practice is worth, what any other policy is worth, and whether changing one decision
-is right.  CartPole and Pendulum are Gymnasium's equations (version 1) for many states at once; Pendulum has three
-torques.  "Narrow" people depart rarely from their habit, so that little is known of anything else.
+is right.  CartPole and Pendulum are Gymnasium's (`experiments.physics`); Pendulum has three torques.  "Narrow" people
+depart rarely from their habit, so that little is known of anything else.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.physics import push_cart, swing
 from kbrl import Transitions
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.tasks import PuddleWorld
@@ -37,14 +38,8 @@ class CartPole(Task):
         return rng.uniform(-0.05, 0.05, (n, 4))
 
     def _step(self, states: Floats, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Floats, Booleans]:
-        position, speed, angle, turning = states.T
-        sine, cosine = np.sin(angle), np.cos(angle)
-        push = (np.where(actions == 1, 10.0, -10.0) + 0.05 * turning**2 * sine) / 1.1
-        twist = (9.8 * sine - cosine * push) / (0.5 * (4.0 / 3.0 - 0.1 * cosine**2 / 1.1))
-        pull = push - 0.05 * twist * cosine / 1.1
-        moved = np.stack([position + 0.02 * speed, speed + 0.02 * pull, angle + 0.02 * turning, turning + 0.02 * twist])
-        falls = (np.abs(moved[0]) > 2.4) | (np.abs(moved[2]) > np.radians(12.0))
-        return moved.T.copy(), np.ones(len(states)), falls
+        moved, falls = push_cart(states, np.where(actions == 1, 10.0, -10.0))
+        return moved, np.ones(len(states)), falls
 
 
 class Pendulum(Task):
@@ -75,12 +70,8 @@ class Pendulum(Task):
         return rng.uniform([-np.pi, -1.0], [np.pi, 1.0], (n, 2))
 
     def _step(self, states: Floats, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Floats, Booleans]:
-        angle, turning = states.T
-        torque = 2.0 * (actions - 1.0)
-        upright = (angle + np.pi) % (2 * np.pi) - np.pi
-        rewards = -(upright**2 + 0.1 * turning**2 + 0.001 * torque**2)
-        turning = np.clip(turning + 0.05 * (15.0 * np.sin(angle) + 3.0 * torque), -8.0, 8.0)
-        return np.column_stack([angle + 0.05 * turning, turning]), rewards, np.zeros(len(states), dtype=bool)
+        angle, turning, rewards = swing(states[:, 0], states[:, 1], 2.0 * (actions - 1.0))
+        return np.column_stack([angle, turning]), rewards, np.zeros(len(states), dtype=bool)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Each world has a current practice that acts on the full state: a sensible rule, replaced by a uniformly random action
 with a probability of ``noise``.  Narrow practice explores little.  In a hidden world the log lacks a variable that
-practice saw.  CartPole and Pendulum are vectorised copies of Gymnasium's equations, with pushes in three strengths.
+practice saw.  CartPole and Pendulum are Gymnasium's (`experiments.physics`), with noise and three strengths.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from experiments.physics import push_cart, swing
 from kbrl import Transitions
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.tasks import HIV, PoleBalancing, PuddleWorld
@@ -97,14 +98,7 @@ def _puddle() -> World:
 
 
 def _cart_step(states: Floats, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Floats, Booleans]:
-    x, speed, angle, turning = states.T
-    force = 10.0 * (actions - 1.0) + rng.normal(0.0, 1.0, len(states))
-    sine, cosine = np.sin(angle), np.cos(angle)
-    pull = (force + 0.05 * turning**2 * sine) / 1.1
-    turn = (9.8 * sine - cosine * pull) / (0.5 * (4.0 / 3.0 - 0.1 * cosine**2 / 1.1))
-    push = pull - 0.05 * turn * cosine / 1.1
-    moved = np.stack([x + 0.02 * speed, speed + 0.02 * push, angle + 0.02 * turning, turning + 0.02 * turn], axis=1)
-    falls = (np.abs(moved[:, 0]) > 2.4) | (np.abs(moved[:, 2]) > 12 * np.pi / 180)
+    moved, falls = push_cart(states, 10.0 * (actions - 1.0) + rng.normal(0.0, 1.0, len(states)))
     return moved, np.ones(len(states)), falls
 
 
@@ -122,14 +116,10 @@ def _cart_pole() -> World:
 
 
 def _swing(states: Floats, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Floats, Booleans]:
-    angle, turning = np.arctan2(states[:, 1], states[:, 0]), states[:, 2]
-    torque = 2.0 * (actions - 1.0)
-    cost = angle**2 + 0.1 * turning**2 + 0.001 * torque**2
-    turning = turning + 0.05 * (15.0 * np.sin(angle) + 3.0 * torque) + rng.normal(0.0, 0.05, len(states))
-    turning = np.clip(turning, -8.0, 8.0)
-    angle = angle + 0.05 * turning
-    moved = np.stack([np.cos(angle), np.sin(angle), turning], axis=1)
-    return moved, -cost, np.zeros(len(states), dtype=bool)
+    angle = np.arctan2(states[:, 1], states[:, 0])
+    gusts = rng.normal(0.0, 0.05, len(states))
+    angle, turning, rewards = swing(angle, states[:, 2], 2.0 * (actions - 1.0), gusts)
+    return np.stack([np.cos(angle), np.sin(angle), turning], axis=1), rewards, np.zeros(len(states), dtype=bool)
 
 
 def _hang(n: int, rng: np.random.Generator) -> Floats:

@@ -11,6 +11,7 @@ from experiments.trust_worlds import world
 
 def row(policy="learnt", truth=2.0, now=1.0, value=(2.0, 1.5, 2.5), verdict="better", **others):
     about = {"world": "puddle", "variant": "wide", "n": 200, "spread": 2.0, "truth_error": 0.01, "now_error": 0.01}
+    about |= {"is_bounded": True, "by_sums": [list(value)] * 2, "by_rehearsal": [[1.0, 0.9, 1.1]] * 2}
     return about | {"policy": policy, "truth": truth, "now": now, "value": list(value), "verdict": verdict} | others
 
 
@@ -20,6 +21,9 @@ def test_a_cell_counts_what_is_covered_what_is_rightly_and_what_is_falsely_calle
     assert (cell.n_logs, cell.n_not_better) == (4, 2)
     assert (cell.covered, cell.said_better, cell.false_better) == (75.0, 50.0, 50.0)
     assert cell.length == 0.5  # of a standard deviation
+    assert (cell.by_sums, cell.by_rehearsal, cell.no_interval) == (75.0, 0.0, 0.0)
+    refused = Cell.of([*rows, row(is_bounded=False, truth=9.0)])
+    assert (refused.covered, refused.no_interval) == (75.0, 20.0)
 
 
 def test_practice_is_never_better_than_itself():

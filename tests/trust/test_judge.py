@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF, Committee, KbrlWarning, Transitions, compare, judge, open_log, split_episodes
-from kbrl.trust.estimates import Evidence, rungs
+from kbrl.trust.estimates import Evidence, Rung, rungs
 from kbrl.trust.evaluator import PolicyEvaluator
 from kbrl.trust.importance import importance_estimate
 from kbrl.trust.judge import judge_evaluated
-from kbrl.trust.judgement import Interval
 from kbrl.trust.learnt_episodes import LearntError
+from kbrl.trust.rehearsed import Rehearsed
 from kbrl.trust.verdict import judged
 from trust.finite_logs import Finite, random_world
 
@@ -121,11 +121,55 @@ def test_a_state_that_lacks_what_matters_is_noticed():
     assert found.verdict == "cannot tell"
 
 
-def test_a_second_estimate_that_does_not_meet_the_first_takes_the_verdict_away(log):
-    agrees = judge(always(1), log, discount=0.9, second=Interval(5.0, 0.0, 10.0))
-    differs = judge(always(1), log, discount=0.9, second=Interval(-1.0, -2.0, -0.5))
-    assert (agrees.verdict, differs.verdict) == ("better", "cannot tell")
-    assert "second method" in differs.refusals[0]
+def rehearsed(value, observed, half=1.0, far_share=0.0):
+    """Return a rehearsal with these estimates, whose interval has about this half width."""
+    estimates = np.array([value, observed, observed])
+    left_out = estimates + half / 7 * np.array([[1.0, 0.0, 0.0]] * 5 + [[-1.0, 0.0, 0.0]] * 5)
+    rung = Rung(np.nan, estimates, estimates, left_out, np.full(10, 40.0), np.zeros(3))
+    return Rehearsed(rung, far_share, n_rows=1000, n_runs=400)
+
+
+def test_a_second_estimate_that_does_not_meet_the_first_takes_the_verdict_away_and_intervals_hold_both(log):
+    evaluator = PolicyEvaluator(always(1), discount=0.9).fit(log)
+    evidence = Evidence(evaluator.sums, 0.9)
+    alone, _ = judged(evidence, rungs(evidence), 0.95)
+    assert alone.verdict == "better"
+    now, gain = alone.now.estimate, alone.gain.estimate
+    agrees, _ = judged(evidence, rungs(evidence), 0.95, second=rehearsed(now + gain + 0.1, now))
+    assert agrees.verdict == "better"
+    assert gain < agrees.gain.estimate < gain + 0.1
+    assert agrees.gain.half < max(alone.gain.half, agrees.by_rehearsal.gain.half)
+    assert agrees.gain.estimate == pytest.approx(agrees.value.estimate - agrees.now.estimate)
+    differs, _ = judged(evidence, rungs(evidence), 0.95, second=rehearsed(now - 9.0, now))
+    assert differs.verdict == "cannot tell"
+    assert "the two methods disagree" in differs.refusals[0]
+    for found in (differs.by_sums.gain, differs.by_rehearsal.gain):
+        assert differs.gain.low <= found.low <= found.high <= differs.gain.high
+
+
+def test_a_policy_that_goes_far_from_the_log_in_rehearsal_has_no_interval(log):
+    evaluator = PolicyEvaluator(always(1), discount=0.9).fit(log)
+    evidence = Evidence(evaluator.sums, 0.9)
+    found, _ = judged(evidence, rungs(evidence), 0.95, second=rehearsed(10.0, 8.0, far_share=0.2))
+    assert found.verdict == "cannot tell"
+    assert not found.is_bounded
+    assert found.value.low == pytest.approx(min(log.rewards.min(), log.rewards.min() / (1 - 0.9)))
+    assert found.value.high == pytest.approx(log.rewards.max() / (1 - 0.9))
+    assert "20 % of the policy's decisions are far from all logged ones" in found.refusals[0]
+    assert "do not say what the policy gains" in found.sentence
+
+
+def test_an_interval_is_open_above_where_the_policy_earns_more_than_any_logged_episode(log):
+    evaluator = PolicyEvaluator(always(1), discount=0.9).fit(log)
+    sums = replace(evaluator.sums, extremes=np.array([10.0, 3.0, 0.0]))  # as if no return had been above 3
+    evidence = Evidence(sums, 0.9)
+    found, _ = judged(evidence, rungs(evidence), 0.95)
+    assert found.verdict == "better"
+    assert found.value.high == pytest.approx(log.rewards.max() / (1 - 0.9))
+    assert any("more than any logged episode (at most 3)" in text for text in found.warnings)
+    usual, _ = judged(Evidence(evaluator.sums, 0.9), rungs(evidence), 0.95)
+    assert found.gain.low == usual.gain.low
+    assert usual.value.high < found.value.high
 
 
 def test_values_are_cut_to_what_rewards_allow_and_an_interval_outside_gives_no_verdict(log):
@@ -137,7 +181,8 @@ def test_values_are_cut_to_what_rewards_allow_and_an_interval_outside_gives_no_v
     refused, _ = judged(replace(evidence, sums=replace(evaluator.sums, **limits)), rungs(evidence), 0.95)
     assert refused.verdict == "cannot tell"
     assert any("outside of what the rewards allow" in text for text in refused.refusals)
-    assert (refused.value.low, refused.value.high) == pytest.approx((1.0, 1.0))
+    assert (refused.value.low, refused.value.high) == pytest.approx((0.0, 1.0))
+    assert not refused.is_bounded
 
 
 def test_a_model_is_not_judged_by_episodes_it_learnt_from_and_a_committee_neither(log):

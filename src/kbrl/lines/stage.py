@@ -30,22 +30,32 @@ class Stage:
     value_outside: float  # of what comes after a run has left the data
     seed: int = 0
 
-    def rehearse(self, decide: Callable[[Floats], Integers], runs: slice = slice(None)) -> Rehearsal:
+    def rehearse(
+        self,
+        decide: Callable[[Floats], Integers],
+        runs: slice = slice(None),
+        *,
+        told: Callable[[Integers, Floats], None] | None = None,
+    ) -> Rehearsal:
         """Let a policy act from some of the starts: scaled states, (n, n_dims), to the places of actions, (n,).
 
         All policies meet the same starts and the same noise.
+        told: before each decision, which runs take it, and how much each counts.
         """
         states = self.starts[runs].copy()
         draws = np.random.default_rng(self.seed)
         cells = np.array([step_loops.nearest_of_all(state, self.world) for state in states], dtype=np.intp)
         returns, alive, left = np.zeros(len(states)), np.ones(len(states)), np.zeros(len(states), dtype=bool)
         factors = np.ones(len(states))
-        for _ in range(self.n_steps):
+        late = np.zeros((3, len(states)))  # of the last quarter of the steps: their number, rewards and ends
+        for number in range(self.n_steps):
             noise = draws.standard_normal(self.starts.shape)[runs]
             acting = np.flatnonzero(alive > _SURVIVAL)
             if len(acting) == 0:
                 break
             here, at = states[acting], cells[acting]
+            if told is not None:
+                told(acting, factors[acting] * alive[acting])
             step = Step.of(here, at, decide(here), noise[acting], self.world)
             inside, factor = step.inside, factors[acting]
             returns[acting] += factor * alive[acting] * np.where(inside, step.rewards, self.value_outside)
@@ -53,7 +63,15 @@ class Stage:
             left[acting[~inside]] = True
             states[acting], cells[acting] = here, at
             factors[acting] *= self.discount * step.fades
-        return Rehearsal(returns, left)
+            if number >= self.n_steps - self.n_steps // 4:
+                late[:, acting] += np.stack([np.ones(len(acting)), step.rewards, step.ends])
+        return Rehearsal(returns, left, factors * np.where(alive > _SURVIVAL, alive, 0.0) * self._for_ever(late))
+
+    def _for_ever(self, late: Floats) -> Floats:
+        """Return what each run would be worth after its last step if it went on as in the last quarter, (n_runs,)."""
+        rewards, ends = late[1:] / np.maximum(late[0], 1.0)
+        lost = 1.0 - self.discount * (1.0 - ends)
+        return np.divide(rewards, lost, out=np.zeros_like(rewards), where=lost > 0)
 
 
 class Step(NamedTuple):
@@ -79,6 +97,7 @@ class Rehearsal:
 
     returns: Floats  # (n_runs,)
     left: Booleans  # (n_runs,)
+    ahead: Floats | float = 0.0  # (n_runs,): about what the steps after the last one would have added
 
     def __add__(self, other: Rehearsal) -> Rehearsal:
         """Return the runs of both."""

@@ -209,6 +209,22 @@ def shares_of_actions(
             shares[a] += weights[j] * min(max(share, 0.0), 1.0)
 
 
+@njit(cache=True, nogil=True)
+def act_as_people(states: Floats, luck: Floats, world: World, actions: Integers) -> None:
+    """Fill in an action for each state, (n,), drawn as often as people take it there; luck is between 0 and 1, (n,)."""
+    places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
+    shares = np.empty(len(world.behaviour))
+    for t in range(len(states)):
+        shares_of_actions(states[t], nearest_of_all(states[t], world), world, places, weights, shares)
+        left = luck[t] * shares.sum()
+        actions[t] = len(shares) - 1
+        for a in range(len(shares)):
+            left -= shares[a]
+            if left < 0.0:
+                actions[t] = a
+                break
+
+
 def blended(state: Floats, action: int, world: World) -> tuple[Integers, Floats]:
     """Return the representative states whose lines are mixed for an action at a scaled state, and their weights."""
     n_near, cell = world.graph.shape[1], nearest_of_all(state, world)

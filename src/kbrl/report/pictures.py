@@ -69,7 +69,7 @@ def draw_verdict(facts: Facts) -> Picture:
     below.axvline(0.0, color=drawing.INK, linewidth=1)
     below.set_xlabel(f"discounted reward per episode{facts.value_unit and f', in{facts.value_unit}'}")
     named = dict(zip(*reversed(above.get_legend_handles_labels())))  # one of each kind
-    figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=4, frameon=False, handlelength=1.2)
+    figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=5, frameon=False, handlelength=1.2)
     alt = (
         f"Bars with intervals: done now {found.now}, this policy {found.value}, gain {found.gain}, each estimate with "
         f"its {100 * found.level:g} % interval."
@@ -82,6 +82,10 @@ def _bars(axes: Any, row: int, interval: Interval) -> None:
     """Draw an estimate and its interval: sampling, then smoothing, then the self-check, outwards."""
     parts = (("sampling", drawing.ACCENT), ("smoothing", drawing.PALE), ("self-check", drawing.LINE))
     reach = 0.0
+    known = np.clip([interval.estimate - interval.half, interval.estimate + interval.half], interval.low, interval.high)
+    if interval.high - interval.low > (1.0 + 1e-9) * (known[1] - known[0]):  # open on a side, or not bounded by data
+        style = {"color": "none", "edgecolor": drawing.QUIET, "hatch": "///", "linewidth": 0.6, "label": "not known"}
+        axes.barh(row, interval.high - interval.low, left=interval.low, height=0.34, **style)
     for name, colour in parts:
         size = getattr(interval, name.replace("-", "_"))
         for side in (-1, 1):

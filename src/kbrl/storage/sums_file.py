@@ -22,8 +22,8 @@ from kbrl.trust.block_sums import BlockSums
 from kbrl.trust.evaluator import Frame, PolicyEvaluator
 from kbrl.trust.features import Features
 
-FORMAT, VERSION = "kbrl sums", 1
-_SIGNED = ("reward", "returns", "smallest_reward", "largest_reward", "residuals")
+FORMAT, VERSION = "kbrl sums", 2
+_SIGNED = ("reward", "returns", "smallest_reward", "largest_reward", "extremes", "residuals")
 
 
 def save_sums(evaluator: PolicyEvaluator, path: str | os.PathLike[str]) -> None:

@@ -43,6 +43,7 @@ class BlockSums:
     n_rows: Floats  # (K,)
     smallest_reward: Floats  # (1,)
     largest_reward: Floats  # (1,)
+    extremes: Floats  # (3,): minus the smallest return, the largest one, the largest discount of what a cut left out
     residuals: Floats  # (5,): of TD errors d and the next ones e: their number, sums of d, d^2, e^2 and d e
 
     @classmethod
@@ -51,7 +52,8 @@ class BlockSums:
         zeros = {
             name: np.zeros(shape) for name, shape in cls.shapes(n_blocks, n_actions, n_features, n_policies).items()
         }
-        return cls(**zeros | {"smallest_reward": np.full(1, np.inf), "largest_reward": np.full(1, -np.inf)})
+        nothing = {"smallest_reward": [np.inf], "largest_reward": [-np.inf], "extremes": [-np.inf, -np.inf, 0.0]}
+        return cls(**zeros | {name: np.array(values) for name, values in nothing.items()})
 
     @staticmethod
     def shapes(n_blocks: int, n_actions: int, n_features: int, n_policies: int) -> dict[str, tuple[int, ...]]:
@@ -73,6 +75,7 @@ class BlockSums:
             "n_rows": (k,),
             "smallest_reward": (1,),
             "largest_reward": (1,),
+            "extremes": (3,),
             "residuals": (5,),
         }
 
@@ -89,6 +92,7 @@ class BlockSums:
         }
         parts["smallest_reward"] = np.minimum(self.smallest_reward, other.smallest_reward)
         parts["largest_reward"] = np.maximum(self.largest_reward, other.largest_reward)
+        parts["extremes"] = np.maximum(self.extremes, other.extremes)
         return BlockSums(**parts)
 
     def without_block(self, block: int) -> BlockSums:
@@ -215,7 +219,10 @@ def _add_counts(sums: BlockSums, seen: Seen, rewards: Floats, is_cut: Booleans, 
     sums.squared_returns += np.bincount(seen.blocks, closing * seen.counted(stretch.so_far) ** 2, minlength=k)
     sums.smallest_reward[0] = min(sums.smallest_reward[0], rewards.min())
     sums.largest_reward[0] = max(sums.largest_reward[0], rewards.max())
-    rows = np.flatnonzero(is_cut & (powers > 0))
+    rows, returns = np.flatnonzero(is_cut & (powers > 0)), seen.counted(stretch.so_far)[closing]
+    if len(returns):
+        left_out = discount * powers[rows].max(initial=0.0)
+        np.maximum(sums.extremes, [-returns.min(), returns.max(), left_out], out=sums.extremes)
     for block, places in _groups(seen.blocks[rows]):
         some = rows[places]
         sums.cut[block] += discount * powers[some] @ seen.phi[seen.there[some]]

@@ -5,7 +5,7 @@ The log must hold episodes that the policy did not learn from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -13,13 +13,20 @@ from typing import Any
 import numpy as np
 
 from kbrl.checks import in_unit_interval
+from kbrl.choosing.rehearsal import EpisodeSample
+from kbrl.data.episodes import EpisodePart
+from kbrl.data.transitions import Transitions
 from kbrl.trust.estimates import VALUE, Evidence, Rung, rungs
-from kbrl.trust.evaluator import N_BLOCKS, PolicyEvaluator
+from kbrl.trust.evaluator import N_BLOCKS, PolicyEvaluator, chunks_of
 from kbrl.trust.importance import importance_estimate
 from kbrl.trust.influence import influences
 from kbrl.trust.judgement import BETTER, CANNOT_TELL, WORSE, Interval, Judgement
 from kbrl.trust.learnt_episodes import refuse_learnt
+from kbrl.trust.rehearsed import ROWS, Rehearsed, looks_ahead, rehearse, runs_for
 from kbrl.trust.verdict import excess_of_self_check, judged, quantile
+
+MOST_ROWS_AHEAD = 100_000
+_AFFORDABLE_SEED = 104  # of a split of episodes that has nothing to do with others
 
 
 def judge(
@@ -31,18 +38,19 @@ def judge(
     n_reps: int | None = None,
     n_blocks: int = N_BLOCKS,
     propensities: Any = None,
-    second: Interval | None = None,
+    rehearsed: bool = True,
     allow_learnt: bool = False,
 ) -> Judgement:
     """Judge a policy against what was done in a log: value of now, value of the policy, gain, and a verdict.
 
     policy: a Model, a learner, a committee, or a function from states, (n, n_dims), to labels, (n,), or to
         probabilities, (n, n_actions).  Where it answers "as now", the logged action counts.
-    log: Transitions with episodes, or an opened log (`open_log`), of episodes that the policy did not learn from.
+    log: Transitions with episodes, or an opened log (`open_log`), of episodes that the policy did not learn from.  Of
+        a large one, a policy that looks ahead (order 1) is judged by about 100,000 rows.
     level: of the intervals.
     discount, n_reps, n_blocks: as for `PolicyEvaluator`.
     propensities: the logged probabilities of the logged actions, (n,); with them, importance weights are shown, too.
-    second: the gain by an independent method; if the intervals do not meet, the verdict is "cannot tell".
+    rehearsed: also let the policy rehearse in lines of a sample of the episodes, as a second estimate.
     allow_learnt: judge on episodes that the model has learnt from, all the same; its value is too high then.
 
     >>> from kbrl import KBSF, judge, split_episodes
@@ -56,22 +64,56 @@ def judge(
     in_unit_interval(level, "level")
     if not allow_learnt:
         refuse_learnt(policy, log)
-    evaluator = PolicyEvaluator(policy, discount=discount, n_reps=n_reps, n_blocks=n_blocks).fit(log)
-    found = judge_evaluated(evaluator, log, level, second=second)
+    some = affordable(policy, log, len(log) if isinstance(log, Transitions) else getattr(log, "n_rows", 0))
+    evaluator = PolicyEvaluator(policy, discount=discount, n_reps=n_reps, n_blocks=n_blocks).fit(some)
+    found = judge_evaluated(evaluator, some, level, rehearsed=rehearsed)
     if propensities is None:
         return found
     return replace(found, importance=importance_estimate(policy, log, propensities, discount=evaluator.discount))
 
 
-def judge_evaluated(
-    evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *, second: Interval | None = None
-) -> Judgement:
-    """Judge by an evaluator that was fitted to a log, which is read once more to name influential episodes."""
-    found, rung = _judged(_evidence(evaluator), level, second)
-    return found if rung is None else replace(found, influences=influences(evaluator, log, rung.smoothing))
+def affordable(policy: Any, log: Any, n_rows: int) -> Any:
+    """Return the log, or about 100,000 rows of whole episodes if the policy looks ahead: a millisecond per row.
+
+    A hash of the episode decides which.
+    """
+    if not looks_ahead(policy) or n_rows <= MOST_ROWS_AHEAD:
+        return log
+    part = EpisodePart(MOST_ROWS_AHEAD / n_rows, _AFFORDABLE_SEED)
+    kept = (chunk[part.rows(chunk)] for chunk in chunks_of(log))
+    return [chunk for chunk in kept if len(chunk)] or log
 
 
-def judge_sums(evaluator: PolicyEvaluator, level: float = 0.95, *, second: Interval | None = None) -> Judgement:
+def judge_evaluated(evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *, rehearsed: bool = True) -> Judgement:
+    """Judge by an evaluator that was fitted to a log, which is read again to rehearse and to name episodes."""
+    evidence = _evidence(evaluator)
+    second = _rehearsed(evaluator, log)[0] if rehearsed else "it was not asked for"
+    judgement, rung = judged(evidence, rungs(evidence), level, second=second)
+    return judgement if rung is None else replace(judgement, influences=influences(evaluator, log, rung.smoothing))
+
+
+def judge_all(evaluator: PolicyEvaluator, log: Any, level: float) -> list[Judgement]:
+    """Judge every policy of an evaluator that was fitted to a log, each at this level; no episode is named."""
+    return [judgement for judgement, _ in _all_judged(evaluator, log, level)]
+
+
+def _all_judged(evaluator: PolicyEvaluator, log: Any, level: float) -> list[tuple[Judgement, Rung | None]]:
+    evidence = [_evidence(evaluator).of(place) for place in range(len(evaluator.policies))]
+    both = zip(evidence, _rehearsed(evaluator, log))
+    return [judged(each, rungs(each), level, second=second) for each, second in both]
+
+
+def _rehearsed(evaluator: PolicyEvaluator, log: Any) -> Sequence[Rehearsed | str]:
+    """Return what the rehearsal of each policy found, or why there is none."""
+    sample = EpisodeSample(int(_evidence(evaluator).sums.n_rows.sum()), ROWS)
+    for _ in sample.kept(chunks_of(log)):
+        pass
+    n_runs = min(map(runs_for, evaluator.policies.values()))
+    found = rehearse(evaluator.answers(), sample, evaluator.checked_frame(), n_runs)
+    return [found] * len(evaluator.policies) if isinstance(found, str) else found
+
+
+def judge_sums(evaluator: PolicyEvaluator, level: float = 0.95) -> Judgement:
     """Judge by sums alone, as of several sites; no episode is named then.
 
     >>> from kbrl import PolicyEvaluator, judge_sums
@@ -83,7 +125,9 @@ def judge_sums(evaluator: PolicyEvaluator, level: float = 0.95, *, second: Inter
     >>> judge_sums(first + second).n_rows
     5000
     """
-    return _judged(_evidence(evaluator.finish()), in_unit_interval(level, "level"), second)[0]
+    evidence = _evidence(evaluator.finish())
+    reason = "sums hold no rows to rehearse in"
+    return judged(evidence, rungs(evidence), in_unit_interval(level, "level"), second=reason)[0]
 
 
 @dataclass(frozen=True)
@@ -133,8 +177,7 @@ def compare(policies: Mapping[str, Any], log: Any, level: float = 0.95, **option
     names = list(policies)
     n_statements = len(names) * (len(names) + 1) // 2
     each = 1.0 - (1.0 - in_unit_interval(level, "level")) / n_statements
-    evidence = _evidence(evaluator)
-    found = {name: _judged(evidence.of(place), each, None) for place, name in enumerate(names)}
+    found = dict(zip(names, _all_judged(evaluator, log, each)))
     differences = {(a, b): _difference(found[a][1], found[b][1], each) for a, b in combinations(names, 2)}
     return Comparison({name: pair[0] for name, pair in found.items()}, differences, level, n_statements)
 
@@ -143,10 +186,6 @@ def _evidence(evaluator: PolicyEvaluator) -> Evidence:
     if evaluator.sums is None:
         raise ValueError("There is nothing to judge by: the evaluator has seen no rows.")
     return Evidence(evaluator.sums, evaluator.discount, features=evaluator.checked_frame().features)
-
-
-def _judged(evidence: Evidence, level: float, second: Interval | None) -> tuple[Judgement, Rung | None]:
-    return judged(evidence, rungs(evidence), level, second=second)
 
 
 def _difference(one: Rung | None, other: Rung | None, level: float) -> Interval:

@@ -1,5 +1,6 @@
 """What a judgement says: now, the policy, the gain, each with its interval; the verdict, and what could be wrong.
 
+Two methods may have a part in it, and both are shown: sums over blocks of episodes, and a rehearsal of the policy.
 The half width of an interval has three parts: sampling (the log might have had other episodes), smoothing (the
 estimate changes with the smoothing of the method) and self-check (the method gives the logged policy a value that is
 not the one observed, by more than chance).
@@ -40,12 +41,39 @@ class Interval:
         cut = [float(np.clip(x, low, high)) for x in (self.estimate, self.low, self.high)]
         return replace(self, estimate=cut[0], low=cut[1], high=cut[2])
 
+    def mixed(self, other: Interval, weight: float, *, spans_both: bool) -> Interval:
+        """Return the mean of two, this one counting with a weight; it holds a number that both hold.
+
+        If it is to span both, what is missing counts as smoothing: the estimate depends on the method.
+        """
+        parts = [
+            weight * getattr(self, name) + (1.0 - weight) * getattr(other, name)
+            for name in ("sampling", "smoothing", "self_check")
+        ]
+        estimate = weight * self.estimate + (1.0 - weight) * other.estimate
+        if spans_both:
+            ends = np.array([self.low, self.high, other.low, other.high])
+            parts[1] += max(0.0, float(np.abs(ends - estimate).max()) - sum(parts))
+        return Interval(estimate, estimate - sum(parts), estimate + sum(parts), *parts)
+
     def overlaps(self, other: Interval) -> bool:
         """Whether two intervals have a point in common."""
         return self.low <= other.high and other.low <= self.high
 
     def __str__(self) -> str:
         return f"{self.estimate:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one method says: the value of the policy and its gain over what was done."""
+
+    value: Interval
+    gain: Interval
+
+    def meets(self, other: Estimate) -> bool:
+        """Whether two methods agree: their intervals have points in common."""
+        return self.value.overlaps(other.value) and self.gain.overlaps(other.gain)
 
 
 @dataclass(frozen=True)
@@ -79,7 +107,11 @@ class Judgement:
     memory: float  # the correlation of an error of the logged policy's values with the next one
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    second: Interval | None = None  # of the gain, by an independent method
+    far_share: float | None = None  # of the policy's decisions: far from all logged ones; None: not rehearsed
+    by_sums: Estimate | None = None  # the first method
+    by_rehearsal: Estimate | None = None  # the second one, where it is possible
+    not_rehearsed: str = ""  # why there is no second one
+    is_bounded: bool = True  # False: the data do not bound value and gain, whose intervals are what rewards allow
     importance: Any = None  # an estimate from logged propensities
     influences: tuple[Influence, ...] = field(default=(), repr=False)
 
@@ -90,6 +122,8 @@ class Judgement:
     @property
     def sentence(self) -> str:
         """The verdict in one sentence, with its numbers."""
+        if not self.is_bounded:
+            return f"Cannot tell: {self.n_episodes:,} episodes do not say what the policy gains over what is done now."
         span = f"{100 * self.level:.4g} % interval {self.gain.low:+.4g} to {self.gain.high:+.4g}"
         about = f"({span}), by {self.n_episodes:,} episodes."
         gain = f"{self.gain.estimate:+.4g}"
@@ -98,15 +132,25 @@ class Judgement:
         word = "Better" if self.verdict == BETTER else "Worse"
         return f"{word}: the policy gains {gain} over what is done now {about}"
 
+    @property
+    def methods(self) -> dict[str, Estimate]:
+        """What each method says by itself, by its name; empty where there is only one."""
+        if self.by_sums is None or self.by_rehearsal is None:
+            return {}
+        return {"sums": self.by_sums, "rehearsal": self.by_rehearsal}
+
     def __str__(self) -> str:
         lines = [self.sentence, "", f"{'':9}{'estimate':>12}{'low':>12}{'high':>12}   half width from"]
         for name in ("now", "value", "gain"):
             found: Interval = getattr(self, name)
             parts = f"sampling {found.sampling:.3g}, smoothing {found.smoothing:.3g}, self-check {found.self_check:.3g}"
+            if not self.is_bounded and name != "now":
+                parts = "not known: what rewards allow"
             lines.append(f"{name:9}{found.estimate:12.5g}{found.low:12.5g}{found.high:12.5g}   {parts}")
         lines += ["", f"Observed mean return {self.observed:.5g}; discount {self.discount:g}; {self.n_rows:,} rows."]
-        if self.second is not None:
-            lines.append(f"A second method gives a gain of {self.second}.")
+        lines += [f"Gain by {name}: {found.gain}; value: {found.value}." for name, found in self.methods.items()]
+        if self.not_rehearsed:
+            lines.append(f"Not rehearsed: {self.not_rehearsed}.")
         if self.importance is not None:
             lines.append(str(self.importance))
         lines += [f"No verdict: {text}" for text in self.refusals]

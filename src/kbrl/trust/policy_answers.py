@@ -34,6 +34,16 @@ class Answers:
         """Return the same answers for states that are some rows of a larger set, (n,)."""
         return replace(self, rows=rows[self.rows])
 
+    def drawn(self, luck: Floats) -> Integers:
+        """Return one action per state, drawn by its probability; luck, (n,), is between 0 and 1."""
+        if len(self.rows) == len(luck):  # one each
+            return self.actions.copy()
+        total = np.cumsum(self.weights)
+        before = (total - self.weights)[np.searchsorted(self.rows, np.arange(len(luck)))]
+        places = np.searchsorted(total, before + luck, side="right")
+        last = np.searchsorted(self.rows, np.arange(len(luck)), side="right") - 1
+        return np.asarray(self.actions[np.minimum(places, last)])
+
 
 @dataclass(frozen=True, eq=False)
 class PolicyAnswers:

@@ -6,16 +6,18 @@ The rules were fixed on simulated logs whose truth is known; docs/trust.md has t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import t as student
 
 from kbrl.arrays import Floats
 from kbrl.trust.estimates import GAIN, NOW, SELF_CHECK, SMALL_WEIGHT, VALUE, Evidence, Rung
-from kbrl.trust.judgement import BETTER, CANNOT_TELL, WORSE, Interval, Judgement
+from kbrl.trust.judgement import BETTER, CANNOT_TELL, WORSE, Estimate, Interval, Judgement
+from kbrl.trust.rehearsed import Rehearsed
 
 MOST_THIN = 0.10  # the share of the policy's decisions that fewer than five rows may support
+MOST_FAR = 0.10  # the share of the policy's decisions in rehearsal that may be far from all logged ones
 MOST_MEMORY = 0.3  # the correlation of errors from which on something that matters is not recorded
 SOME_MEMORY = 0.1
 SOME_BIAS = 0.2  # standard deviations of the return
@@ -23,6 +25,7 @@ SOME_CUT = 0.05
 SOME_VARIANCE = 0.25
 EPISODES_PER_BLOCK = 2
 LEAST_FOLLOWED = 0.5  # the share of rows that end an episode or are followed by another row
+OBSERVED, AGAINST_OBSERVED = np.array([0.0, 0.0, 1.0]), np.array([1.0, 0.0, -1.0])  # now and gain in rehearsal
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Limits:
 
     low: float
     high: float
+
+    def returns(self, evidence: Evidence) -> tuple[float, float]:
+        """Return bounds on the smallest and the largest return of a logged episode; what was cut may be anything."""
+        minus_smallest, largest, left_out = evidence.sums.extremes.tolist()
+        return -minus_smallest + left_out * min(self.low, 0.0), largest + left_out * max(self.high, 0.0)
 
     @classmethod
     def of(cls, evidence: Evidence) -> Limits:
@@ -52,35 +60,44 @@ def excess_of_self_check(rung: Rung, t: float) -> float:
 
 
 def interval(rung: Rung, contrast: Floats, level: float) -> Interval:
-    """Return an estimate of VALUE, NOW or GAIN with its interval."""
+    """Return an estimate of VALUE, NOW, GAIN or one of those of a rehearsal, with its interval."""
     t = quantile(level, rung)
     bias = max(rung.bias(c) for c in (VALUE, NOW, GAIN)) if contrast is GAIN else rung.bias(contrast)
-    parts = (t * rung.error(contrast), bias, excess_of_self_check(rung, t))
+    check = 0.0 if contrast is OBSERVED else excess_of_self_check(rung, t)
+    parts = (t * rung.error(contrast), bias, check)
     estimate = rung.of(contrast)
     return Interval(estimate, estimate - sum(parts), estimate + sum(parts), *parts)
 
 
 def judged(
-    evidence: Evidence, found: list[Rung], level: float, *, second: Interval | None = None
+    evidence: Evidence, found: list[Rung], level: float, *, second: Rehearsed | str = ""
 ) -> tuple[Judgement, Rung | None]:
-    """Return the judgement by the rung with the shortest interval of the gain, and that rung."""
+    """Return the judgement by the rung with the shortest interval of the gain and by rehearsal, and that rung.
+
+    second: what the rehearsal found, or why there is none.
+    """
     limits = Limits.of(evidence)
-    everything = Interval(evidence.mean_return, limits.low, limits.high)
-    now, value, gain = everything, everything, Interval(0.0, limits.low - limits.high, limits.high - limits.low)
-    impossible, rung = not found, None
-    if found:
-        rung = min(found, key=lambda each: interval(each, GAIN, level).half)
-        now, value, gain = (interval(rung, contrast, level) for contrast in (NOW, VALUE, GAIN))
-        impossible = any(x.low > limits.high or x.high < limits.low for x in (now, value))
-        now, value = (x.clipped(limits.low, limits.high) for x in (now, value))
-        gain = gain.clipped(limits.low - limits.high, limits.high - limits.low)
-    refusals = tuple(_refusals(evidence, gain, impossible, second))
-    verdict = BETTER if gain.low > 0 else WORSE if gain.high < 0 else CANNOT_TELL
+    rung = min(found, key=lambda each: interval(each, GAIN, level).half) if found else None
+    first = None if rung is None else Three.of(rung, NOW, GAIN, level)
+    other = None if isinstance(second, str) else Three.of(second.rung, OBSERVED, AGAINST_OBSERVED, level)
+    if first is None:
+        nothing = Interval(0.0, limits.low - limits.high, limits.high - limits.low)
+        everything = Interval(evidence.mean_return, limits.low, limits.high)
+        three = Three(everything, everything, nothing)
+    else:
+        three = first if other is None else first.mixed(other)
+    impossible = first is None or any(x.low > limits.high or x.high < limits.low for x in (three.now, three.value))
+    unbounded = tuple(_unbounded(evidence, second, impossible))
+    refusals = (*unbounded, *_refusals(evidence, first, other))
+    warnings = tuple(_warnings(evidence, rung, None if unbounded else three, limits))
+    three = three.opened(evidence, limits) if not unbounded else three.unbounded(limits)
+    three = three.clipped(limits)
+    verdict = BETTER if three.gain.low > 0 else WORSE if three.gain.high < 0 else CANNOT_TELL
     judgement = Judgement(
         verdict=CANNOT_TELL if refusals else verdict,
-        now=now,
-        value=value,
-        gain=gain,
+        now=three.now,
+        value=three.value,
+        gain=three.gain,
         observed=evidence.mean_return,
         level=level,
         discount=evidence.discount,
@@ -89,21 +106,83 @@ def judged(
         thin_share=evidence.thin_share,
         memory=evidence.memory,
         refusals=refusals,
-        warnings=tuple(_warnings(evidence, rung)),
-        second=second,
+        warnings=warnings,
+        far_share=None if isinstance(second, str) else second.far_share,
+        by_sums=None if first is None else first.estimate(limits),
+        by_rehearsal=None if other is None else other.estimate(limits),
+        not_rehearsed=second if isinstance(second, str) else "",
+        is_bounded=not unbounded,
     )
     return judgement, rung
 
 
-def _refusals(evidence: Evidence, gain: Interval, impossible: bool, second: Interval | None) -> Iterator[str]:
-    sums = evidence.sums
-    n, least = int(sums.n_episodes.sum()), EPISODES_PER_BLOCK * len(sums.n_episodes)
-    if n < least:
-        yield f"there are {n} episodes, and a verdict needs at least {least} ({len(sums.n_episodes)} blocks of two)."
+@dataclass(frozen=True)
+class Three:
+    """The intervals of now, value and gain."""
+
+    now: Interval
+    value: Interval
+    gain: Interval
+
+    @classmethod
+    def of(cls, rung: Rung, now: Floats, gain: Floats, level: float) -> Three:
+        """Return the intervals by one method."""
+        return cls(interval(rung, now, level), interval(rung, VALUE, level), interval(rung, gain, level))
+
+    def estimate(self, limits: Limits) -> Estimate:
+        """Return what one method says, within what rewards allow."""
+        within = self.clipped(limits)
+        return Estimate(within.value, within.gain)
+
+    def mixed(self, other: Three) -> Three:
+        """Return the mean of two methods, the surer one counting more; it holds the truth if both do.
+
+        Weights fall with the square of the half width of the gain.  Where the two do not meet, intervals hold both.
+        """
+        squares = self.gain.half**2, other.gain.half**2
+        weight = squares[1] / sum(squares) if sum(squares) > 0 else 0.5
+        meets = Estimate(self.value, self.gain).meets(Estimate(other.value, other.gain))
+        pairs = ((self.now, other.now), (self.value, other.value), (self.gain, other.gain))
+        return Three(*(one.mixed(another, weight, spans_both=not meets) for one, another in pairs))
+
+    def opened(self, evidence: Evidence, limits: Limits) -> Three:
+        """Return intervals without an upper (lower) end where the value is above (below) all logged returns."""
+        smallest, largest = limits.returns(evidence)
+        low, high = self.value.estimate < smallest, self.value.estimate > largest
+        if not low and not high:
+            return self
+        value = replace(
+            self.value, low=limits.low if low else self.value.low, high=limits.high if high else self.value.high
+        )
+        gain = replace(
+            self.gain,
+            low=limits.low - limits.high if low else self.gain.low,
+            high=limits.high - self.now.low if high else self.gain.high,
+        )
+        return Three(self.now, value, gain)
+
+    def unbounded(self, limits: Limits) -> Three:
+        """Return estimates with all that rewards allow as their intervals."""
+        value = Interval(self.value.estimate, limits.low, limits.high)
+        return Three(self.now, value, Interval(self.gain.estimate, limits.low - limits.high, limits.high - limits.low))
+
+    def clipped(self, limits: Limits) -> Three:
+        """Return the same within what rewards allow."""
+        now, value = (x.clipped(limits.low, limits.high) for x in (self.now, self.value))
+        return Three(now, value, self.gain.clipped(limits.low - limits.high, limits.high - limits.low))
+
+
+def _unbounded(evidence: Evidence, second: Rehearsed | str, impossible: bool) -> Iterator[str]:
+    """Yield the reasons for which the data do not bound the value of the policy."""
     if evidence.thin_share > MOST_THIN:
         yield (
             f"{100 * evidence.thin_share:.0f} % of the policy's decisions would be taken where fewer than "
             f"{SMALL_WEIGHT:g} logged rows show the action; at most {100 * MOST_THIN:.0f} % may be."
+        )
+    if not isinstance(second, str) and second.far_share > MOST_FAR:
+        yield (
+            f"in rehearsal, {100 * second.far_share:.0f} % of the policy's decisions are far from all logged ones; at "
+            f"most {100 * MOST_FAR:.0f} % may be."
         )
     if evidence.memory > MOST_MEMORY:
         yield (
@@ -117,18 +196,44 @@ def _refusals(evidence: Evidence, gain: Interval, impossible: bool, second: Inte
         )
     if impossible:
         yield "the estimate lies outside of what the rewards allow, or the equations could not be solved."
-    if second is not None and not gain.overlaps(second):
-        yield f"a second method gives another gain, {second}; the two intervals do not meet."
 
 
-def _warnings(evidence: Evidence, rung: Rung | None) -> Iterator[str]:
+def _refusals(evidence: Evidence, first: Three | None, other: Three | None) -> Iterator[str]:
+    sums = evidence.sums
+    n, least = int(sums.n_episodes.sum()), EPISODES_PER_BLOCK * len(sums.n_episodes)
+    if n < least:
+        yield f"there are {n} episodes, and a verdict needs at least {least} ({len(sums.n_episodes)} blocks of two)."
+    if (
+        first is not None
+        and other is not None
+        and not Estimate(first.value, first.gain).meets(Estimate(other.value, other.gain))
+    ):
+        yield "the two methods disagree by more than their intervals; those above hold both."
+
+
+def _beyond(value: float, smallest: float, largest: float) -> Iterator[str]:
+    if value > largest:
+        yield (
+            f"the policy would earn more than any logged episode (at most {largest:.4g}): it goes where nobody was, "
+            f"and how much more is not known. The intervals are open above."
+        )
+    if value < smallest:
+        yield (
+            f"the policy would earn less than any logged episode (at least {smallest:.4g}): it goes where nobody was, "
+            f"and how much less is not known. The intervals are open below."
+        )
+
+
+def _warnings(evidence: Evidence, rung: Rung | None, three: Three | None, limits: Limits) -> Iterator[str]:
     sums = evidence.sums
     n = float(sums.n_episodes.sum())
     spread = float(np.sqrt(max(0.0, float(sums.squared_returns.sum()) / n - evidence.mean_return**2)))
-    if rung is not None and rung.bias(VALUE) > SOME_BIAS * spread:
+    if three is not None:
+        yield from _beyond(three.value.estimate, *limits.returns(evidence))
+    if three is not None and three.value.smoothing > SOME_BIAS * spread:
         yield (
-            f"the value depends on the smoothing, by {rung.bias(VALUE):.3g} (the returns of episodes have a standard "
-            f"deviation of {spread:.3g}): the policy may go where few rows are."
+            f"the value depends on the smoothing, by {three.value.smoothing:.3g} (the returns of episodes have a "
+            f"standard deviation of {spread:.3g}): the policy may go where few rows are."
         )
     if rung is not None and abs(rung.of(SELF_CHECK)) > SOME_BIAS * spread:
         yield f"the method is off by {abs(rung.of(SELF_CHECK)):.3g} for what was done, which can be checked."

@@ -1,0 +1,306 @@
+"""A second estimate of a policy's value: it rehearses in local lines of the judged episodes (`kbrl.lines.stage`).
+
+The lines of a sample of whole episodes are a simulator.  In it the policy acts from logged first states, and so does a
+copy of what people did, whose value is known.  Errors are found as for the first estimate: sampling by lines without a
+tenth of the episodes each, smoothing by lines of twice and of half as many cases, and the self-check by the copy.
+Runs also tell whether the policy would take decisions that are far from all that was logged.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.checks import KbrlWarning
+from kbrl.choosing.candidates import n_reps_for_lines
+from kbrl.choosing.rehearsal import MOST_DIMS, REPS_OF_LINES, EpisodeSample
+from kbrl.data.episodes import EpisodePart, block_of
+from kbrl.data.transitions import Transitions
+from kbrl.lines.local_lines import local_lines
+from kbrl.lines.moments import LineSums
+from kbrl.lines.plans import world_of
+from kbrl.lines.stage import Stage
+from kbrl.lines.step_loops import World, act_as_people
+from kbrl.lines.surface import surface_of
+from kbrl.model.first_model import basis_for
+from kbrl.model.kernels import Basis
+from kbrl.settings import Settings
+from kbrl.trust.estimates import Rung
+from kbrl.trust.evaluator import Frame
+from kbrl.trust.policy_answers import DEFERS, PolicyAnswers
+from kbrl.trust.trajectories import Stretch, Trajectories
+
+# From scaled states, (n, n_dims), and numbers drawn between 0 and 1, (n,), to the places of actions, (n,).
+Decide = Callable[[Floats, Floats], Integers]
+ROWS = 20_000  # about so many, of whole episodes
+GROUPS = 10  # of episodes, one of which is left out at a time
+RUNS, RUNS_AHEAD = 400, 100  # from logged first states, at least; of policies that look ahead, which takes time
+_FEWER = 4  # times fewer runs tell what other lines change
+_LAST_WEIGHT, _MOST_STEPS = 0.01, 400  # the discount of the last step of a run, and how many there are at most
+_MOST_AHEAD = 0.25  # the discount of the last step must be lower
+_NARROW, _WIDE = 5, 20  # cases per number of a line, beside the usual 10
+_NEAREST, _USUAL, _FAR = 5, 0.99, 2.0
+_HALF_SEED = 103  # of a split of episodes that has nothing to do with others
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsed:
+    """The estimates by rehearsal: value of the policy, that of the copy of what was done, and what was observed."""
+
+    rung: Rung
+    far_share: float  # of the policy's decisions: twice as far from logged ones as 99 % of the logged ones are
+    n_rows: int
+    n_runs: int
+
+
+def why_not(log: Transitions | None, discount: float) -> str:
+    """Return why a sample of episodes cannot be rehearsed in; nothing if it can."""
+    if log is None:
+        return "there are too few rows"
+    if log.n_dims > MOST_DIMS:
+        return f"there are {log.n_dims} state variables, and at most {MOST_DIMS} can be"
+    if log.source.recipe is not None:
+        return "state variables are made of words, dates or values that may be missing"
+    if log.terminals.all():
+        return "no decision is followed by another"
+    if discount**_MOST_STEPS > _MOST_AHEAD:
+        return f"with a discount of {discount:g} too much comes after {_MOST_STEPS} steps"
+    return ""
+
+
+def rehearse(
+    policies: Sequence[PolicyAnswers], sample: EpisodeSample, frame: Frame, n_runs: int = RUNS
+) -> list[Rehearsed] | str:
+    """Return the estimates of each policy by rehearsal in a sample of episodes, or why there are none."""
+    if frame.features.is_exact:
+        return "the log has few different states, for which the first method is exact"
+    log = sample.log
+    reason = why_not(log, frame.discount)
+    if reason or log is None:
+        return reason
+    log = log.in_order_of(frame.source).with_actions(frame.action_labels)
+    episodes = _Episodes.of(log, frame)
+    if len(np.unique(episodes.groups)) < GROUPS:
+        return "there are too few episodes"
+    theatre = _Theatre.of(log, episodes, frame, n_runs)
+    return [theatre.estimates(answers) for answers in policies]
+
+
+@dataclass(frozen=True, eq=False)
+class _Episodes:
+    """The episodes of a sample: one entry each, in the order of the rows."""
+
+    first: Integers  # (n,): the first row
+    groups: Integers  # (n,): which are left out together
+    returns: Floats  # (n,): discounted, up to where they end or are cut
+    row_groups: Integers  # (n_rows,)
+    cut_rows: Integers  # (n_cut,): the last row of each episode that was cut
+    cut_weights: Floats  # (n_cut,): the discount of what comes after it
+    of_cut: Integers  # (n_cut,): the episode
+
+    @classmethod
+    def of(cls, log: Transitions, frame: Frame) -> _Episodes:
+        trajectories = Trajectories(frame.features.coordinates.scale, frame.discount)
+        parts: list[Stretch] = [*trajectories.add(log), *trajectories.finish()]
+        counted = [slice(0, part.n_counted) for part in parts]
+        is_start = np.concatenate([part.is_start[some] for part, some in zip(parts, counted)])
+        powers = np.concatenate([part.powers[some] for part, some in zip(parts, counted)])
+        is_cut = np.concatenate([part.is_cut[some] for part, some in zip(parts, counted)]) & (powers > 0)
+        groups = block_of(np.concatenate([part.hashes[some] for part, some in zip(parts, counted)]), GROUPS)
+        first, numbers, cut = np.flatnonzero(is_start), np.cumsum(is_start) - 1, np.flatnonzero(is_cut)
+        returns: Floats = np.bincount(numbers, powers * log.rewards, minlength=len(first)).astype(np.float64)
+        return cls(first, groups[first], returns, groups, cut, frame.discount * powers[cut], numbers[cut])
+
+
+@dataclass(frozen=True, eq=False)
+class _Theatre:
+    """The lines of all episodes, of all but a group of them, and of wider and narrower surroundings."""
+
+    log: Transitions
+    basis: Basis
+    episodes: _Episodes
+    worlds: tuple[World, ...]  # all episodes; wider, narrower; without each group
+    starts: Floats  # (n_runs, n_dims), scaled
+    start_groups: Integers  # (n_runs,)
+    discount: float
+
+    @classmethod
+    def of(cls, log: Transitions, episodes: _Episodes, frame: Frame, n_runs: int) -> _Theatre:
+        """Fit the lines."""
+        settings = Settings(
+            order=1, n_reps=n_reps_for_lines(len(log)), reps=REPS_OF_LINES, discount=frame.discount, random_state=0
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KbrlWarning)  # of fewer representative states than rows would carry
+            basis = basis_for(settings, log)
+        surface = surface_of(basis.coordinates, basis.circles)
+        parts = [LineSums(basis).accumulate(log[episodes.row_groups == group]) for group in range(GROUPS)]
+        total, size = reduce(add, parts), 1 + log.n_dims
+        wanted = [(total, None), (total, _WIDE * size), (total, _NARROW * size), *((total - x, None) for x in parts)]
+        worlds = tuple(
+            world_of(local_lines(sums, n_cases=n_cases), surface, is_spread=True, usual=0.0) for sums, n_cases in wanted
+        )
+        picked = _repeated(len(episodes.first), n_runs)
+        starts = basis.coordinates.of(log.states[episodes.first[picked]])
+        return cls(log, basis, episodes, worlds, starts, episodes.groups[picked], frame.discount)
+
+    def estimates(self, answers: PolicyAnswers) -> Rehearsed:
+        """Let a policy rehearse in all lines."""
+        far = _Far(self)
+        values = self._means([self._decider(answers, world) for world in self.worlds], far)
+        numbers = np.column_stack([values, self.now])  # (3 + GROUPS, 3)
+        rung = Rung(
+            smoothing=float("nan"),
+            estimates=numbers[0],
+            smoother=numbers[1],
+            left_out=numbers[3:],
+            sizes=np.bincount(self.episodes.groups, minlength=GROUPS).astype(float),
+            coarse=numbers[0] - numbers[2],
+        )
+        return Rehearsed(rung, far.share, len(self.log), len(self.starts))
+
+    @cached_property
+    def now(self) -> Floats:
+        """The value of the copy of what people did, in all lines, and what was observed, (3 + GROUPS, 2)."""
+        copied = self._means([_people(world) for world in self.worlds])
+        observed = self.episodes.returns + self._to_come()
+        kept = [self.episodes.groups != group for group in range(GROUPS)]
+        means = [observed.mean()] * 3 + [observed[some].mean() for some in kept]
+        return np.column_stack([copied, means])
+
+    def _means(self, decide: Sequence[Decide], watch: _Far | None = None) -> Floats:
+        """Return the mean return in each of the lines, (3 + GROUPS,).
+
+        All runs act in the lines of all episodes.  What other lines change is told by some of the runs, under the same
+        chance; without a group, the runs from its first states do not count either.
+        """
+        whole = _played(self._stage(self.worlds[0], self.starts), decide[0], watch)
+        some = self.starts[::_FEWER]
+        same = _played(self._stage(self.worlds[0], some), decide[0])
+        found = [whole.mean()]
+        for place in range(1, len(self.worlds)):
+            change = _played(self._stage(self.worlds[place], some), decide[place]) - same
+            found.append(whole[self.start_groups != place - 3].mean() + change.mean())
+        return np.array(found)
+
+    def _stage(self, world: World, starts: Floats) -> Stage:
+        enough = np.log(_LAST_WEIGHT) / np.log(self.discount) if self.discount > 0 else 1.0
+        return Stage(world, starts, max(1, min(_MOST_STEPS, int(np.ceil(enough)))), self.discount, value_outside=0.0)
+
+    def _decider(self, answers: PolicyAnswers, world: World) -> Decide:
+        people = _people(world)
+
+        def decide(states: Floats, luck: Floats) -> Integers:
+            told = answers(self.basis.coordinates.back(states))
+            actions = told.drawn(luck)
+            defers = np.flatnonzero(actions == DEFERS)
+            if len(defers):
+                actions[defers] = people(states[defers], luck[defers])
+            return actions
+
+        return decide
+
+    def _to_come(self) -> Floats:
+        """Return what people would have earned after the cut of each episode, (n_episodes,), by rehearsal."""
+        episodes, result = self.episodes, np.zeros(len(self.episodes.first))
+        if len(episodes.cut_rows):
+            states = self.basis.coordinates.of(self.log.next_states[episodes.cut_rows])
+            ahead = _played(self._stage(self.worlds[0], states), _people(self.worlds[0]))
+            np.add.at(result, episodes.of_cut, episodes.cut_weights * ahead)
+        return result
+
+
+class _Far:
+    """Counts decisions that are far from logged ones: the fifth nearest case of the action is unusually distant.
+
+    Distances are those to one half of the episodes.  Usual are those that 99 % of the decisions of the other half have.
+    """
+
+    def __init__(self, theatre: _Theatre) -> None:
+        log = theatre.log
+        half: Booleans = EpisodePart(0.5, _HALF_SEED).rows(log)
+        states = theatre.basis.coordinates.of(log.states)
+        self._trees = [cKDTree(states[half & (log.action_indices == action)]) for action in range(log.n_actions)]
+        usual = self._distances(states[~half], log.action_indices[~half])
+        self._limit = _FAR * float(np.quantile(usual, _USUAL)) if len(usual) else np.inf
+        self._far = self._all = 0.0
+
+    def __call__(self, states: Floats, actions: Integers, weights: Floats) -> None:
+        """Count some decisions."""
+        self._far += float(weights @ (self._distances(states, actions) > self._limit))
+        self._all += float(weights.sum())
+
+    @property
+    def share(self) -> float:
+        """The share of the decisions that are far."""
+        return self._far / self._all if self._all > 0 else 0.0
+
+    def _distances(self, states: Floats, actions: Integers) -> Floats:
+        found = np.full(len(states), np.inf)
+        for action, tree in enumerate(self._trees):
+            some = np.flatnonzero(actions == action)
+            if len(some) and tree.n >= _NEAREST:
+                found[some] = tree.query(states[some], k=[_NEAREST])[0][:, 0]
+        return found
+
+
+class _Actor:
+    """A policy on a stage: it draws its actions, each run with luck of its own, and may be watched."""
+
+    def __init__(self, decide: Decide, n_runs: int, watch: _Far | None) -> None:
+        self._decide, self._n_runs, self._watch = decide, n_runs, watch
+        self._draws = np.random.default_rng([0, 1])
+        self._luck = self._weights = np.empty(0)
+
+    def told(self, acting: Integers, weights: Floats) -> None:
+        """Draw luck for the runs that act now."""
+        self._luck, self._weights = self._draws.random(self._n_runs)[acting], weights
+
+    def __call__(self, states: Floats) -> Integers:
+        """Return the places of actions, (n,), at scaled states."""
+        actions = self._decide(states, self._luck)
+        if self._watch is not None:
+            self._watch(states, actions, self._weights)
+        return actions
+
+
+def _played(stage: Stage, decide: Decide, watch: _Far | None = None) -> Floats:
+    """Return what a policy earns in each run."""
+    actor = _Actor(decide, len(stage.starts), watch)
+    run = stage.rehearse(actor, told=actor.told)
+    return np.asarray(run.returns + run.ahead)
+
+
+def _people(world: World) -> Decide:
+    def decide(states: Floats, luck: Floats) -> Integers:
+        actions = np.empty(len(states), dtype=np.intp)
+        act_as_people(np.ascontiguousarray(states), luck, world, actions)
+        return actions
+
+    return decide
+
+
+def _repeated(n: int, n_wanted: int) -> Integers:
+    """Return places among n, each equally often, and at least so many of them; or some, if there are more than that."""
+    if n >= n_wanted:
+        return np.linspace(0, n - 1, n_wanted).astype(np.intp)
+    return np.tile(np.arange(n), -(-n_wanted // n))
+
+
+def runs_for(policy: Any) -> int:
+    """Return how many runs a policy rehearses: fewer if it looks ahead."""
+    return RUNS_AHEAD if looks_ahead(policy) else RUNS
+
+
+def looks_ahead(policy: Any) -> bool:
+    """Whether a policy decides by looking ahead, which takes about a millisecond per state."""
+    models = [getattr(each, "model_", each) for each in (policy, *getattr(policy, "members_", ()))]
+    return any(getattr(getattr(model, "settings", None), "order", 0) == 1 for model in models)

@@ -1,0 +1,125 @@
+"""The second estimate: a policy rehearses in the lines of the judged episodes."""
+
+import numpy as np
+import pytest
+
+from kbrl import KBSF, PolicyEvaluator, Transitions, judge
+from kbrl.choosing.rehearsal import EpisodeSample
+from kbrl.trust.judge import affordable
+from kbrl.trust.policy_answers import Answers
+from kbrl.trust.rehearsed import GROUPS, rehearse, why_not
+
+DISCOUNT = 0.9
+
+
+def walk(n_episodes=80, n_steps=30, habit=0.5, seed=0):
+    """Return a log in which a point drifts by 0.2 x + (-0.3 or 0.3) + noise, and pays its place; all are cut."""
+    rng = np.random.default_rng(seed)
+    x, parts = rng.normal(size=n_episodes), []
+    for step in range(n_steps):
+        action = (rng.random(n_episodes) < habit).astype(int)
+        following = 0.8 * x + 0.6 * action - 0.3 + rng.normal(0.0, 0.1, n_episodes)
+        parts.append((np.arange(n_episodes), np.full(n_episodes, step), x, action, following))
+        x = following
+    columns = [np.concatenate(column) for column in zip(*parts)]
+    names, _, x, action, following = (column[np.lexsort([columns[1], columns[0]])] for column in columns)
+    return Transitions(x[:, None], action, x, following[:, None], episodes=names, action_labels=[0, 1])
+
+
+def value(starts, push):
+    """Return the exact value of pushing by so much on average: sums of 0.8^t x + push (1 - 0.8^t) / 0.2."""
+    near, far = 1.0 / (1.0 - 0.8 * DISCOUNT), 1.0 / (1.0 - DISCOUNT)
+    return float(np.mean(starts) * near + push / 0.2 * (far - near))
+
+
+def rehearsed(log, policy, discount=DISCOUNT):
+    evaluator = PolicyEvaluator(policy, discount=discount).fit(log)
+    sample = EpisodeSample(len(log))
+    list(sample.kept([log]))
+    return rehearse(evaluator.answers(), sample, evaluator.frame)
+
+
+def mostly_right(states):
+    return np.tile([0.3, 0.7], (len(states), 1))
+
+
+def first_states(log):
+    return log.states[np.append(True, log.episodes[1:] != log.episodes[:-1]), 0]
+
+
+def test_a_linear_world_is_rehearsed_as_it_is():
+    log = walk()
+    (found,) = rehearsed(log, lambda states: np.ones(len(states), dtype=int))
+    policy, people, observed = found.rung.estimates
+    assert policy == pytest.approx(value(first_states(log), 0.3), abs=0.05)
+    assert people == pytest.approx(value(first_states(log), 0.0), abs=0.15)
+    assert observed == pytest.approx(value(first_states(log), 0.0), abs=0.25)  # another draw of noise and actions
+    assert found.far_share < 0.02
+    assert found.rung.left_out.shape == (GROUPS, 3)
+
+
+def test_both_methods_are_shown_and_their_mean_holds_the_truth():
+    log = walk(seed=1)
+    found = judge(mostly_right, log, discount=DISCOUNT)
+    truth = value(np.zeros(1), 0.12)
+    assert found.verdict == "better"
+    assert found.value.low < truth < found.value.high
+    assert found.gain.low < truth < found.gain.high  # now is worth 0
+    assert set(found.methods) == {"sums", "rehearsal"}
+    assert f"Gain by rehearsal: {found.by_rehearsal.gain}" in str(found)
+    assert found.to_dict()["by_rehearsal"]["gain"]["low"] == found.by_rehearsal.gain.low
+    alone = judge(mostly_right, log, discount=DISCOUNT, rehearsed=False)
+    assert alone.by_rehearsal is None
+    assert "Not rehearsed: it was not asked for." in str(alone)
+
+
+def test_a_policy_that_leaves_the_log_is_far_from_it():
+    log = walk(habit=0.03, seed=2)  # hardly ever to the right
+    (found,) = rehearsed(log, lambda states: np.ones(len(states), dtype=int))
+    assert found.far_share > 0.5
+    (usual,) = rehearsed(log, lambda states: np.zeros(len(states), dtype=int))
+    assert usual.far_share < 0.05
+
+
+def test_a_policy_that_defers_does_as_people_do():
+    log = walk(seed=3)
+    (found,) = rehearsed(log, lambda states: np.full(len(states), "as now"))
+    policy, people, _ = found.rung.estimates
+    assert policy == pytest.approx(people, abs=1e-12)
+
+
+def test_probabilities_are_drawn_as_often_as_they_say():
+    rows, actions = np.repeat(np.arange(1000), 3), np.tile(np.arange(3), 1000)
+    answers = Answers(rows, actions, np.tile([0.2, 0.5, 0.3], 1000))
+    drawn = answers.drawn((np.arange(1000) + 0.5) / 1000)
+    np.testing.assert_allclose(np.bincount(drawn, minlength=3) / 1000, [0.2, 0.5, 0.3], atol=0.002)
+
+
+def test_what_cannot_be_rehearsed_is_said():
+    log = walk(n_episodes=20)
+    wide = Transitions(
+        np.zeros((600, 21)), np.zeros(600, dtype=int), np.zeros(600), np.zeros((600, 21)), episodes=np.arange(600) // 30
+    )
+    single = Transitions(
+        log.states, log.action_indices, log.rewards, log.states, np.ones(len(log), dtype=bool), np.arange(len(log))
+    )
+    assert why_not(log, 0.9) == ""
+    assert why_not(None, 0.9) == "there are too few rows"
+    assert "21 state variables, and at most 20" in why_not(wide, 0.9)
+    assert why_not(single, 0.9) == "no decision is followed by another"
+    assert "too much comes after 400 steps" in why_not(log, 0.999)
+    few = log[log.episodes < 5]
+    assert rehearsed(few, lambda states: np.ones(len(states), dtype=int)) == "there are too few rows"
+    found = judge(lambda states: np.ones(len(states), dtype=int), single, discount=0.9)
+    assert "Not rehearsed: no decision is followed by another." in str(found)
+
+
+def test_a_policy_that_looks_ahead_is_judged_by_a_sample_of_whole_episodes():
+    log = walk(n_episodes=100)
+    model = KBSF(20, order=1, discount=DISCOUNT, random_state=0).fit(log).model_
+    assert affordable(model, log, len(log)) is log
+    assert affordable(lambda states: states, log, 10**6) is log
+    some = affordable(model, log, 4 * 10**5)  # as if it were longer
+    kept = np.unique(np.concatenate([chunk.episodes for chunk in some]))
+    assert 10 < len(kept) < 40
+    assert sum(map(len, some)) == 30 * len(kept)

@@ -116,7 +116,8 @@ class Learner:
         return answered(states, self.source_, self._best)
 
     def _best(self, states: Any) -> Array:
-        return self.action_labels_[best_actions(self.q_values(states), where_none=None)]
+        q = self.q_values(states)  # first: it says so if nothing has been learnt
+        return self.action_labels_[best_actions(q, where_none=None)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the best action for one state, (n_dims,)."""

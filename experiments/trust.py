@@ -193,7 +193,7 @@ def write_page(rows: list[Row]) -> None:
 
 def table(rows: list[Row]) -> str:
     """Return one line per log and policy, as Markdown."""
-    heads = ("covered %", "sums %", "rehearsal %", "length", "by sums", "better, if so %", "if not %")
+    heads = ("covered %", "sums %", "rehearsal %", "length", "by sums", "if better %", "if not %")
     lines = [f"| log | episodes | policy | logs | none % | {' | '.join(heads)} |", "|---|--:|---|" + "--:|" * 9]
     for variant in ("wide", "narrow", "hidden"):
         for name in WORLDS:

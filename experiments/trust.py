@@ -194,7 +194,7 @@ def write_page(rows: list[Row]) -> None:
 def table(rows: list[Row]) -> str:
     """Return one line per log and policy, as Markdown."""
     heads = ("covered %", "sums %", "rehearsal %", "length", "by sums", "if better %", "if not %")
-    lines = [f"| log | episodes | policy | logs | none % | {' | '.join(heads)} |", "|---|--:|---|" + "--:|" * 9]
+    lines = [f"| log | n | policy | logs | none % | {' | '.join(heads)} |", "|---|--:|---|" + "--:|" * 9]
     for variant in ("wide", "narrow", "hidden"):
         for name in WORLDS:
             for n in sorted({row["n"] for row in rows}):

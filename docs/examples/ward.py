@@ -35,7 +35,6 @@ terminated = "outcome in ('died', 'home')"
 action = "drug"
 reward = "score"
 state = ["sofa", "lactate", "ventilated"]
-missing = { lactate = "median" }
 """)
 check_log("ward.csv", columns=columns)
 
@@ -91,7 +90,7 @@ plt.show()
 # %% [markdown]
 # ## Why this answer?
 #
-# Every value is a weighted mean of logged cases. For a patient with a sofa of 12:
+# The logged cases with the most weight in the answer for a patient with a sofa of 12:
 
 # %%
 why = explain(model, {"sofa": 12.0, "lactate": 3.0, "ventilated": "no"}, log=learn, n_cases=2)

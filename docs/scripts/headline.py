@@ -58,16 +58,18 @@ def _range(rows: dict[str, dict[str, str]], name: str) -> str:
 
 
 def _trust_lines(trust: str, to_docs: str) -> list[str]:
-    wrong = re.search(r"Over all ([\d,]+) judgements, ([\d,]+) are of policies.*?said of ([\d.]+) %", trust, re.DOTALL)
-    right = re.search(r"it was said of ([\d.]+) %; their intervals covered the truth in ([\d.]+) %", trust)
-    if wrong is None or right is None:
+    given = re.search(r"Of (\d+) judgements, (\d+) % gave no interval.*?cover the truth in (\d+) %", trust, re.DOTALL)
+    wrong = re.search(r'(\d+) judgements are of policies that are not better: "better" was said of (\d+) %', trust)
+    right = re.search(r"wide logs that are better, it was said of (\d+) %", trust)
+    if given is None or wrong is None or right is None:
         raise ValueError("docs/trust.md no longer has the sentences below its table that the headline quotes.")
     return [
-        f"- **Trust**: of {wrong[2]} judgements of policies that are not better, {wrong[3]} % said *better*. Of better"
+        f"- **Trust**: of {wrong[1]} judgements of policies that are not better, {wrong[2]} % said *better*; of better"
         f" policies in logs",
-        f"  with exploration {right[1]} % were found, and {right[2]} % of the 95 % intervals held the truth."
-        f" [Where intervals",
-        f"  fail]({to_docs}trust.md#how-often-it-is-right). Made by `make figures ONLY=trust`.",
+        f"  with exploration {right[1]} % were found. {given[2]} % of {given[1]} judgements gave no interval; of the "
+        f"other 95 % intervals",
+        f"  {given[3]} % held the truth. [Where they fail]({to_docs}trust.md#how-often-it-is-right). Made by"
+        f" `make figures ONLY=trust`.",
     ]
 
 

@@ -74,7 +74,7 @@ def judge(
         from kbrl.files import written_beside
 
         with written_beside(output) as beside:
-            Path(beside).write_text(page_of(found, episodes), encoding="utf-8")
+            Path(beside).write_text(page_of(found, episodes), encoding="utf-8", errors="backslashreplace")
     click.echo(found.to_json() if as_json else _said(found, episodes))
     if require is not None and found.verdict != require:
         click.echo(f"The verdict is {found.verdict!r}, and {require!r} is required.", err=True)

@@ -25,6 +25,7 @@ def init(log: tuple[str, ...], output: Path | None, force: bool, **columns: Any)
     Example: kbrl init ward.csv, then kbrl check ward.csv --config ward.toml
     """
     from kbrl.cli.fitting import fit
+    from kbrl.files import written_beside
     from kbrl.logs.guessed_roles import propose
 
     output = Path(f"{_stem(log[0])}.toml") if output is None else output
@@ -35,7 +36,8 @@ def init(log: tuple[str, ...], output: Path | None, force: bool, **columns: Any)
     for option, value in stated.items():
         found.state(option, value, "as stated on the command line")
     source = " ".join(log)
-    output.write_text(found.to_toml(source).replace("THIS", str(output)), encoding="utf-8")
+    with written_beside(output) as beside:
+        beside.write_text(found.to_toml(source, str(output)), encoding="utf-8", errors="backslashreplace")
     print_table(("column", "role", "why"), [(name, role, why) for name, (role, why) in found.roles.items()])
     for doubt in found.doubts:
         click.echo(f"Unsure: {doubt}.")

@@ -22,6 +22,7 @@ _MOST_MARKS, _LONGEST_MARK = 4, 20  # different texts beside numbers, and their 
 _SENTINELS = frozenset({-1.0, -8.0, -9.0, *(sign * float("9" * n) for n in range(2, 7) for sign in (1, -1))})
 _AMOUNT = re.compile(r"([+-]?[0-9][0-9.,']*)\s*([^\d\s.,;=][^\d;=]{0,11})")
 _DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})[./-](?:\d{4}|\d{2})(?:[ T,].*)?")
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass
@@ -43,22 +44,28 @@ class Proposal:
         self.roles[column] = (role, why)
         self.state(role, column, why)
 
-    def to_toml(self, source: str) -> str:
-        """Return the file: each option with its reason, and what is unsure."""
-        lines = [f"# Proposed by kbrl init from {source}. Read it, correct it, then:", "#"]
-        lines += [f"#   kbrl check {source} --config THIS", f"#   kbrl fit {source} --config THIS -o model.kbrl", ""]
+    def to_toml(self, source: str, target: str) -> str:
+        """Return the text of the file ``target``: each option with its reason, and what is unsure."""
+        lines = [_comment(f"Proposed by kbrl init from {source}. Read it, correct it, then:"), "#"]
+        lines += [_comment(f"  kbrl check {source} --config {target}")]
+        lines += [_comment(f"  kbrl fit {source} --config {target} -o model.kbrl"), ""]
         for option, value in self.stated.items():
-            lines.append(f"# {self.reasons[option]}")
+            lines.append(_comment(self.reasons[option]))
             lines.append(f"{option} = {as_toml(value)}")
-        left = [f"#   {column}: {why}" for column, (role, why) in self.roles.items() if role == "left out"]
+        left = [_comment(f"  {column}: {why}") for column, (role, why) in self.roles.items() if role == "left out"]
         lines += ["", "# Left out of the state:", *left] if left else []
-        lines += ["", "# Unsure:", *(f"#   {doubt}" for doubt in self.doubts)] if self.doubts else []
-        lines += ["", *self.hints] if self.hints else []
+        lines += ["", "# Unsure:", *(_comment(f"  {doubt}") for doubt in self.doubts)] if self.doubts else []
+        lines += ["", *(_comment(hint.removeprefix("# ")) for hint in self.hints)] if self.hints else []
         return "\n".join(lines) + "\n"
 
 
+def _comment(text: str) -> str:
+    """Return one line that is no option, whatever names of columns are quoted in it."""
+    return f"# {_UNSEEN.sub(lambda found: found[0].encode('unicode_escape').decode('ascii'), text)}"
+
+
 def as_key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
 
 
 def as_toml(value: Any) -> str:
@@ -67,7 +74,12 @@ def as_toml(value: Any) -> str:
         return "{ " + ", ".join(f"{as_key(k)} = {as_toml(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(as_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    """Return a text, a number or a truth as TOML, whose rules for texts are those of JSON but for one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def guess_cells(profiles: Sequence[Profile], proposal: Proposal) -> dict[str, str]:

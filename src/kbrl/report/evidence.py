@@ -37,9 +37,11 @@ class Stability:
         if self._blocks is None:
             return
         if self._model.held_out is not None and chunk.episodes is not None:
-            chunk = chunk[EpisodePart(1.0 - self._model.held_out).rows(chunk)]
-        if len(chunk):
-            self._blocks.add(chunk)
+            is_learnt = EpisodePart(1.0 - self._model.held_out).rows(chunk)
+            if not is_learnt.any():
+                return
+            chunk = chunk[is_learnt]
+        self._blocks.add(chunk)
 
     def finished(self) -> Model:
         """Return the model with its resamples, if the log is what it was fitted to."""

@@ -176,6 +176,8 @@ def everything():
         route=rng.choice(["iv", "oral"], n),
         chance=1 / 3,
         bonus=np.where(ward["outcome"] == "home", 5.0, np.nan),
+        theta=rng.uniform(-np.pi, np.pi, n),
+        speed=rng.normal(size=n),
     )
 
 

@@ -15,7 +15,9 @@ def test_every_lower_bound_is_the_version_of_the_oldest_environment():
         *project["dependencies"],
         *(line for extra in project["optional-dependencies"].values() for line in extra),
     ]
-    bounds = dict(re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)(?:;.*)?", line).groups() for line in listed if ">=" in line)
+    bounds = dict(
+        re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)(?:;.*)?", line).groups() for line in listed if ">=" in line
+    )
     oldest = dict(re.findall(r"^([\w-]+)==([\d.]+)$", (ROOT / "oldest.txt").read_text(), re.MULTILINE))
 
     def numbers(version):

@@ -87,20 +87,19 @@ class EpisodeSample:
     """Whole episodes, about so many rows of them, kept while the chunks of a log come by.
 
     A hash of the episode decides, so the sample does not depend on how the log is cut.  Samples of the parts of a log
-    add up, in their order; ``n_before`` are the transitions before the part.
+    add up, in their order.
     """
 
-    def __init__(self, n_rows: int, wanted: int = REHEARSAL_ROWS, *, n_before: int = 0) -> None:
+    def __init__(self, n_rows: int, wanted: int = REHEARSAL_ROWS) -> None:
         self._part = EpisodePart(min(1.0, wanted / max(n_rows, 1)), _SAMPLE_SEED)
         self._parts: list[Transitions] = []
-        self._n_before = n_before
         self.n_seen = 0  # transitions
         self.has_episodes = False  # whether the log tells them apart
 
     def kept(self, chunks: Iterable[Transitions]) -> Iterator[Transitions]:
         """Yield the chunks, and keep the rows of the sample."""
         for chunk in chunks:
-            named = chunk.replaced(episodes=_episodes_of(chunk, self._n_before + self.n_seen))
+            named = chunk.replaced(episodes=_episodes_of(chunk, self.n_seen))
             rows = self._part.rows(named)
             if rows.any():
                 self._parts.append(named[rows])

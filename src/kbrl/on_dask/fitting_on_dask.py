@@ -81,11 +81,15 @@ class ClusterLog:
         return replace(self, facts=replace(self.facts, part=part))
 
     def episode_sample(self) -> EpisodeSample:
-        """Return some whole episodes, to rehearse with: the same as one process would take."""
-        samples = self.work.each(_sampled, self.facts, own=[0] * len(self.work.parts))
-        if not any(each.has_episodes for each in samples) and len(samples) > 1:  # blocks of rows, by their numbers
-            n_before = np.cumsum([0, *(each.n_seen for each in samples[:-1])]).tolist()
-            samples = self.work.each(_sampled, self.facts, own=n_before)
+        """Return some whole episodes, to rehearse with: the same as one process would take.
+
+        None where the log does not tell episodes apart: blocks of rows depend on how it is cut into parts.
+        """
+        if self.columns is not None and self.columns.episode is None:
+            return EpisodeSample(0)
+        samples = self.work.each(_sampled, self.facts)
+        if not any(each.has_episodes for each in samples):
+            return EpisodeSample(0)
         return reduce(add, samples)
 
     def looked_through(self, sample_rows: int, *, step: Step) -> tuple[Survey, int]:
@@ -254,8 +258,8 @@ def _checked(learner: Any) -> Settings:
     return settings
 
 
-def _sampled(opened: Any, facts: Facts, n_before: int) -> EpisodeSample:
-    sample = EpisodeSample(facts.n_rows, n_before=n_before)
+def _sampled(opened: Any, facts: Facts) -> EpisodeSample:
+    sample = EpisodeSample(facts.n_rows)
     for _ in sample.kept(facts.chunks(opened)):
         pass
     return sample

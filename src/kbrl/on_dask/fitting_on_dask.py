@@ -15,8 +15,6 @@ from operator import add
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
 from kbrl.arrays import Array
 from kbrl.choosing.automatic_fit import check_n_rows, model_from, sample_rows_for
 from kbrl.choosing.rehearsal import EpisodeSample

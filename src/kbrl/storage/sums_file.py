@@ -112,3 +112,6 @@ def _check(sums: dict[str, Array], shape: tuple[int, int, int, int]) -> None:
             raise ValueError(f"{name} holds numbers that are not finite")
         if name not in _SIGNED and array.size and array.min() < 0:
             raise ValueError(f"{name} must not be below 0")
+    for name in ("n_episodes", "n_rows"):
+        if (sums[name] != np.rint(sums[name])).any():
+            raise ValueError(f"{name} must be whole numbers")

@@ -102,6 +102,8 @@ def factorized(matrix: Floats) -> Any:
 
 def solve_system(system: System, smoothing: float, discount: float) -> Solved:
     """Return theta, u and the value; raises LinAlgError where the equations have no solution."""
+    if not system.n_episodes > 0:  # of a forged file
+        raise LinAlgError("there are no episodes")
     factors = factorized(system.matrix(smoothing, discount))
     away = lu_solve(factors, system.target(discount), check_finite=False)
     ratios = lu_solve(factors, system.start, trans=1, check_finite=False)

@@ -142,7 +142,7 @@ def test_a_damaged_file_of_sums_is_refused(log, tmp_path):
 def test_a_forged_file_of_sums_takes_no_memory_for_what_it_only_states(log, tmp_path, fact):
     path = tmp_path / "north.sums"
     save_sums(evaluated(log), path)
-    facts, arrays, version = read_sealed(path, "kbrl sums", 1)
+    facts, arrays, version = read_sealed(path, "kbrl sums", 2)
     facts[fact] = 10**15 if fact == "n_blocks" else [str(k) for k in range(10_000)]
     with open(path, "wb") as file:
         write_sealed(file, "kbrl sums", version, facts, arrays)

@@ -203,7 +203,6 @@ def test_the_look_up_answers_as_the_model_does(looked, ward):
         {"variant": Variant(aggregation="hard", norm=np.inf)},
         {"defers": True},
         {"order": 1, "plan": Plan(decisions=2, hold=2, acting="reps")},
-        {"order": 1, "plan": Plan(decisions=2, hold=2, acting="reps"), "defers": True},
     ],
     ids=[
         "gaussian with neighbours",
@@ -211,7 +210,6 @@ def test_the_look_up_answers_as_the_model_does(looked, ward):
         "hard, largest difference",
         "deferring",
         "plans",
-        "plans that defer",
     ],
 )
 def test_the_look_up_answers_as_any_model_does(ward, tmp_path, options):

@@ -82,7 +82,7 @@ CASES = {
     "a sheet with a header only": (sheets(one=ROWS[:1]), {}, "empty_log", "The sheet 'one' of .* has a header, but no row"),
     "a word in a column of numbers": (sheets(one=[*ROWS, [3.0, "a", "much", 1]]), {}, "not_a_number", "row of the sheet 4 .* of .*log.xlsx: 'much'"),
     "a text called .xlsx": (text("log.xlsx", GOOD), {}, "unreadable", "log.xlsx cannot be read"),
-    "texts that would fill the memory": (swollen, {}, "unreadable", "asks for 15.7 GB of memory, .* raise the limit"),
+    "texts that would fill the memory": (swollen, {}, "too_large", "asks for 15.7 GB of memory, .* raise the limit"),
     "a line that is no JSON": (text("log.jsonl", '{"obs": 1}\n{"obs": \n'), {}, "unreadable", "log.jsonl cannot be read: JSON parse error"),
     "a list of JSON": (text("log.jsonl", "[1, 2]\n"), {}, "unreadable", "JSON"),
     "objects without keys": (text("log.jsonl", "{}\n{}\n"), {}, "empty_log", "has no object with keys"),

@@ -3,6 +3,7 @@
 import gzip
 import json
 import sqlite3
+import warnings
 
 import duckdb
 import numpy as np
@@ -14,7 +15,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 from kbrl import KBSF
-from kbrl.logs.log import load_log, read_log
+from kbrl.logs.log import load_log, open_log, read_log
+from kbrl.logs.state_tables import read_states
+from kbrl.tables.formats import open_table
+from kbrl.tables.text_files import dialect_in
 
 N_ROWS = 240
 COLUMNS = {
@@ -26,6 +30,7 @@ COLUMNS = {
 }
 FORMS = ("csv", "csv.gz", "csv.zst", "decimal comma", "thousands", "latin-1", "utf-16", "byte order mark", "jsonl",
          "jsonl.gz", "parquet", "xlsx", "sqlite", "duckdb", "pandas", "polars", "lazy", "arrow")  # fmt: skip
+IN_MEMORY = ("pandas", "pandas, other index", "polars", "lazy", "arrow", "reader", "any with a capsule")
 FILES = ("csv", "jsonl", "parquet", "xlsx", "sqlite", "duckdb")
 
 
@@ -43,6 +48,16 @@ def ward():
             "discharged": np.tile([0, 0, 0, 0, 0, 0, 0, 1], N_ROWS // 8),
         }
     )
+
+
+class OnlyStream:
+    """A table of a library that kbrl has never heard of: it only speaks the Arrow PyCapsule interface."""
+
+    def __init__(self, table):
+        self.schema, self._table = table.schema, table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
 
 
 def with_commas(frame, thousands=None):
@@ -64,8 +79,11 @@ def with_commas(frame, thousands=None):
 def store(frame, folder, form):
     """Write a frame in a form; return what the reader is given, and what must be stated."""
     text = frame.to_csv(index=False)
-    if form in ("pandas", "polars", "lazy", "arrow"):
+    if form in IN_MEMORY:
         makers = {"pandas": frame.copy, "polars": lambda: polars.from_pandas(frame)}
+        makers |= {"reader": lambda: pa.Table.from_pandas(frame).to_reader(max_chunksize=17)}
+        makers |= {"pandas, other index": lambda: frame.set_axis(np.arange(len(frame)) * 3 + 5)}
+        makers |= {"any with a capsule": lambda: OnlyStream(pa.Table.from_pandas(frame))}
         makers |= {"lazy": lambda: polars.from_pandas(frame).lazy(), "arrow": lambda: pa.Table.from_pandas(frame)}
         return makers[form](), {}
     path = folder / (f"log.{form}" if form.split(".")[0] in FILES else "log.csv")
@@ -85,7 +103,8 @@ def store(frame, folder, form):
     elif form in ("utf-16", "byte order mark"):
         path.write_text(text, encoding="utf-16" if form == "utf-16" else "utf-8-sig")
     elif form.startswith("jsonl"):
-        lines = "".join(json.dumps(row) + "\n" for row in frame.to_dict("records")).encode()
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
         path.write_bytes(gzip.compress(lines) if form.endswith("gz") else lines)
     elif form == "parquet":
         parquet.write_table(pa.Table.from_pandas(frame), path)
@@ -117,6 +136,86 @@ def test_every_form_gives_the_same_transitions_and_the_same_model(tmp_path, trut
     one, two = (KBSF(n_reps=12, random_state=0).fit(data) for data in (truth, log))
     np.testing.assert_array_equal(one.model_.sums.weight, two.model_.sums.weight)
     np.testing.assert_array_equal(one.q_values(truth.states[:50]), two.q_values(truth.states[:50]))
+
+
+MESSY = {
+    "state": ["sofa", "unit", "map", "severity", "ventilated", "site"],
+    "action": "drug",
+    "reward": "where(is_missing(bonus), 0, bonus) - 0.1 * (severity == 'severe')",
+    "episode": "patient",
+    "step": "day",
+    "terminated": "outcome in ('home', 'died')",
+    "missing": {"map": "forward", "sofa": "median"},
+    "ordinal": {"severity": ["mild", "medium", "severe"]},
+    "category": ["site"],
+}
+
+
+def messy_ward():
+    """Return a table with categories, missing values of every kind, ISO dates as steps, and identifiers as texts."""
+    rng = np.random.default_rng(4)
+    n_patients, n_days = 40, 8
+    n_rows = n_patients * n_days
+    frame = pandas.DataFrame(
+        {
+            "patient": np.repeat([f"P{k:03d}" for k in range(n_patients)], n_days),
+            "day": np.tile([f"2024-02-{27 + k:02d}" if k < 3 else f"2024-03-{k - 2:02d}" for k in range(n_days)], 40),
+            "sofa": rng.integers(0, 20, n_rows).astype(float),
+            "unit": rng.choice(["icu", "ward", "Überwachung"], n_rows),
+            "map": rng.normal(70, 10, n_rows).round(3),
+            "severity": rng.choice(["mild", "medium", "severe"], n_rows),
+            "ventilated": rng.choice(["yes", "no"], n_rows),
+            "site": rng.choice([3, 7, 12], n_rows),
+            "drug": rng.choice(["none", "low", "high"], n_rows),
+            "bonus": np.where(np.arange(n_rows) % n_days == n_days - 1, rng.normal(size=n_rows).round(3), np.nan),
+            "outcome": np.where(np.arange(n_rows) % n_days == n_days - 1, rng.choice(["home", "died"], n_rows), None),
+        }
+    )
+    for name, share in (("sofa", 0.1), ("unit", 0.1), ("map", 0.3), ("ventilated", 0.05)):
+        frame[name] = frame[name].astype(object).where(rng.random(n_rows) >= share, None)
+    for name in ("sofa", "map"):
+        frame[name] = frame[name].astype(float)
+    return frame
+
+
+def learnt_and_answered(frame, folder, form):
+    """Return the model of a form, its answers to the same rows (by the reader, and to a frame), and all warnings."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = _learnt_and_answered(frame, folder, form)
+    return *found, sorted({str(each.message) for each in said})
+
+
+def _learnt_and_answered(frame, folder, form):
+    source, stated = store(frame, folder, form)
+    log = open_log(source, columns=MESSY | stated)
+    model = KBSF(n_reps=20, random_state=0).fit(log.chunks())
+    again = [store(frame, folder, form)[0] if form in IN_MEMORY else source for _ in range(2)]  # a reader is read once
+    table = open_table(again[0], dialect_in(stated))
+    rows = list(read_states(table, state=MESSY["state"], recipe=model.model_.source.recipe))
+    answers = np.concatenate([model.predict(each.states) for each in rows])
+    return model, answers, model.predict(again[1]) if form in IN_MEMORY else answers
+
+
+@pytest.fixture(scope="module")
+def messy_truth(tmp_path_factory):
+    return learnt_and_answered(messy_ward(), tmp_path_factory.mktemp("truth"), "csv")
+
+
+@pytest.mark.parametrize("form", sorted({*FORMS, *IN_MEMORY} - {"decimal comma", "thousands"}))
+def test_a_messy_table_gives_the_same_model_and_answers_in_every_form(tmp_path, messy_truth, form):
+    model, answers, in_python, said = learnt_and_answered(messy_ward(), tmp_path, form)
+    expected, expected_answers, _, expected_said = messy_truth
+    assert said == expected_said
+    assert model.model_.source.recipe == expected.model_.source.recipe
+    assert model.action_labels_.tolist() == expected.action_labels_.tolist()
+    for name in ("weight", "reward_sum", "transition_sum", "counts"):
+        found, known = (getattr(each.model_.sums, name) for each in (model, expected))
+        np.testing.assert_array_equal(found, known, err_msg=name)
+    np.testing.assert_array_equal(model.reps_, expected.reps_)
+    assert answers.tolist() == expected_answers.tolist() == list(in_python)
+    if form.startswith("pandas"):
+        assert in_python.index.equals(store(messy_ward(), tmp_path, form)[0].index)
 
 
 @pytest.mark.parametrize("form", ["csv.gz", "jsonl", "xlsx", "sqlite", "duckdb", "lazy", "decimal comma"])

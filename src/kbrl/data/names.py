@@ -26,8 +26,9 @@ from kbrl.checks import (
     refuse_masked,
     refuse_rows,
 )
+from kbrl.data.any_frame import as_series, columns_of
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
-from kbrl.data.recipe import Recipe
+from kbrl.data.recipe import Encoded, Recipe
 
 MANY_LABELS = 100  # more different fractions than this are probably not actions
 SOME_LABELS = 20  # nor are more than this, if most of them occur only a few times
@@ -136,7 +137,7 @@ def find_names(available: Sequence[str], names: Sequence[str]) -> list[str] | No
 
 def frame_names(frame: Any) -> tuple[str, ...] | None:
     """Return the names of the columns of a frame; None for anything else, or if some are not strings."""
-    labels = _frame_labels(frame)
+    labels = [label for label, _ in columns_of(frame) or ()]
     return tuple(labels) if labels and all(isinstance(label, str) for label in labels) else None
 
 
@@ -145,19 +146,20 @@ def rows_by_name(states: Any, source: Source, what: str = "states") -> Any:
 
     One column that holds vectors has all variables, by position.
     """
-    if source.state_names is None or (labels := _frame_labels(states)) is None:
+    if source.state_names is None or (columns := columns_of(states)) is None:
         return states
-    if source.recipe is not None and set(source.recipe.names) <= {str(label) for label in labels}:
-        encoded = source.recipe.encode(_by_text(states, labels, source))
+    encoded = _encoded(columns, source)
+    if encoded is not None:
         encoded.refuse()
         encoded.tell()
         return encoded.rows
-    found = _found_labels(labels, source, what)
+    found = _found_labels([label for label, _ in columns], source, what)
     if found is None:
         return states
-    columns = {str(label): np.atleast_1d(_numbers(states[label], f"{what}[{label!r}]")) for label in found}
-    check_lengths({name: len(column) for name, column in columns.items()})
-    return np.column_stack(list(columns.values()))
+    held = dict(columns)
+    rows = {str(label): np.atleast_1d(_numbers(held[label], f"{what}[{label!r}]")) for label in found}
+    check_lengths({name: len(column) for name, column in rows.items()})
+    return np.column_stack(list(rows.values()))
 
 
 def state_rows(states: Any, source: Source, n_dims: int) -> Floats:
@@ -171,15 +173,13 @@ def answered(states: Any, source: Source, answer: Callable[[Any], Array]) -> Any
     A row without a state, as where a value is missing that the recipe has no rule for, has no answer: None.  A
     KbrlWarning says how many there are, and why.
     """
-    labels = _frame_labels(states)
-    recipe = source.recipe
-    if recipe is None or labels is None or not set(recipe.names) <= {str(label) for label in labels}:
-        return _as_series(states, answer(states))
-    encoded = recipe.encode(_by_text(states, labels, source))
+    encoded = _encoded(columns_of(states) or (), source)
+    if encoded is None:
+        return as_series(states, answer(states))
     usable = encoded.usable
     encoded.tell()
     if usable.all():
-        return _as_series(states, answer(encoded.rows))
+        return as_series(states, answer(encoded.rows))
     answers = np.full(len(usable), None, dtype=object)
     if usable.any():
         answers[usable] = answer(encoded.rows[usable])
@@ -189,31 +189,23 @@ def answered(states: Any, source: Source, answer: Callable[[Any], Array]) -> Any
         KbrlWarning,
         stacklevel=3,
     )
-    return _as_series(states, answers)
+    return as_series(states, answers)
 
 
-def _as_series(states: Any, answers: Array) -> Any:
-    """Return answers as the series of the library that the states are a frame of."""
-    library = type(states).__module__.split(".")[0] if hasattr(states, "columns") else ""
-    if library == "pandas":
-        import pandas
+def _encoded(columns: Sequence[tuple[Any, Any]], source: Source) -> Encoded | None:
+    """Return the state variables of columns by a recipe; None without one, and for columns of other names.
 
-        return pandas.Series(answers, index=states.index, name="action")
-    if library == "polars":
-        import polars
-
-        return polars.Series("action", answers.tolist())
-    return answers
-
-
-def _by_text(frame: Any, labels: Sequence[Any], source: Source) -> dict[str, Any]:
-    """Return the columns of a frame by name; refuse those that neither the recipe nor the log knows."""
+    Columns that neither the recipe nor the log knows are refused.
+    """
     known = source.recipe.names if source.recipe else ()
-    unknown = [str(label) for label in labels if str(label) not in known and not source.knows(str(label))]
+    texts = [str(label) for label, _ in columns]
+    if source.recipe is None or not set(known) <= set(texts):
+        return None
+    unknown = [text for text in texts if text not in known and not source.knows(text)]
     if unknown:
         raise ValueError(f"{_differences(known, [*known, *unknown], 'The states')} Leave these columns out.")
-    wanted = (*known, source.recipe.episode if source.recipe else None)
-    return {str(label): frame[label] for label in labels if str(label) in wanted}
+    _refuse_repeated(known, texts)
+    return source.recipe.encode({str(label): column for label, column in columns})
 
 
 def next_rows_by_name(next_states: Any, source: Source) -> Any:
@@ -230,7 +222,8 @@ def next_rows_by_name(next_states: Any, source: Source) -> Any:
             f"next_states must have the variables of the states, {listing(names)}, but they have {listing(labels)}. "
             f"Name them alike, with a prefix if you like: next_{names[0]}."
         )
-    return np.column_stack([_numbers(next_states[label], f"next_states[{label!r}]") for label in found])
+    held = dict(columns_of(next_states) or ())
+    return np.column_stack([_numbers(held[label], f"next_states[{label!r}]") for label in found])
 
 
 def _with_one_affix(labels: Sequence[str], names: Sequence[str]) -> list[str] | None:
@@ -271,14 +264,6 @@ def row_by_name(state: Any, source: Source) -> Any:
     return np.concatenate([np.atleast_1d(as_floats(state[label], f"state[{label!r}]")) for label in found])
 
 
-def _frame_labels(frame: Any) -> list[Any] | None:
-    """Return the labels of the columns of a frame of pandas, polars or Arrow, or of a mapping; None for others."""
-    if isinstance(frame, (np.ndarray, list, tuple)):
-        return None
-    labels = frame if isinstance(frame, Mapping) else getattr(frame, "column_names", getattr(frame, "columns", None))
-    return None if labels is None or callable(labels) else list(labels)
-
-
 def _found_labels(labels: Sequence[Any], source: Source, what: str) -> list[Any] | None:
     """Return the labels of the state variables in their order; None where labels are only numbers that name none."""
     names = source.state_names or ()
@@ -291,10 +276,14 @@ def _found_labels(labels: Sequence[Any], source: Source, what: str) -> list[Any]
         given = [text for text in texts if text in names or text in unknown]
         said = _differences(names, given, "The states" if what == "states" else what)
         raise ValueError(f"{said} Pass these variables by these names: frame[{list(names)}].")
-    repeated = [name for name in found if texts.count(name) > 1]
+    _refuse_repeated(found, texts)
+    return [labels[texts.index(name)] for name in found]
+
+
+def _refuse_repeated(names: Sequence[str], labels: Sequence[str]) -> None:
+    repeated = [name for name in names if labels.count(name) > 1]
     if repeated:
         raise ValueError(f"Columns of states must have different names, but {listing(repeated)} occur more than once.")
-    return [labels[texts.index(name)] for name in found]
 
 
 def _vector_name(texts: Sequence[str], names: Sequence[str]) -> list[str] | None:

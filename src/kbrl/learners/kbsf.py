@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, in_unit_interval
+from kbrl.data.any_frame import is_frame
 from kbrl.data.names import Source
 from kbrl.data.overlap import is_learnt_batch
 from kbrl.data.scaling import Coordinates
@@ -288,10 +288,7 @@ def _say_if_again(before: Model, after: Model) -> None:
 
 def _loaded(log: Any, columns: Any) -> Any:
     """Return the transitions of a frame, a mapping or a file; anything else as it is."""
-    is_path = isinstance(log, (str, os.PathLike))
-    is_frame = hasattr(log, "__arrow_c_stream__") or isinstance(log, Mapping)
-    is_frame = is_frame or (hasattr(log, "columns") and hasattr(log, "to_numpy") and not hasattr(log, "__dask_graph__"))
-    if is_path or is_frame:
+    if isinstance(log, (str, os.PathLike)) or is_frame(log):
         return load_log(log, columns=columns)
     if columns is not None:
         raise TypeError(

@@ -1,4 +1,4 @@
-"""Where most logs start: Parquet, Arrow and Feather files, and Arrow tables in memory, as batches of columns.
+"""Where most logs start: Parquet, Arrow and Feather files as batches of columns.
 
 Memory is bounded by the rows asked for.  Parquet is decoded page by page, Arrow files are mapped.  One exception: each
 record batch of a compressed Arrow file is unpacked whole.  What that will take is checked before.
@@ -101,23 +101,6 @@ class ArrowFileTable:
                 batch.validate(full=True)  # offsets of a damaged file may point anywhere
                 for start in range(0, batch.num_rows, n_rows):
                     yield converted(batch.slice(start, n_rows), kinds)
-
-
-class MemoryTable:
-    """A table in memory that speaks Arrow."""
-
-    is_text = False
-
-    def __init__(self, source: Any) -> None:
-        import pyarrow as pa
-
-        self._table = pa.table(source)
-        self.names = tuple(self._table.schema.names)
-
-    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
-        """Yield the rows in their order, at most ``n_rows`` at a time."""
-        for batch in self._table.select(list(kinds)).to_batches(max_chunksize=n_rows):
-            yield converted(batch, kinds)
 
 
 def converted(batch: Any, kinds: Mapping[str, Kind]) -> Batch:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from kbrl.data.any_frame import is_frame, is_lazy
 from kbrl.data.column_names import listing
 from kbrl.files import check_ordinary
-from kbrl.tables.arrow_files import ArrowFileTable, MemoryTable, ParquetTable
+from kbrl.tables.arrow_files import ArrowFileTable, ParquetTable
 from kbrl.tables.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
 from kbrl.tables.cleaned import CleanedTable, SplitTable
 from kbrl.tables.databases import DATABASE_ENDINGS, open_address, open_database
@@ -111,12 +112,10 @@ def _opened(source: Any, dialect: Dialect) -> Table:
     rollouts = open_rollouts(source) if isinstance(source, (list, tuple)) and source else None
     if rollouts is not None:
         return rollouts
-    if hasattr(source, "collect_schema") and hasattr(source, "collect"):
+    if is_lazy(source):
         return LazyTable(source)
-    if isinstance(source, Mapping) or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
+    if is_frame(source):
         return FrameTable(source)
-    if hasattr(source, "__arrow_c_stream__"):
-        return MemoryTable(source)
     raise TypeError(
         f"A log must be a path, a list of paths, a frame, a mapping of columns, {FORMS}, but it is "
         f"{type(source).__name__}{_of_what(source)}."

@@ -1,4 +1,4 @@
-"""Another start: NumPy arrays as batches of columns, from .npz files, pandas, polars, and mappings of names to arrays.
+"""Another start: columns that are in memory, and those of .npz files: frames, mappings of names to arrays.
 
 The arrays of an .npz file are streamed from the archive.  None is ever unpickled.  Only an array that is stored column
 by column is loaded whole.
@@ -19,8 +19,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from kbrl.arrays import Array
+from kbrl.data.any_frame import arrow_column, columns_of
 from kbrl.files import bytes_on_disk, too_empty, too_large
-from kbrl.tables.cell_values import Batch, Kind, as_array, from_array
+from kbrl.tables.arrow_files import from_arrow
+from kbrl.tables.cell_values import Batch, Column, Kind, as_array, from_array
 from kbrl.tables.faults import LogError, refuse_size
 
 # what the archive, its compression and the headers of its arrays raise for damaged bytes
@@ -31,31 +33,37 @@ _DAMAGED = (
 
 
 class FrameTable:
-    """A frame of pandas or polars, or a mapping of names to arrays."""
+    """A frame of any library, or a mapping of names to arrays."""
 
     is_text = False
 
     def __init__(self, frame: Any) -> None:
-        is_mapping = isinstance(frame, Mapping)
-        self.names = tuple(str(name) for name in (frame if is_mapping else frame.columns))
-        self._keys = dict(zip(self.names, frame if is_mapping else frame.columns))
-        self._frame = {name: as_array(column) for name, column in frame.items()} if is_mapping else frame
-        if is_mapping:
-            check_lengths({name: len(column) for name, column in self._frame.items()}, "The mapping")
-            if n_environments({name: column.shape for name, column in self._frame.items()}) is not None:
-                self._frame = {name: without_environments(column) for name, column in self._frame.items()}
-        self._n_rows = len(next(iter(self._frame.values()), ())) if is_mapping else len(frame)
+        labelled = columns_of(frame) or []
+        self.names = tuple(str(label) for label, _ in labelled)
+        self._columns = {str(label): column for label, column in labelled}
+        if isinstance(frame, Mapping):
+            arrays = {name: as_array(column) for name, column in self._columns.items()}
+            check_lengths({name: len(column) for name, column in arrays.items()}, "The mapping")
+            if n_environments({name: column.shape for name, column in arrays.items()}) is not None:
+                arrays = {name: without_environments(column) for name, column in arrays.items()}
+            self._columns = arrays
+        self._n_rows = len(next(iter(self._columns.values()), ()))
+        self._converted: dict[str, Any] = {}
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
         for start in range(0, self._n_rows, n_rows):
-            rows = slice(start, min(start + n_rows, self._n_rows))
-            yield {name: from_array(self._piece(name, rows), kind, name) for name, kind in kinds.items()}
+            yield {name: self._piece(name, kind, start, n_rows) for name, kind in kinds.items()}
 
-    def _piece(self, name: str, rows: slice) -> Array:
-        column = self._frame[self._keys[name]]
-        piece = column.iloc[rows] if hasattr(column, "iloc") else column[rows]
-        return piece if isinstance(piece, np.ndarray) else np.asarray(piece.to_numpy())
+    def _piece(self, name: str, kind: Kind, start: int, n_rows: int) -> Column:
+        if name not in self._converted:
+            held = self._columns[name]
+            found = arrow_column(held)
+            self._converted[name] = as_array(held) if found is None else found
+        column = self._converted[name]
+        if isinstance(column, np.ndarray):
+            return from_array(column[start : start + n_rows], kind, name)
+        return from_arrow(column.slice(start, n_rows), kind, name)
 
 
 class LazyTable:

@@ -1,0 +1,79 @@
+"""Frames of any library as columns by label, through the Arrow PyCapsule interface (``__arrow_c_stream__``).
+
+pandas, polars, Arrow, DuckDB and others speak it, and kbrl needs pyarrow anyway, so that no library has code of its own
+here.  Two exceptions: a lazy frame of polars is collected, and answers become a series of the library they came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kbrl.arrays import Array
+
+
+def is_frame(source: Any) -> bool:
+    """Return whether a source has columns with labels: a frame, an Arrow table or reader, or a mapping."""
+    if isinstance(source, Mapping) or is_lazy(source):
+        return True
+    return hasattr(source, "__arrow_c_stream__") and (hasattr(source, "columns") or hasattr(source, "schema"))
+
+
+def is_lazy(source: Any) -> bool:
+    """Return whether a source is a lazy frame of polars: the rows are computed when they are collected."""
+    return hasattr(source, "collect_schema") and hasattr(source, "lazy") and not hasattr(source, "__arrow_c_stream__")
+
+
+def columns_of(frame: Any) -> list[tuple[Any, Any]] | None:
+    """Return the columns of a frame with their labels, in their order; None for what is no frame.
+
+    The index of a frame is no column.  Labels may repeat.
+
+    >>> import pyarrow as pa
+    >>> [(label, column.to_pylist()) for label, column in columns_of(pa.table({"age": [61, 47]}))]
+    [('age', [61, 47])]
+    """
+    if not is_frame(frame):
+        return None
+    if is_lazy(frame):
+        frame = frame.collect()
+    if isinstance(frame, Mapping) or hasattr(frame, "iloc"):
+        return list(frame.items())
+    if hasattr(frame, "get_columns"):
+        return list(zip(frame.columns, frame.get_columns()))
+    import pyarrow as pa
+
+    table = pa.table(frame)
+    return list(zip(table.column_names, table.columns))
+
+
+def arrow_column(column: Any) -> Any:
+    """Return a column of a frame as one Arrow array; None for what is none, and for Python objects without a type."""
+    if not hasattr(column, "__arrow_c_stream__"):
+        return None
+    import pyarrow as pa
+
+    try:
+        array = pa.chunked_array(column).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return None
+    are_objects = pa.types.is_fixed_size_binary(array.type)  # polars gives their addresses
+    if are_objects or getattr(array.type, "extension_name", "").startswith("pandas."):
+        return None
+    return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
+
+
+def as_series(frame: Any, values: Array) -> Any:
+    """Return values, (n,), as a series of the frame's library, with its index; as they are for others than frames."""
+    library = type(frame).__module__.split(".")[0]
+    if library == "pandas" and is_frame(frame):
+        import pandas
+
+        return pandas.Series(values, index=frame.index, name="action")
+    if library == "polars" and is_frame(frame):
+        import polars
+
+        return polars.Series("action", np.asarray(values).tolist())
+    return values

@@ -39,10 +39,10 @@ PARTS = ("table", "ward", "puddles")
     help="table: only write ward.csv. ward: the table, and what is learnt from it. puddles: the puddle world.",
 )
 @click.option(
-    "-n", "--transitions", default=2000, show_default=True, type=click.IntRange(10, 20000), help="Moves per run."
+    "-n", "--transitions", default=1000, show_default=True, type=click.IntRange(10, 20000), help="Moves per run."
 )
 @click.option("-m", "--reps", default=100, show_default=True, type=click.IntRange(1), help="Representative states.")
-@click.option("--runs", default=3, show_default=True, type=click.IntRange(1), help="Runs of the puddle world.")
+@click.option("--runs", default=5, show_default=True, type=click.IntRange(1), help="Runs of the puddle world.")
 @seed_option
 @click.option(
     "-o", "--output", default="demo", show_default=True, type=click.Path(path_type=Path), help="Folder to write to."
@@ -107,8 +107,8 @@ def _learn_puddles(output: Path, transitions: int, reps: int, runs: int, seed: i
         scores, model = run(transitions, reps, runs, seed, step)
     click.secho("\nThe paper's puddle world\n", bold=True)
     click.echo(
-        f"Puddle world: {transitions} random moves per run, {runs} runs, "
-        f"13 test states of the paper; the goal is worth 5, discounted by {model.discount} per move."
+        f"Walk to a corner, worth 5, and do not get wet. {runs} runs, 13 test states of the paper, "
+        f"discounted by {model.discount} per move."
     )
     _print_scores(scores)
     draw(model, output / "puddle_world.png", seed)
@@ -132,6 +132,6 @@ def _print_scores(scores: list[Score]) -> None:
             if score.n_states
             else ("-", "-", "-")
         )
-        rows.append((score.method, f"{mean:.2f} +- {half:.2f}", *learnt))
-    names = ("policy", "return (99 % interval)", "seconds to learn", "model's states", "model's MB")
+        rows.append((score.method, f"{score.n_moves or '-'}", f"{mean:.2f} +- {half:.2f}", *learnt))
+    names = ("policy", "learnt from", "return (99 % interval)", "seconds to learn", "model's states", "model's MB")
     print_table(names, rows, right=True)

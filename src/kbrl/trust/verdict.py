@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from kbrl.arrays import Floats
 from kbrl.trust.estimates import GAIN, NOW, SELF_CHECK, SMALL_WEIGHT, VALUE, Evidence, Rung
@@ -51,7 +51,7 @@ class Limits:
 def quantile(level: float, rung: Rung) -> float:
     """Return Student's quantile for as many blocks as there are, or fewer if their sizes differ (Kish)."""
     effective = rung.sizes.sum() ** 2 / (rung.sizes**2).sum()
-    return float(student.ppf(0.5 + 0.5 * level, max(1.0, effective - 1.0)))
+    return float(stdtrit(max(1.0, effective - 1.0), 0.5 + 0.5 * level))
 
 
 def excess_of_self_check(rung: Rung, t: float) -> float:

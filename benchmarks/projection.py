@@ -69,7 +69,7 @@ def measure(folder: Path, tick: Callable[[str], None]) -> Costs:
     from kbrl.data.survey import hash_limit, survey
     from kbrl.data.transitions import join
     from kbrl.logs.log import open_log
-    from kbrl.model.first_model import first_model
+    from kbrl.model.model import first_model
 
     tick("reading")
     (path,) = write_parts(folder, 1, 400_000)

@@ -24,7 +24,7 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -211,6 +211,12 @@ def stop_if_asked() -> None:
     """Stop if Ctrl-C was pressed, and nobody noticed."""
     if _was_pressed.is_set():
         raise KeyboardInterrupt
+
+
+def unseen(name: str, n_rows: int) -> Callable[[int], None]:
+    """Start a part of the work, of so many rows, that shows no progress; each step stops if asked."""
+    stop_if_asked()
+    return lambda n_done: stop_if_asked()
 
 
 def _remember(number: int, frame: FrameType | None) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from html import escape
 from time import monotonic
 from typing import Any
 
-from kbrl.files import stop_if_asked
+from kbrl.files import stop_if_asked, unseen
 
 # phase(name, n_rows) starts a part of the work and returns a callback, which takes the number of rows done.
 Phase = Callable[[str, int], Callable[[int], None]]
@@ -79,23 +79,20 @@ def progress(quiet: bool = False, file: Any = None) -> Iterator[Phase]:
     >>> found.model.n_samples_
     300
     """
-    if not quiet and is_notebook():
-        with _in_notebook() as phase:
-            yield phase
-    else:
-        with _on_terminal(quiet, sys.stderr if file is None else file) as phase:
-            yield phase
+    shown = _in_notebook() if is_notebook() else _on_terminal(sys.stderr if file is None else file)
+    with nullcontext(unseen) if quiet else shown as phase:
+        yield phase
     stop_if_asked()
 
 
 @contextmanager
-def _on_terminal(quiet: bool, file: Any) -> Iterator[Phase]:
+def _on_terminal(file: Any) -> Iterator[Phase]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(file=file)
-    if quiet or not console.is_terminal:
-        yield _unseen
+    if not console.is_terminal:
+        yield unseen
         return
     what = (TextColumn("{task.description}"), BarColumn(bar_width=10), TextColumn("{task.fields[rows]}"))
     when = (TimeRemainingColumn(), TextColumn("{task.fields[left]}"))
@@ -121,12 +118,6 @@ def _on_terminal(quiet: bool, file: Any) -> Iterator[Phase]:
             return step
 
         yield phase
-
-
-def _unseen(name: str, n_rows: int) -> Callable[[int], None]:
-    """Start a part of the work that shows no progress, and stops if asked."""
-    stop_if_asked()
-    return lambda n_done: stop_if_asked()
 
 
 @contextmanager

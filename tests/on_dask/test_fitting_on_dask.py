@@ -20,7 +20,7 @@ from kbrl.data.sketch import LISTED
 from kbrl.data.survey import survey
 from kbrl.logs.log import load_log, open_log
 from kbrl.logs.writing import as_columns
-from kbrl.model.first_model import first_model
+from kbrl.model.model import first_model
 from kbrl.on_dask import log_parts as parts_module
 from kbrl.on_dask.clients import local_cluster, running_cluster
 from kbrl.on_dask.fitting_on_dask import _learn, fit_all_on_dask, fit_on_dask, open_on_dask

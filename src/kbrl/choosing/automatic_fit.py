@@ -45,17 +45,16 @@ from kbrl.choosing.rehearsal import (
 from kbrl.data.names import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
 from kbrl.data.transitions import Transitions, as_log
+from kbrl.files import unseen
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import say_if_rare
 from kbrl.lines.moments import packed_size
 from kbrl.logs.log import CHUNK_ROWS, Log
-from kbrl.model.first_model import first_model
-from kbrl.model.model import Model
+from kbrl.model.model import Model, first_model
+from kbrl.notebooks import Phase
 from kbrl.settings import FEW_CASES, Settings, checked
 
 CHOSEN = ("n_reps", *WIDTHS, "order", "reps", "scaling")
-# phase(name, n_rows) returns a progress callback, which takes the number of rows done.
-Phase = Callable[[str, int], Callable[[int], None]]
 # An iterable that can be read many times, such as a list of chunks.
 Rereadable = Log | Transitions | Iterable[Transitions]
 _ROWS_PER_REP = 10  # in the sample, at least
@@ -170,7 +169,7 @@ def fit_automatically(
     """
     for name in choose:
         one_of(name, CHOSEN, "choose")
-    clock, phase = _Clock(seconds), phase or _silent
+    clock, phase = _Clock(seconds), phase or unseen
     settings = checked(learner, min_cases=FEW_CASES)  # what is left out is in the result
     chunks = chunk_rows or _rows_at_a_time(settings)
     sample = EpisodeSample(log.n_rows) if isinstance(log, Log) and log.n_rows >= LEAST_ROWS else None
@@ -240,7 +239,7 @@ def learn_more(
 ) -> Model:
     """Return a solved model that has also learnt this log; whether it was learnt before is not checked."""
     chunks = log.chunks(chunk_rows or _rows_at_a_time(model.settings))
-    step = (phase or _silent)("learning", log.n_rows)
+    step = (phase or unseen)("learning", log.n_rows)
     result = model.extend(_told(chunks, step), n_jobs=n_jobs, is_batch=True)
     result.solve()
     return result
@@ -340,10 +339,6 @@ class _EpisodeCounter:
                 self.n_episodes += int(is_new) + int((episodes[1:] != episodes[:-1]).sum())
                 self._last = episodes[-1]
             yield chunk
-
-
-def _silent(name: str, n_rows: int) -> Callable[[int], None]:
-    return lambda n_done: None
 
 
 def fit_log(

@@ -22,8 +22,8 @@ from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, as_generator, one_of, positive, whole
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.model.compiled import FARTHEST
-from kbrl.model.first_model import basis_for, first_model
 from kbrl.model.kernels import Basis, Kernel, Profile, Samples, blocks, distances_between, log_ratio, nearest_points
+from kbrl.model.model import basis_for, first_model
 from kbrl.settings import FEW_CASES, Growth, Settings, checked
 from kbrl.threads import for_each_action
 

@@ -13,7 +13,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import click
 
 import kbrl
 from kbrl import notebooks
-from kbrl.files import VARIABLE, parse_size, remembered, replaced
+from kbrl.files import VARIABLE, parse_size, remembered, replaced, stop_if_asked, unseen
 from kbrl.notebooks import Phase
 
 # Each command's module, in the order of the work; it is loaded when the command is used.
@@ -249,9 +249,12 @@ def _cell(text: str) -> str:
     return escape(visible(text).replace("\n", "\\n"))
 
 
-def row_progress(quiet: bool) -> AbstractContextManager[Phase]:
+@contextmanager
+def row_progress(quiet: bool) -> Iterator[Phase]:
     """Yield phase(name, n_rows), which starts a part of the work and returns a progress callback."""
-    return notebooks.progress(quiet, _raw(sys.stderr))
+    with nullcontext(unseen) if quiet else notebooks.progress(file=_raw(sys.stderr)) as phase:
+        yield phase
+    stop_if_asked()
 
 
 @contextmanager

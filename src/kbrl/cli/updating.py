@@ -180,11 +180,12 @@ def _check_same_state(first: SavedModel, other: SavedModel) -> None:
 
 def _refuse_shared(total: Model, other: Model, paths: tuple[Path, Path]) -> None:
     """Refuse to add up models of the same data, as far as they know."""
-    found = total.overlap(other.sketch)
-    if found is None:
+    from kbrl.data.overlap import overlap
+
+    if total.sketch is None or other.sketch is None:
         _warn_of_unknown(paths[total.sketch is not None])
     else:
-        _refuse_if_twice(found, "they share data")
+        _refuse_if_twice(overlap(total.sketch, other.sketch), "they share data")
 
 
 def _refuse_if_twice(found: Overlap, what: str) -> None:

@@ -98,7 +98,7 @@ def with_agreement(
         sums.add(chunk)
         if step is not None:
             step(len(chunk))
-    return sums.model.with_resamples(sums.resampled(n_resamples=n_resamples, random_state=random_state))
+    return replace(sums.model, resamples=sums.resampled(n_resamples=n_resamples, random_state=random_state))
 
 
 def agreement(model: Any, states: Any) -> Floats:

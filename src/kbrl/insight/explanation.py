@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
-from kbrl.checks import KbrlWarning, whole
+from kbrl.checks import KbrlWarning, as_rows, whole
 from kbrl.data.episodes import EpisodePart
+from kbrl.data.names import row_by_name
 from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.insight.agreement import agreement
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
@@ -141,7 +142,7 @@ def explain(
     whole(n_cases, "n_cases")
     model = as_model(model)
     given, model = model, replace(model, deferral=None, resamples=None)
-    state = model.as_row(state)
+    state = as_rows([row_by_name(state, model.source)], "states", n_dims=model.coordinates.n_dims)[0]
     row = model.scaled([state])[0]
     source = "log"
     if log is None and model.samples:

@@ -18,7 +18,7 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, in_unit_interval
 from kbrl.data.any_frame import is_frame
 from kbrl.data.names import Source
-from kbrl.data.overlap import is_learnt_batch
+from kbrl.data.overlap import is_learnt_batch, overlap
 from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions, as_chunks, as_log
 from kbrl.learners.learner import Learner, clone, say_if_rare
@@ -27,8 +27,7 @@ from kbrl.mdp.bounds import Bound
 from kbrl.mdp.deferral import AS_NOW
 from kbrl.mdp.dynamic_programming import Solution
 from kbrl.mdp.finite_mdp import FiniteMDP
-from kbrl.model.first_model import first_model
-from kbrl.model.model import Model
+from kbrl.model.model import Model, first_model
 from kbrl.model.model_bounds import bound_answers, bound_rep_q, bound_rep_values
 from kbrl.model.q_functions import GreedyPolicy
 from kbrl.model.sums import Statistics
@@ -116,7 +115,8 @@ class KBSF(Settings, Learner):
             return NotImplemented
         result = clone(self)
         result.model_ = self._fitted + other._fitted
-        found = self.model_.overlap(other.model_.sketch)
+        mine, others = self.model_.sketch, other.model_.sketch
+        found = None if mine is None or others is None else overlap(mine, others)
         if found is not None and found.is_counted_twice:
             warnings.warn(
                 f"Of the transitions of the second model, {found}: they count twice in the sum. Add models of "
@@ -140,7 +140,9 @@ class KBSF(Settings, Learner):
         Return the largest change of the values at the others.
         """
         before = self._fitted
-        dropped = before.rarely_reached(in_unit_interval(largest_inflow, "largest_inflow"))
+        largest = before.mdp.stacked.max(axis=0)
+        inflow = np.asarray(largest.toarray() if hasattr(largest, "toarray") else largest).ravel()
+        dropped = inflow <= in_unit_interval(largest_inflow, "largest_inflow")
         if not dropped.any() or dropped.all():
             return 0.0
         model = before.shrink(dropped)

@@ -31,10 +31,10 @@ from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions, as_log, refuse_allowed
 from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
-from kbrl.model.first_model import given_reps
 from kbrl.model.kernels import Kernel, KernelAt, Profile, log_profile
-from kbrl.model.model import often_taken
+from kbrl.model.model import given_reps
 from kbrl.model.representatives import choose, distinct_rows
+from kbrl.model.sums import often_taken
 from kbrl.settings import TERMINALS, cases_needed
 from kbrl.threads import number_of_jobs
 

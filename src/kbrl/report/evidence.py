@@ -5,6 +5,8 @@ Blocks of sums are added up while the page looks through the log, so that resamp
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from kbrl.data.episodes import EpisodePart
@@ -56,7 +58,7 @@ class Stability:
         if sum(block.counts.sum() > 0 for block in self._blocks.blocks) < 2:
             self.reason = "There are too few episodes to resample."
             return self._model
-        return self._model.with_resamples(self._blocks.resampled())
+        return replace(self._model, resamples=self._blocks.resampled())
 
 
 def judged(inputs: Inputs) -> tuple[Judgement | None, str]:

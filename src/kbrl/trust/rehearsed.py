@@ -30,8 +30,8 @@ from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Stage
 from kbrl.lines.step_loops import World, act_as_people
 from kbrl.lines.surface import surface_of
-from kbrl.model.first_model import basis_for
 from kbrl.model.kernels import Basis
+from kbrl.model.model import basis_for
 from kbrl.settings import Settings
 from kbrl.trust.estimates import Rung
 from kbrl.trust.evaluator import Frame

@@ -76,7 +76,7 @@ def roll_out(
     Plan p decides by the digits of p to the base of the number of actions, the first decision first.  ``barred``,
     (n_plans,), says which plans may not be taken; empty: those that the world does not offer.
     """
-    n_dims, n_actions, n_plans, n_targets = len(state), len(actions), len(ends.rewards), world.lines.shape[2]
+    n_dims, n_plans, n_targets = len(state), len(ends.rewards), world.lines.shape[2]
     is_spread, is_timed = len(ends.spread) > 0, n_targets > n_dims + 2
     states, cells = np.empty((n_decisions + 1, n_dims)), np.empty(n_decisions + 1, dtype=np.intp)
     rewards, alive, fades = np.zeros(n_decisions + 1), np.ones(n_decisions + 1), np.ones(n_decisions + 1)
@@ -126,18 +126,29 @@ def roll_out(
         ends.cells[plan] = cells[n_decisions]
         if is_spread:
             copy_square(spreads[n_decisions], ends.spread[plan])
-        ends.ranks[plan] = UNKNOWN
-        if known[n_decisions]:
-            ends.ranks[plan] = OFFERED if _is_near(ends, plan, world) else REFUSED
-        if not offered[n_decisions] or (len(barred) > 0 and barred[plan]):
-            ends.ranks[plan] = BARRED
-        elif len(world.offered) > 0 and plan == n_plans - 1 and known[n_decisions]:
-            ends.ranks[plan] = OFFERED  # it does as now throughout, see `deferring_plans`
-        changed = n_decisions - 1
-        while changed > 0 and digits[changed] == n_actions - 1:
-            digits[changed] = 0
-            changed -= 1
-        digits[changed] += 1
+        is_barred = not offered[n_decisions] or (len(barred) > 0 and barred[plan])
+        ends.ranks[plan] = BARRED if is_barred else _rank(ends, plan, known[n_decisions], world)
+        changed = _count_on(digits, len(actions))
+
+
+@njit(cache=True, nogil=True)
+def _rank(ends: Ends, plan: int, is_known: bool, world: World) -> int:
+    """Return whether a plan that may be taken is offered; the last one does as now, see `deferring_plans`."""
+    if not is_known:
+        return UNKNOWN
+    does_as_now = len(world.offered) > 0 and plan == len(ends.rewards) - 1
+    return OFFERED if does_as_now or _is_near(ends, plan, world) else REFUSED
+
+
+@njit(cache=True, nogil=True)
+def _count_on(digits: Integers, base: int) -> int:
+    """Add one to a number of these digits, in place, and return the first one that changes."""
+    changed = len(digits) - 1
+    while changed > 0 and digits[changed] == base - 1:
+        digits[changed] = 0
+        changed -= 1
+    digits[changed] += 1
+    return changed
 
 
 @njit(cache=True, nogil=True)

@@ -22,7 +22,7 @@ from scipy.sparse.linalg import spsolve
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import as_floats, check_finite, one_of, positive, refuse_rows, whole
-from kbrl.mdp.finite_mdp import FiniteMDP
+from kbrl.mdp.finite_mdp import FiniteMDP, entries, row_sums
 from kbrl.mdp.solvers import SOLVERS, Evaluate
 from kbrl.numba_cache import njit
 from kbrl.threads import one_blas_thread
@@ -380,11 +380,6 @@ def _check_shape(array: Array, mdp: FiniteMDP, name: str) -> None:
         raise ValueError(f"{name} must have the shape (n_states,) = ({mdp.n_states},), but it is {array.shape}.")
 
 
-def row_sums(mdp: FiniteMDP) -> Floats:
-    """Return the sums of |P| over next states, (n_actions, n_states), off by at most n_states rounding errors."""
-    return _row_sums(*_entries(mdp)).reshape(mdp.rewards.shape)
-
-
 def proved_residual(mdp: FiniteMDP, values: Floats, q: Floats, largest_sum: float) -> float:
     """Return e such that no value is off by more than e / (1 - discount).
 
@@ -397,34 +392,13 @@ def proved_residual(mdp: FiniteMDP, values: Floats, q: Floats, largest_sum: floa
     near = np.isfinite(q) & (q >= q.max(axis=1, keepdims=True) - 2.0 * slack)  # one of these is the best
     states, actions = np.nonzero(near)
     rows, tiny = actions * mdp.n_states + states, _UNDERFLOW * float(reach > 0)
-    changes, errors = _changes(*_entries(mdp), rows, values, rewards[actions, states], states, mdp.discount, tiny)
+    changes, errors = _changes(*entries(mdp), rows, values, rewards[actions, states], states, mdp.discount, tiny)
     best = np.full(q.shape, -np.inf)
     best[states, actions] = changes
     change = np.abs(best.max(axis=1)[near.any(axis=1)]).max(initial=0.0) + errors.max(initial=0.0)
     excess = max(0.0, largest_sum * (1.0 + (mdp.n_states + 2) * EPSILON) - 1.0)
     left = (1.0 - mdp.discount) - mdp.discount * excess  # of 1 - discount * s
     return float(change * ((1.0 - mdp.discount) / left) * (1.0 + 8.0 * EPSILON)) if left > 0 else LARGEST
-
-
-def _entries(mdp: FiniteMDP) -> tuple[Any, Any, Any]:
-    """Return probabilities row by row, their columns (none: each row has all) and where each row starts."""
-    if sparse.issparse(mdp.stacked):
-        return mdp.stacked.data, mdp.stacked.indices, mdp.stacked.indptr.astype(np.int64)
-    n_rows, n_columns = mdp.stacked.shape
-    starts = np.arange(n_rows + 1, dtype=np.int64) * n_columns
-    return np.ascontiguousarray(mdp.stacked).reshape(-1), np.empty(0, dtype=np.int32), starts
-
-
-# Sums may be reordered, which vectorises them.
-@njit(cache=True, nogil=True, fastmath={"reassoc"})
-def _row_sums(entries: Any, columns: Any, starts: Any) -> Any:
-    sums = np.zeros(len(starts) - 1)
-    for row in range(len(sums)):
-        total = 0.0
-        for entry in entries[starts[row] : starts[row + 1]]:
-            total += abs(entry)
-        sums[row] = total
-    return sums
 
 
 # None of those below may be compiled with fastmath: rounding errors would be simplified away.

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats
 from kbrl.checks import as_floats, in_unit_interval
+from kbrl.numba_cache import njit
 
 # How far a row of probabilities may sum beyond one, or an entry be below zero, by rounding.
 ROUNDING = 1e-9
@@ -134,3 +135,29 @@ def _check_probabilities(stacked: Any) -> None:
     if sums.max() > 1 + ROUNDING:
         row, largest = int(np.argmax(sums)), float(sums.max())
         raise ValueError(f"Each row of probabilities must sum to at most 1, but row {row} sums to {largest!r}.")
+
+
+def row_sums(mdp: FiniteMDP) -> Floats:
+    """Return the sums of |P| over next states, (n_actions, n_states), off by at most n_states rounding errors."""
+    return _row_sums(*entries(mdp)).reshape(mdp.rewards.shape)
+
+
+def entries(mdp: FiniteMDP) -> tuple[Any, Any, Any]:
+    """Return probabilities row by row, their columns (none: each row has all) and where each row starts."""
+    if sparse.issparse(mdp.stacked):
+        return mdp.stacked.data, mdp.stacked.indices, mdp.stacked.indptr.astype(np.int64)
+    n_rows, n_columns = mdp.stacked.shape
+    starts = np.arange(n_rows + 1, dtype=np.int64) * n_columns
+    return np.ascontiguousarray(mdp.stacked).reshape(-1), np.empty(0, dtype=np.int32), starts
+
+
+# Sums may be reordered, which vectorises them.
+@njit(cache=True, nogil=True, fastmath={"reassoc"})
+def _row_sums(entries: Any, columns: Any, starts: Any) -> Any:
+    sums = np.zeros(len(starts) - 1)
+    for row in range(len(sums)):
+        total = 0.0
+        for entry in entries[starts[row] : starts[row + 1]]:
+            total += abs(entry)
+        sums[row] = total
+    return sums

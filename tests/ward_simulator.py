@@ -15,6 +15,7 @@ STATE = ["Schwere", "Laktat", "Geschlecht"]
 ROLES = {"state": STATE, "action": "Dosis", "reward": "Score", "episode": "Patient", "step": "Tag"}
 ROLES |= {"terminated": "outcome in ('died', 'home')"}
 MOST_VISITS = 12
+FIT = ["--reps", "40", "--sample-width", "0.2", "--rep-width", "0.2", "-q"]  # quickly
 
 
 def after(severity, dose, noise):

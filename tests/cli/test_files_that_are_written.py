@@ -14,21 +14,8 @@ IMAGE = "'\"><img src=x onerror=alert(1)>"
 INJECTED = 'note\noutput = "stolen.kbrl"\n#'
 STATE, EPISODE = f"age {IMAGE}", "patient"
 COLUMNS = ["--state", STATE, "--action", "drug", "--reward", "score", "--terminated", "done", "--episode", EPISODE]
-FIT = [
-    "fit",
-    "log.csv",
-    "-o",
-    "m.kbrl",
-    "--reps",
-    "4",
-    "--sample-width",
-    "1",
-    "--rep-width",
-    "1",
-    "--hold-out",
-    "0.5",
-    "-q",
-]
+QUICK = ["--reps", "4", "--sample-width", "1", "--rep-width", "1", "-q"]
+FIT = ["fit", "log.csv", "-o", "m.kbrl", "--hold-out", "0.5", *QUICK]
 
 
 @pytest.fixture

@@ -11,27 +11,14 @@ import pandas
 import pyarrow as pa
 import pytest
 
-from kbrl import KBSF, load_model
+from kbrl import load_model
 from kbrl.cli import main
 from kbrl.logs.guessed_roles import propose
 from kbrl.logs.log import load_log
-from ward_simulator import DOSES, ROLES, as_people_keep_it, clean_table, mean_return
+from ward_simulator import DOSES, FIT, as_people_keep_it, clean_table, mean_return
 
-QUICK = {"n_reps": 40, "sample_width": 0.2, "rep_width": 0.2, "random_state": 0, "min_cases": 5}
+pytestmark = pytest.mark.usefixtures("here")
 TOML = Path("log.toml")
-FIT = ["--reps", "40", "--sample-width", "0.2", "--rep-width", "0.2", "-q"]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture(scope="module")
-def clean_return():
-    """The return of the policy that is learnt from the clean table, by Python."""
-    return mean_return(KBSF(**QUICK).fit(load_log(clean_table(), columns=ROLES)).predict)
 
 
 def proposed():

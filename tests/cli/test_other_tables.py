@@ -14,24 +14,11 @@ import openpyxl
 import pandas
 import pytest
 
-from kbrl import KBSF, load_model
+from kbrl import load_model
 from kbrl.cli import main
-from kbrl.logs.log import load_log
-from ward_simulator import DOSES, ROLES, clean_table, mean_return
+from ward_simulator import DOSES, FIT, clean_table, mean_return
 
-FIT = ["--reps", "40", "--sample-width", "0.2", "--rep-width", "0.2", "-q"]
-QUICK = {"n_reps": 40, "sample_width": 0.2, "rep_width": 0.2, "random_state": 0, "min_cases": 5}
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture(scope="module")
-def clean_return():
-    return mean_return(KBSF(**QUICK).fit(load_log(clean_table(), columns=ROLES)).predict)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def holes(frame, name, seed=1, share=0.1):

@@ -4,22 +4,13 @@ import numpy as np
 import pytest
 
 import messy_ward
-from kbrl import KBSF, Plan, Transitions, coverage, explain, judge, load_log, load_model, save_model
+from kbrl import KBSF, Plan, Transitions, explain, judge, load_log, load_model, save_model
 from kbrl.lines.local_lines import local_lines
 from kbrl.lines.step_loops import BLENDED
+from model.test_deferring import GRID, check_shares, check_support, ward
 from naive_lines import plans_from
 
 LENGTHS = [Plan(decisions=1, hold=1), Plan(decisions=2, hold=2), Plan(decisions=2, hold=2, acting="reps")]
-GRID = np.linspace(0.0, 1.0, 41)[:, None]
-
-
-def ward(n=400, seed=0, gain=0.0):
-    """Two actions in [0, 1], and below 0.5 "b" pays more; it is rare, and never taken above 0.7."""
-    rng = np.random.default_rng(seed)
-    states = rng.random((n, 1))
-    is_b = (rng.random(n) < 0.3) & (states[:, 0] < 0.7)
-    rewards = rng.normal(0.0, 0.1, n) + np.where(is_b & (states[:, 0] < 0.5), gain, 0.0)
-    return Transitions(states, np.where(is_b, "b", "a"), rewards, rng.random((n, 1)), episodes=np.arange(n) // 5)
 
 
 def fitted(log, **more):
@@ -29,13 +20,7 @@ def fitted(log, **more):
 
 @pytest.mark.parametrize("plan", LENGTHS)
 def test_an_answer_is_a_change_only_where_its_support_is_at_least_the_cases(plan):
-    safe = fitted(ward(gain=1.0), plan=plan).deferring(cases=5, caution=0.0)
-    answers, support = safe.predict(GRID), coverage(safe, GRID).support
-    own = {"a": support[:, 0], "b": support[:, 1]}
-    assert {"a", "b", "as now"} >= set(answers.tolist()) >= {"b", "as now"}
-    for k, answer in enumerate(answers.tolist()):
-        assert answer == "as now" or own[answer][k] >= 5
-    assert not (answers[GRID[:, 0] > 0.9] == "b").any()
+    check_support(fitted(ward(gain=1.0), plan=plan).deferring(cases=5, caution=0.0))
 
 
 @pytest.mark.parametrize("plan", LENGTHS)
@@ -46,13 +31,7 @@ def test_a_clear_gain_is_recommended_and_no_gain_is_left_to_people(plan):
 
 
 def test_more_cases_and_more_caution_defer_more_often():
-    model = fitted(ward(gain=0.15))
-    shares = [model.deferring(cases, 0.5).deferred(GRID).mean() for cases in (1, 5, 12, 1e6)]
-    assert shares == sorted(shares)
-    assert shares[-1] == 1.0
-    shares = [model.deferring(3, caution).deferred(GRID).mean() for caution in (0.0, 1.0, 4.0, 1e6)]
-    assert shares == sorted(shares)
-    assert shares[-1] == 1.0
+    check_shares(fitted(ward(gain=0.15)), (1, 5, 12, 1e6))
 
 
 @pytest.mark.parametrize("plan", LENGTHS)

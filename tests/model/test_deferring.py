@@ -14,7 +14,7 @@ def ward(n=400, seed=0, gain=0.0):
     states = rng.random((n, 1))
     is_b = (rng.random(n) < 0.3) & (states[:, 0] < 0.7)
     rewards = rng.normal(0.0, 0.1, n) + np.where(is_b & (states[:, 0] < 0.5), gain, 0.0)
-    return Transitions(states, np.where(is_b, "b", "a"), rewards, rng.random((n, 1)))
+    return Transitions(states, np.where(is_b, "b", "a"), rewards, rng.random((n, 1)), episodes=np.arange(n) // 5)
 
 
 def fitted(log, **more):
@@ -30,7 +30,10 @@ GRID = np.linspace(0.0, 1.0, 41)[:, None]
 
 
 def test_an_answer_is_a_change_only_where_its_support_is_at_least_the_cases():
-    safe = fitted(ward(gain=1.0)).deferring(cases=5, caution=0.0)
+    check_support(fitted(ward(gain=1.0)).deferring(cases=5, caution=0.0))
+
+
+def check_support(safe):
     answers, support = safe.predict(GRID), coverage(safe, GRID).support
     own = {"a": support[:, 0], "b": support[:, 1]}
     assert {"a", "b", "as now"} >= set(answers.tolist()) >= {"b", "as now"}
@@ -46,8 +49,11 @@ def test_a_clear_gain_is_recommended_and_no_gain_is_left_to_people():
 
 
 def test_more_cases_and_more_caution_defer_more_often():
-    model = fitted(ward(gain=0.15))
-    shares = [model.deferring(cases, 0.5).deferred(GRID).mean() for cases in (1, 5, 20, 1e6)]
+    check_shares(fitted(ward(gain=0.15)), (1, 5, 20, 1e6))
+
+
+def check_shares(model, cases):
+    shares = [model.deferring(least, 0.5).deferred(GRID).mean() for least in cases]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     shares = [model.deferring(3, caution).deferred(GRID).mean() for caution in (0.0, 1.0, 4.0, 1e6)]

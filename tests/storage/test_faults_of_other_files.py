@@ -10,21 +10,8 @@ from kbrl.cli import main
 from storage.test_faults_at_every_step import HEADER, STEPS, Counter, fail, interrupt
 
 ROWS = [f"{t // 4},{t * 7 % 11},{'ab'[t * t % 3 % 2]},{t % 3},{int(t % 4 == 3)}\n" for t in range(240)]
-FIT = [
-    "fit",
-    "log.csv",
-    "-o",
-    "m.kbrl",
-    "--reps",
-    "3",
-    "--sample-width",
-    "1",
-    "--rep-width",
-    "1",
-    "--hold-out",
-    "0.5",
-    "-q",
-]
+QUICK = ["--reps", "3", "--sample-width", "1", "--rep-width", "1", "-q"]
+FIT = ["fit", "log.csv", "-o", "m.kbrl", "--hold-out", "0.5", *QUICK]
 COMMANDS = {
     "judge --sums": (["judge", "m.kbrl", "log.csv", "-q", "--sums", "out.sums"], "out.sums"),
     "judge -o": (["judge", "m.kbrl", "log.csv", "-q", "-o", "out.html"], "out.html"),

@@ -25,12 +25,10 @@ _DATE = re.compile(r"(\d{1,2})[./-](\d{1,2})[./-](\d{4}|\d{2})(?:[ T,]+(\d{1,2}:
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%I:%M:%S%p")
 
 
-class CleanedTable:
-    """A table whose cells are read as a dialect says; what it says of columns that are not there does not count."""
+class _SameRows:
+    """A table with the rows of another one."""
 
-    def __init__(self, table: Any, dialect: Dialect) -> None:
-        self._table, self._dialect = table, dialect
-        self.names, self.is_text = table.names, table.is_text
+    _table: Any
 
     @property
     def borders(self) -> list[Any]:
@@ -45,6 +43,14 @@ class CleanedTable:
     def places(self, rows: Sequence[int]) -> list[Place]:
         """Return the places of some rows."""
         return places_of(self._table, rows)
+
+
+class CleanedTable(_SameRows):
+    """A table whose cells are read as a dialect says; what it says of columns that are not there does not count."""
+
+    def __init__(self, table: Any, dialect: Dialect) -> None:
+        self._table, self._dialect = table, dialect
+        self.names, self.is_text = table.names, table.is_text
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
@@ -141,7 +147,7 @@ def iso_date(text: str, order: str | None) -> str:
     return text
 
 
-class SplitTable:
+class SplitTable(_SameRows):
     """A table in which each of some columns of lists has become as many columns."""
 
     def __init__(self, table: Any, lists: Sequence[str]) -> None:
@@ -154,20 +160,6 @@ class SplitTable:
         self._entries = {f"{name}_{k}": (name, k) for name, width in widths.items() for k in range(width)}
         names = [[f"{name}_{k}" for k in range(widths[name])] if name in widths else [name] for name in table.names]
         self.names = tuple(entry for entries in names for entry in entries)
-
-    @property
-    def borders(self) -> list[Any]:
-        """Where files end, as the last pass found it."""
-        return getattr(self._table, "borders", [])
-
-    @property
-    def is_unordered(self) -> bool:
-        """Whether nothing says in which order the rows come."""
-        return getattr(self._table, "is_unordered", False)
-
-    def places(self, rows: Sequence[int]) -> list[Place]:
-        """Return the places of some rows."""
-        return places_of(self._table, rows)
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""

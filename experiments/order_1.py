@@ -1,7 +1,7 @@
 """Beyond the paper: kbrl's lines and plans (order 1) on the paper's five families, with correct physics.
 
 The data have the paper's sizes; gravity is "down".  Beside it stands the best that is known of each task: the ceiling
-of ``kbrl.tasks.feasibility`` for poles, the healthy steady state for HIV, 6000 steps for the helicopter.  Plans are
+of ``experiments.feasibility`` for poles, the healthy steady state for HIV, 6000 steps for the helicopter.  Plans are
 those of the library's defaults, but for poles and HIV, where two lengths are run and both are shown.  Nothing here
 judges a claim of the paper.  The page is results/BEYOND.md.
 """

@@ -11,7 +11,7 @@ from experiments.store import Store
 from experiments.study import SCALES, Row, distinct, interval, measured, select, with_interval
 from kbrl.files import written_beside
 
-# What can be balanced at all, by kbrl.tasks.feasibility with -10 or 10 N.
+# What can be balanced at all, by experiments.feasibility with -10 or 10 N.
 CEILINGS = {"one pole": 0.926, "two poles": 0.531, "three poles": 0.172}
 HEALTHY = 1000.0 * 353108.035 - 0.1 * 415.376  # the reward of a decision in HIV's healthy steady state
 BEST = {

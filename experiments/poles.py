@@ -1,7 +1,7 @@
 """One and two poles: KBSF against LSPI over m, with gravity as the paper very probably had it, and as it is.
 
 Paper: section 4.3.2, appendix B.1: 50 runs, for each m the best tau-bar.  With gravity "up" poles hang upwards; with
-correct physics its rates for two poles are out of reach, as ``kbrl.tasks.feasibility`` proves (the "ceiling").  What it
+correct physics its rates for two poles are out of reach, by ``experiments.feasibility`` (the "ceiling").  What it
 does not say, and we take: n for one pole (5*10^4), forces (-10, 10 N), start (the origin), scaling (standard
 deviations), the value after a failure (0), two poles' 81 test states (set "a"); READINGS are others.  Large models of
 one pole with correct physics are in docs/one_pole.md, the rules of the verdicts in ``poles_claims``.
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.drawing import curve, new_figure, paper_value
+from experiments.feasibility import feasibility
 from experiments.study import Job, Row, Settings, Verdict, best_over, distinct, generator, interval, select, timing
 from kbrl import KBRL, KBSF, LSPI, Solver, Transitions, Variant
 from kbrl.arrays import Floats
 from kbrl.data.scaling import state_scale
 from kbrl.model.representatives import k_means
 from kbrl.tasks import PoleBalancing
-from kbrl.tasks.feasibility import feasibility
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from experiments.feasibility import feasibility
 from experiments.study import Job, Row, Settings, Timer, Verdict, generator, timing
 from kbrl import KBSF, FittedQ, Growth, Transitions, Variant
 from kbrl.arrays import Array, Floats
 from kbrl.model.kernels import Kernel
 from kbrl.model.q_functions import GreedyPolicy, RepQ
 from kbrl.tasks import PoleBalancing
-from kbrl.tasks.feasibility import feasibility
 from kbrl.trials.policies import EpsilonGreedy
 
 if TYPE_CHECKING:

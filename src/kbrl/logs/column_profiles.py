@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -80,6 +81,27 @@ class Profile:
     def is_unique(self) -> bool:
         """Whether no value occurs twice, among many."""
         return self.n_distinct == self.n_filled and self.n_filled > 20
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether every row has the same value."""
+        return self.kind != "list" and self.n_distinct == 1 and self.n_filled == len(self)
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether its few small whole numbers may be names of levels."""
+        is_whole = all(re.fullmatch(r"[0-9]{1,3}", text) for text in self.filled)
+        return is_whole and 3 <= self.n_distinct <= 8
+
+    @property
+    def described(self) -> str:
+        """What its values are, for people, and how many are missing."""
+        if self.kind == "list":
+            return f"lists of {self.width} numbers"
+        lacking = int(self.is_missing.sum())
+        missing = f", {lacking} of {len(self)} missing" if lacking else ""
+        kinds = {"text": f"{self.n_distinct} different texts", "number": "numbers", "boolean": "true or false"}
+        return f"{kinds.get(self.kind, self.kind)}{missing}"
 
     @cached_property
     def kind(self) -> str:

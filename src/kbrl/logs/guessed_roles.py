@@ -152,7 +152,7 @@ class _Roles:
         for profile in list(self._free.values()):
             if profile.kind == "nothing":
                 self._leave(profile.name, "it has no value in the first rows")
-            elif _is_constant(profile) and not self._is_flag(profile):
+            elif profile.is_constant and not self._is_flag(profile):
                 self._leave(profile.name, f"it is always {profile.filled[0]}")
 
     def _is_flag(self, profile: Profile) -> bool:
@@ -381,7 +381,7 @@ class _Roles:
             else:
                 self._leave(profile.name, "it looks like the probability of the action that was taken")
         else:
-            self._proposal.roles[profile.name] = ("state", _said_of(profile))
+            self._proposal.roles[profile.name] = ("state", profile.described)
 
     def _missing(self, profiles: list[Profile]) -> None:
         lacking = {p.name: "median" for p in profiles if p.is_missing.any()}
@@ -389,7 +389,7 @@ class _Roles:
             self._proposal.hints.append(
                 f"# missing = {as_toml(lacking)}  # or forward, drop, a constant; check says what is done without it"
             )
-        coded = [p.name for p in profiles if p.kind == "number" and _is_coded(p)]
+        coded = [p.name for p in profiles if p.kind == "number" and p.is_coded]
         if coded and "category" in self._options:
             self._proposal.hints.append(f"# category = {as_toml(coded)}  # if their numbers are names of levels")
 
@@ -423,24 +423,6 @@ class _Roles:
         self._proposal.state("stride", "any", f"rows are {low:g} to {high:g}{unit} apart")
         period = '"1 day"' if step.kind == "date" else f"{float(np.median(rises)):g}"
         self._proposal.hints.append(f"# discount_per = {period}  # to discount by the time between rows")
-
-
-def _said_of(profile: Profile) -> str:
-    if profile.kind == "list":
-        return f"lists of {profile.width} numbers"
-    lacking = int(profile.is_missing.sum())
-    missing = f", {lacking} of {len(profile)} missing" if lacking else ""
-    kinds = {"text": f"{profile.n_distinct} different texts", "number": "numbers", "boolean": "true or false"}
-    return f"{kinds.get(profile.kind, profile.kind)}{missing}"
-
-
-def _is_constant(profile: Profile) -> bool:
-    return profile.kind != "list" and profile.n_distinct == 1 and profile.n_filled == len(profile)
-
-
-def _is_coded(profile: Profile) -> bool:
-    whole = all(re.fullmatch(r"[0-9]{1,3}", text) for text in profile.filled)
-    return whole and 3 <= profile.n_distinct <= 8
 
 
 def _words_of(name: str) -> list[str]:

@@ -272,16 +272,8 @@ class Scan:
         """Return the log of a table, opened."""
         recipe = table.recipe if isinstance(table, PreparedTable) else None
         labels, episode_type = self.labels(actions, recipe), self.episodes.found if self.is_text else None
-        return Log(
-            table,
-            self.columns,
-            self.n_rows,
-            labels,
-            self.taken.kind(),
-            episode_type,
-            self.left_out,
-            recipe=recipe,
-        )
+        kind = self.taken.kind()
+        return Log(table, self.columns, self.n_rows, labels, kind, episode_type, self.left_out, recipe=recipe)
 
     def tell(self) -> None:
         """Warn about rows that are left out, and about steps that may be missing; refuse too many of the former."""
@@ -435,19 +427,12 @@ class _Stitcher:
             kept = kept & ~np.isnan(fields["states"]).any(axis=1) & ~np.isnan(next_states).any(axis=1)
         if kept.any():
             source = self._log.source(next_states.shape[1])
-            named: list[Any] = [
-                fields["states"],
-                fields["actions"],
-                fields["rewards"],
-                next_states,
-                fields["terminated"],
-            ]
-            named += [fields.get(name) for name in ("episodes", "durations", "propensities", "numbers")]
+            names = ("states", "actions", "rewards", "next_states", "terminated", "episodes")
+            fields = fields | {"next_states": next_states}
             if not kept.all():
-                named = [None if field is None else field[kept] for field in named]
-            *columns, durations, propensities, numbers = named
-            rest = (self._log.action_labels, source, durations, propensities)
-            yield numbers, Transitions.trusted(*columns, *rest)
+                fields = {name: field[kept] for name, field in fields.items()}
+            rest = (self._log.action_labels, source, fields.get("durations"), fields.get("propensities"))
+            yield fields["numbers"], Transitions.trusted(*map(fields.get, names), *rest)
 
 
 def _with_own_states(next_states: Floats, ends: Booleans, states: Floats) -> Floats:

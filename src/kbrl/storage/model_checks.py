@@ -82,8 +82,8 @@ def check_contents(contents: Contents) -> None:
     if "deferral" in facts:
         _check_deferral(facts["deferral"], facts["action_labels"]["values"])
     _check_labels(facts["action_labels"], facts["counts"])
-    _check_settings(facts["settings"], arrays)
-    _check_fit_settings(facts["fit_settings"], arrays)
+    _check_settings(facts["settings"], arrays, "settings", are_all=True)
+    _check_settings(facts["fit_settings"], arrays, "fit_settings", are_all=False)  # only those changed after the fit
     in_unit_interval(facts["planning"]["discount"], "discount")
     positive(facts["planning"]["tolerance"], "tolerance")
     one_of(facts["planning"]["solver"], ("auto", *SOLVERS), "solver")
@@ -176,23 +176,11 @@ def _check_deferral(facts: Any, labels: list[Any]) -> None:
     _require(facts["label"] not in map(str, labels), "deferral: its label is that of an action")
 
 
-def _check_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> None:
-    in_arrays = [name.removeprefix("settings.") for name in arrays if name.startswith("settings.")]
-    _require(not set(in_arrays) & set(settings), "settings are given twice")
-    _check_names([*settings, *in_arrays], about_settings(), "settings")
-    _check_plain(settings, "settings")
-
-
-def _check_fit_settings(settings: dict[str, Any], arrays: dict[str, Array]) -> None:
-    """Settings of the fit are only those that were changed after it."""
-    in_arrays = [name.removeprefix("fit_settings.") for name in arrays if name.startswith("fit_settings.")]
-    _require(not set(in_arrays) & set(settings), "fit_settings are given twice")
-    unknown = {*settings, *in_arrays} - set(about_settings())
-    _require(not unknown, f"fit_settings have unknown fields: {', '.join(sorted(unknown))}")
-    _check_plain(settings, "fit_settings")
-
-
-def _check_plain(settings: dict[str, Any], what: str) -> None:
+def _check_settings(settings: dict[str, Any], arrays: dict[str, Array], what: str, *, are_all: bool) -> None:
+    in_arrays = [name.removeprefix(f"{what}.") for name in arrays if name.startswith(f"{what}.")]
+    _require(not set(in_arrays) & set(settings), f"{what} are given twice")
+    found = [*settings, *in_arrays]
+    _check_names(found, about_settings() if are_all else set(about_settings()) & set(found), what)
     plain = (bool, int, float, str, type(None))
     wrong = [name for name, value in settings.items() if type(value) not in plain]
     _require(not wrong, f"{what} are not plain values: {', '.join(wrong)}")

@@ -58,7 +58,7 @@ class PoleBalancing(Task):
 
     Test sets put each variable at -w, 0, +w (or only -w, +w) with w = 1.2 m, 0.24 m/s, 18 degrees and 75 degrees/s
     (150 for the short pole).  The paper is not clear about two poles: "a" keeps the cart at rest in the middle.  How
-    many states can be balanced at all with -10 or 10 N, as proved by ``feasibility`` with a budget of up to 2e8:
+    many states can be balanced at all with -10 or 10 N (proved by ``experiments.feasibility``, budget up to 2e8):
 
         poles  test set             states  can be balanced  cannot  not known
         1      "paper" (3^4)            81               73       6          2

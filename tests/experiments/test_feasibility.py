@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from kbrl.tasks.feasibility import _linearize, _merge_twins, _Regulator, all_fail_within, feasibility
+from experiments.feasibility import _linearize, _merge_twins, _Regulator, all_fail_within, feasibility
 from kbrl.tasks.pole_balancing import PoleBalancing
 from tasks import slow_poles
 

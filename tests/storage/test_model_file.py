@@ -40,7 +40,7 @@ def test_a_loaded_model_saves_to_the_same_bytes(form, tmp_path):
 def test_answers_of_a_loaded_model_need_no_solving(tmp_path, monkeypatch):
     save_model(fitted(), tmp_path / "m")
     loaded = load_model(tmp_path / "m")
-    monkeypatch.setattr("kbrl.model.model.solve", lambda *a, **k: pytest.fail("it solved"))
+    monkeypatch.setattr("kbrl.model.reduced_model.solve", lambda *a, **k: pytest.fail("it solved"))
     loaded.predict(STATES)
 
 

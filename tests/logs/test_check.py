@@ -115,6 +115,7 @@ CASES = {
     "a level outside its order": (good(observation_x=np.where(ROWS == 8, "mid", "low")), {"columns": {"ordinal": {"observation_x": ["low", "high"]}}}, "unknown_level", 1, (), True),
     "one word in the state": (good(**put("observation_x", 8, "?", object)), {}, "not_a_number", 1, (8,), True),
     "words as rewards": (good(**put("reward", [3, 4], "good", object)), {}, "not_a_number", 2, (3, 4), True),
+    "rows that are there twice": (reordered([*ROWS, 5, 5, 7]), {"columns": {"drop_repeats": True}}, "repeated_rows", 3, (), False),
     "NaN in the state": (good(**put("observation_x", [4, 99], NAN)), {}, "filled_values", 2, (), False),
     "NaN in a list of state variables": (good(observation_x=None, observation_v=None, obs=np.where(ROWS[:, None] == [4, 5], NAN, 1.0)), {}, "missing_state", 2, (4, 5), True),
     "a column without values": (good(observation_x=np.full(N_ROWS, NAN)), {}, "missing_state", N_ROWS, (0, 1, 2, 3, 4), True),

@@ -100,3 +100,48 @@ def test_what_cannot_be_sorted_is_refused_with_the_column_and_the_row():
         open_log(rows, columns={"state": "x", "sort": True})
     with pytest.raises(LogError, match=r"sorted by 't', but it is nothing at row 2 \(counting from 1\)"):
         open_log(rows | {"t": [1.0, None]}, columns={"state": "x", "step": "t", "sort": True})
+
+
+def test_rows_that_are_there_twice_are_dropped_and_counted(frame, tmp_path):
+    right = by_pandas(frame)
+    twice = shuffled(pandas.concat([frame, frame[frame["patient"] < 5], frame[::7]]), seed=3)
+    n_more = len(twice) - len(frame)
+    twice.assign(note=np.arange(len(twice))).to_csv(tmp_path / "twice.csv", index=False)  # a column that is not read
+    stated = COLUMNS | {"missing": "forward", "drop_repeats": True}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = load_log(tmp_path / "twice.csv", columns=stated)
+        expected = load_log(right, columns=COLUMNS | {"missing": "forward"})
+    told = [str(each.message) for each in said if "repeat" in str(each.message)]
+    assert told == [
+        f"{n_more} of {len(twice)} rows repeat another row of the same episode and step in every column that is read: "
+        f"they are dropped."
+    ]
+    by_row = [np.lexsort((log.rewards, *log.states.T, *log.next_states.T)) for log in (found, expected)]
+    for name in ("states", "next_states", "rewards", "terminals", "actions"):
+        np.testing.assert_array_equal(getattr(found, name)[by_row[0]], getattr(expected, name)[by_row[1]])
+
+
+@pytest.mark.parametrize("stretch", [10, 100, 10**6])
+def test_repeats_are_dropped_in_memory_and_by_files_alike(frame, stretch):
+    twice = pandas.concat([frame, frame[frame["patient"] < 20]]).reset_index(drop=True)  # the first one stays
+    columns = resolve(list(frame.columns), COLUMNS | {"drop_repeats": True})
+    table = SortedTable(open_table(twice), columns, stretch=stretch)
+    whole = join_batches(list(regrouped(table, KINDS, 13)))
+    np.testing.assert_array_equal(whole["map"].values, by_pandas(frame)["map"])
+    assert table.n_repeats == len(twice) - len(frame)
+    alone = SortedTable(open_table(frame), resolve(list(frame.columns), COLUMNS | {"sort": True}))
+    assert table.places(range(len(frame))) == alone.places(range(len(frame)))
+
+
+def test_rows_of_one_step_that_differ_are_refused_and_lists_are_compared():
+    rows = {"who": [1, 1, 1], "t": [0, 0, 1], "x": [[1.0, 2.0], [1.0, 3.0], [2.0, 2.0]], "action": list("aba")}
+    rows |= {"reward": [1.0, 1.0, 1.0], "terminated": [0, 0, 1]}
+    stated = {"state": "x", "episode": "who", "step": "t", "drop_repeats": True}
+    with pytest.raises(LogError, match=r"row 2 .* has step 0 after 0\. The two rows differ .*: delete the wrong one"):
+        load_log(rows, columns=stated)
+    same = rows | {"x": [[1.0, 2.0], [1.0, 2.0], [2.0, 2.0]], "action": list("aab")}
+    with pytest.warns(KbrlWarning, match="1 of 3 rows repeat"):
+        assert len(load_log(same, columns=stated)) == 2
+    with pytest.raises(LogError, match=r"only by the step, but no column is the step.*--step NAME"):
+        load_log({k: v for k, v in rows.items() if k != "t"}, columns={k: v for k, v in stated.items() if k != "step"})

@@ -10,7 +10,7 @@ import pytest
 
 from kbrl import KBSF, load_log, load_model, open_log, read_log, save_model
 from kbrl.cli import main
-from kbrl.tables.cleaned import iso_date
+from kbrl.data.written import iso_date
 from kbrl.tables.faults import LogError
 
 ROLES = {"state": "x", "action": "dose", "reward": "gain", "terminated": "over", "episode": "who", "step": "at"}
@@ -154,3 +154,38 @@ def test_a_later_log_may_lack_columns_that_something_was_stated_of(text):
         warnings.simplefilter("ignore")
         model = KBSF(n_reps=2, random_state=0, min_cases=1).fit(log.chunks())
     assert len(model.predict({"x": [3.0, 2.0]})) == 2
+
+
+@pytest.mark.parametrize("make", [pandas.DataFrame, polars.DataFrame, dict])
+def test_answers_to_a_frame_know_units_decimal_commas_and_the_order_of_dates(tmp_path, make):
+    rng = np.random.default_rng(0)
+    rows = {"who": np.repeat(np.arange(20), 5).tolist(), "weight": rng.uniform(40, 90, 100).round(1).tolist()}
+    rows |= {
+        "at": [f"2024-0{1 + day // 3}-1{day}" for day in range(5)] * 20,
+        "drug": rng.choice(["a", "b"], 100).tolist(),
+    }
+    rows |= {"gain": [w * (1 if d == "a" else -1) for w, d in zip(rows["weight"], rows["drug"])]}
+    as_written = rows | {
+        "weight": [f"{w:.1f} kg".replace(".", ",") for w in rows["weight"]],
+        "at": [f"{text[8:]}.{text[5:7]}.{text[:4]}" for text in rows["at"]],
+    }
+    roles = {
+        "state": ["weight", "at"],
+        "action": "drug",
+        "reward": "gain",
+        "episode": "who",
+        "elapsed": {"at": "1 day"},
+    }
+    stated = {"suffix": {"weight": "kg"}, "decimal": ",", "dates": "day first"}
+    plain = KBSF(n_reps=10, random_state=0).fit(make(rows), columns=roles)
+    found = KBSF(n_reps=10, random_state=0).fit(make(as_written), columns=roles | stated)
+    np.testing.assert_array_equal(found.q_values(make(as_written)), plain.q_values(make(rows)))
+    save_model(found, tmp_path / "m.kbrl")
+    loaded = load_model(tmp_path / "m.kbrl")
+    assert loaded.recipe == found.model_.recipe
+    one = {name: as_written[name][7] for name in ("weight", "at")}
+    assert list(loaded.predict(make(as_written))) == list(plain.predict(make(rows)))
+    assert loaded.act(one) == plain.act({name: rows[name][7] for name in ("weight", "at")})
+    assert not plain.model_.recipe.differences(found.model_.recipe)  # how cells are written is not what they mean
+    with pytest.raises(ValueError, match="weight must be a number, but it is '70 lb'"):
+        loaded.act(one | {"weight": "70 lb"})

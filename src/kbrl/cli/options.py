@@ -131,6 +131,9 @@ def column_options(command: F, *, state: str = "--state") -> F:
     ``state`` is how the option for the columns of the state is written.
     """
     command = dialect_options(command)
+    command = click.option(
+        "--drop-repeats", is_flag=True, help="Sort, and drop rows that repeat another one of the same episode and step."
+    )(command)
     command = click.option("--sort", is_flag=True, help="Sort the rows by episode and step before they are read.")(
         command
     )

@@ -21,6 +21,7 @@ from kbrl.data.column_names import listing
 from kbrl.data.expressions import Cells, Coded, Expression, parse
 from kbrl.data.state_column import LEVEL_DISTANCE, Kind, Missing, StateColumn, Unfit, as_cells
 from kbrl.data.values import EpisodeStarts, ValueMemory, unmarked
+from kbrl.data.written import Written
 
 JOINED = " + "  # between the labels of a combination of actions
 
@@ -184,6 +185,8 @@ class Recipe:
         said = []
         for name, column in mine.items():
             for field in fields(StateColumn):
+                if field.name == "written":
+                    continue  # says nothing about the variables
                 one, two = getattr(column, field.name), getattr(theirs[name], field.name)
                 if one != two:
                     said.append(f"{field.name.replace('_', ' ')} of {name!r}: {one!r} and {two!r}")
@@ -294,10 +297,10 @@ def _column_of(entry: Any) -> StateColumn:
     """Return a state column from a dict; refuse one that is not well formed."""
     wanted = {field.name for field in fields(StateColumn)}
     _require(isinstance(entry, dict), "a column is no table")
-    entry = {"na": [], "period": 1.0, "lowest": 0.0} | entry  # files from before these have none
+    entry = {"na": [], "period": 1.0, "lowest": 0.0, "written": {}} | entry  # files from before these have none
     _require(set(entry) == wanted, "a column lacks fields, or has unknown ones")
     types: dict[str, tuple[type, ...]] = {"name": (str,), "kind": (str,), "levels": (list,), "has_other": (bool,)}
-    types |= {"missing": (str,), "na": (list,)}
+    types |= {"missing": (str,), "na": (list,), "written": (dict,)}
     types |= {"fill": (int, float, type(None)), "has_indicator": (bool,), "width": (int,), "seconds": (int, float)}
     types |= {"period": (int, float), "lowest": (int, float)}
     wrong = [name for name, kinds in types.items() if type(entry[name]) not in kinds]
@@ -310,7 +313,12 @@ def _column_of(entry: Any) -> StateColumn:
     numbers = [entry["seconds"], entry["period"], entry["lowest"], 0.0 if entry["fill"] is None else entry["fill"]]
     above_0 = entry["width"] >= 1 and entry["seconds"] > 0 and entry["period"] > 0
     _require(all(np.isfinite(numbers)) and above_0, "a number is out of range")
-    return StateColumn(**entry | {"levels": tuple(levels), "na": tuple(entry["na"])})
+    stated = entry["written"]
+    known = {field.name for field in fields(Written)}
+    _require(set(stated) <= known and all(isinstance(v, str) for v in stated.values()), "written has unknown fields")
+    _require(stated.get("decimal", ".") in (".", ","), "the decimal sign of a column is not known")
+    changed = {"levels": tuple(levels), "na": tuple(entry["na"]), "written": Written(**stated)}
+    return StateColumn(**entry | changed)
 
 
 def _bins_of(entry: Any) -> ActionBins:

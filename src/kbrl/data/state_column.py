@@ -16,12 +16,14 @@ from kbrl.arrays import Booleans, Floats
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Cells, Coded
 from kbrl.data.values import FALSE, TRUE, Seen
+from kbrl.data.written import Written
 
 Kind = Literal["number", "category", "ordinal", "boolean", "elapsed", "vector", "angle"]
 Missing = Literal["refuse", "median", "forward", "constant", "level", "drop"]
 OTHER, MISSING = "(other)", "(missing)"  # names of levels
 LEVEL_DISTANCE = {"std": 2.0, "range": 1.0}  # between two different levels, in units of the scaling
 BLANK_TEXTS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null"})  # "none" may be a level
+WRITTEN_PLAINLY = Written()
 _DIGITS = 12  # of decoded numbers: scaling forth and back is off by rounding
 
 
@@ -41,6 +43,7 @@ class StateColumn:
     na: tuple[str, ...] = ()  # what stands for a missing value, such as - or 999
     period: float = 1.0  # of an angle: a full turn
     lowest: float = 0.0  # of an angle: where the range begins that it comes back in
+    written: Written = WRITTEN_PLAINLY  # units after numbers, and the order of day and month in dates
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -79,6 +82,9 @@ class StateColumn:
 
     def values(self, cells: Cells) -> Values:
         """Return the number behind each cell, NaN where it is missing, and what is wrong with it."""
+        if isinstance(cells, Coded) and self.written != WRITTEN_PLAINLY:
+            texts = (self.written.bare(value) if isinstance(value, str) else value for value in cells.values)
+            cells = Coded(cells.codes, tuple(texts))
         if isinstance(cells, Coded) and self.kind in ("category", "ordinal", "boolean"):
             return self._places(Coded(cells.codes, tuple(map(level_text, cells.values))))
         if isinstance(cells, Coded):

@@ -23,6 +23,7 @@ from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.log import CHUNK_ROWS, Mapped, in_order, prepare
 from kbrl.logs.rows import read_rows
 from kbrl.logs.sequence import LeftOut, refuse_left_out
+from kbrl.logs.sorted_table import said_of_repeats
 from kbrl.logs.value_facts import look_at_values
 from kbrl.notebooks import html_table
 from kbrl.tables.faults import CATALOGUE, Fault, LogError, located, make_fault
@@ -140,7 +141,9 @@ class _Check:
             yield error.fault
 
     def _of_the_whole(self, faults: list[Fault]) -> Iterator[Fault]:
-        columns = self._columns
+        columns, n_repeats = self._columns, getattr(self._table, "n_repeats", 0)
+        if n_repeats:
+            yield make_fault("repeated_rows", said_of_repeats(n_repeats, self._n_rows), count=n_repeats)
         if columns.terminated is None and columns.done is None and not columns.one_step:
             yield make_fault("no_flags", "No column says where episodes end.", unit="logs")
         if columns.done is not None and columns.terminated is None and columns.truncated is None:

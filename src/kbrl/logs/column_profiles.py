@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.data.written import iso_date
 from kbrl.tables.cell_values import BLANKS, FLAGS, Labels, Numbers
-from kbrl.tables.cleaned import iso_date
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import Table, regrouped
 from kbrl.tables.text_files import PLAIN, Dialect

@@ -30,8 +30,10 @@ SETTINGS = (
     "discount_per",
     "one_step",
     "sort",
+    "drop_repeats",
     *STATED,
 )  # about rows; others name columns
+SWITCHES = ("one_step", "sort", "drop_repeats")  # settings that are true or false
 SEVERAL = ("state", "next_state", "action")  # roles that several columns may have together
 BY_EXPRESSION = {"reward": "number", "terminated": "truth", "truncated": "truth"}  # roles, and their types
 
@@ -54,6 +56,7 @@ class Columns:
     stride: str | None = None  # of the step: a number, a number with a unit of time, or any
     allow_gaps: bool = False  # many rows may be left out: see sequence.LeftOut
     sort: bool = False  # the rows are to be sorted by episode and step
+    drop_repeats: bool = False  # also drop rows that repeat another one of the same episode and step
     one_step: bool = False  # each row is an episode of one step: nothing follows it
     discount_per: str | None = None  # a number of steps, or a time: discount by the time that passes
     encoding: str | None = None  # this and the others below: see tables.text_files.Dialect
@@ -91,6 +94,13 @@ class Columns:
         rest = [name for name in (self.duration, self.action_prob) if name is not None]
         return (*self.state, *self.next_state, self.action, self.reward, *self.ordering(), *rest)
 
+    def read_from(self, names: Sequence[str]) -> list[str]:
+        """Return which of a table's columns are read, also those that expressions and combined actions are made of."""
+        by_role = {role: getattr(self, role) for role in BY_EXPRESSION if getattr(self, role) is not None}
+        behind = [name for role, text in by_role.items() for name in _columns_read(role, [text], names)]
+        known = {*self.used(), *self.action_parts, *behind}
+        return [name for name in names if name in known]
+
     def ordering(self) -> tuple[str, ...]:
         """Return the names of the columns that tell which row follows which."""
         single = (self.terminated, self.truncated, self.done, self.episode, self.step)
@@ -105,7 +115,7 @@ class Columns:
         left_out = ("allow_gaps", "action_parts", "rules")
         listed = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if k not in left_out}
         listed["action"] = list(self.action_parts) or self.action
-        listed |= {"one_step": "true" if self.one_step else None, "sort": "true" if self.sort else None}
+        listed |= {name: "true" if listed[name] else None for name in SWITCHES}
         return {role: names for role, names in listed.items() if names}
 
 
@@ -223,7 +233,7 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
         settings["stride"] = stride_text(settings["stride"])
     if settings.get("discount_per") is not None:
         settings["discount_per"] = period_text(settings["discount_per"])
-    for name in ("one_step", "sort"):
+    for name in SWITCHES:
         if name in settings:
             settings[name] = flag(settings[name] == "true" or settings[name], name)
     if "allow_gaps" in settings:

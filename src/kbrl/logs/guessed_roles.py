@@ -107,6 +107,7 @@ class _Roles:
         episode = self._episode(given)
         step = self._step(given, episode)
         if episode is not None and step is not None:
+            episode, step = self._drop_repeats(episode, step)
             episode, step = self._sort(episode, step)
         self._ends(given, episode)
         self._action(given, episode)
@@ -114,6 +115,19 @@ class _Roles:
         self._next_states(families)
         self._state(given, families)
         self._order(episode, step)
+
+    def _drop_repeats(self, episode: Profile, step: Profile) -> tuple[Profile, Profile]:
+        """Propose to drop rows that are there twice, and look at the others from here on."""
+        cells = np.column_stack([profile.codes for profile in self._profiles if len(profile) == len(episode)])
+        _, first = np.unique(cells, axis=0, return_index=True)
+        kept, n_repeats = np.sort(first), len(episode) - len(first)
+        if not n_repeats or "drop-repeats" not in self._options:
+            return episode, step
+        why = f"{n_repeats} of the first {len(episode)} rows are there twice, equal in every column"
+        self._proposal.state("drop-repeats", True, why)
+        self._profiles = [profile.ordered(kept) if len(profile) else profile for profile in self._profiles]
+        self._free = {name: profile.ordered(kept) for name, profile in self._free.items()}
+        return episode.ordered(kept), step.ordered(kept)
 
     def _sort(self, episode: Profile, step: Profile) -> tuple[Profile, Profile]:
         """Propose to sort rows that are not in order, and look at them in order from here on."""

@@ -52,7 +52,7 @@ from kbrl.logs.sequence import (
     refuse_returns,
     refuse_steps,
 )
-from kbrl.logs.sorted_table import SortedTable
+from kbrl.logs.sorted_table import SortedTable, said_of_repeats
 from kbrl.logs.value_facts import look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
 from kbrl.tables.faults import LogError, counted
@@ -146,7 +146,7 @@ def open_log(
     prepared = prepare(table, named, recipe, is_known=is_known)
     found = scan(prepared, named)
     found.tell()
-    if getattr(table, "is_unordered", False) and not named.next_state and not named.one_step and not named.sort:
+    if getattr(table, "is_unordered", False) and not (named.next_state or named.one_step or named.sort):
         message = "The query has no ORDER BY, but next states are taken from the next row. Order by episode and step."
         warnings.warn(message, KbrlWarning, stacklevel=2)
     if actions is None and not is_known:
@@ -178,8 +178,9 @@ def check_actions(columns: Columns, labels: Array, taken: Mapping[Any, int]) -> 
 
 
 def in_order(table: Table, columns: Columns) -> Table:
-    """Return the table with its rows sorted, if that was asked for."""
-    return SortedTable(table, columns) if columns.sort and not isinstance(table, SortedTable) else table
+    """Return the table with its rows sorted, and without repeated ones, if that was asked for."""
+    is_asked = columns.sort or columns.drop_repeats
+    return SortedTable(table, columns) if is_asked and not isinstance(table, SortedTable) else table
 
 
 def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
@@ -247,6 +248,7 @@ class Scan:
     is_text: bool
     is_countable: bool  # the columns that order the rows have no fault; otherwise the reader refuses the log
     edges: tuple[Edge, ...] = ()  # of each table, where they were asked for
+    n_repeats: int = 0  # rows that were dropped before
 
     def __add__(self, other: Scan) -> Scan:
         """Return the scan of both parts, whose columns are the same."""
@@ -260,6 +262,7 @@ class Scan:
             self.is_text or other.is_text,
             self.is_countable and other.is_countable,
             self.edges + other.edges,
+            self.n_repeats + other.n_repeats,
         )
 
     def labels(self, actions: Sequence[Any] | None, recipe: Recipe | None = None) -> Array:
@@ -277,6 +280,8 @@ class Scan:
 
     def tell(self) -> None:
         """Warn about rows that are left out, and about steps that may be missing; refuse too many of the former."""
+        if self.n_repeats:
+            warnings.warn(said_of_repeats(self.n_repeats, self.n_rows), KbrlWarning, stacklevel=3)
         if not self.is_countable:
             return
         refuse_left_out(self.left_out, self.n_rows, self.columns)
@@ -320,7 +325,8 @@ def scan(table: Table, columns: Columns, *, n_episodes: int = 0) -> Scan:
         n_rows += batch_length(batch)
     left_out, rises = succession.left_out.found, succession.rises
     edges, is_countable = succession.edges(n_episodes), succession.is_countable
-    return Scan(columns, taken, episodes, left_out, rises, n_rows, table.is_text, is_countable, edges)
+    repeats = getattr(table, "n_repeats", 0)
+    return Scan(columns, taken, episodes, left_out, rises, n_rows, table.is_text, is_countable, edges, repeats)
 
 
 class _Succession:
@@ -397,7 +403,7 @@ class _Stitcher:
         if columns.episode is not None:
             refuse_returns(rows, self._memory, columns.episode, table)
         pairs = self._sequencer.add(rows, **fields)
-        refuse_steps(pairs, columns.step, table)
+        refuse_steps(pairs, columns, table)
         refuse_only_states(pairs, columns.action, table)
         head = {name: field[:-1] for name, field in pairs.fields.items()}
         is_end = head["terminated"]

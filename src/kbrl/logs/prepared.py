@@ -48,6 +48,11 @@ class PreparedTable:
         """Where files end, as far as the last pass has found."""
         return getattr(self.table, "borders", [])
 
+    @property
+    def n_repeats(self) -> int:
+        """The number of rows that were dropped because they repeat another one."""
+        return getattr(self.table, "n_repeats", 0)
+
     def places(self, rows: Sequence[int]) -> list[Place]:
         """Return the places of some rows."""
         return places_of(self.table, rows)

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from kbrl.data.written import DATE_ORDERS, iso_date
 from kbrl.logs.column_profiles import Profile
-from kbrl.tables.cleaned import iso_date
-from kbrl.tables.text_files import DATE_ORDERS
 
 _MOST_MARKS, _LONGEST_MARK = 4, 20  # different texts beside numbers, and their characters
 _SENTINELS = frozenset({-1.0, -8.0, -9.0, *(sign * float("9" * n) for n in range(2, 7) for sign in (1, -1))})

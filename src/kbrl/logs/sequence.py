@@ -20,6 +20,7 @@ from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, SHOWN_ROW
 
 ANY = "any"  # a stride: the step only orders the rows; its differences mean nothing
 MOST_GAPS = 0.05  # the share of rows that gaps may leave out unless more is allowed
+_DIFFER = "The two rows differ in a column that is read: delete the wrong one, or name a finer step: --step NAME."
 MOST_LEFT_OUT = 0.5  # the share that gaps and cuts together may leave out
 _SLACK = 1e-3  # of the stride: differences of seconds since 1970 are off by rounding, up to a microsecond
 _SECONDS = {"millisecond": 0.001, "ms": 0.001, "second": 1, "s": 1, "minute": 60, "min": 60, "hour": 3600, "h": 3600,
@@ -344,8 +345,8 @@ def refuse_only_states(pairs: Pairs, action: str, table: Any) -> None:
         )
 
 
-def refuse_steps(pairs: Pairs, column: str | None, table: Any) -> None:
-    """Refuse a step that does not rise within an episode."""
+def refuse_steps(pairs: Pairs, columns: Any, table: Any) -> None:
+    """Refuse a step that does not rise within an episode; ``columns`` are the `Columns` of the log."""
     if pairs.rises is None:
         return
     back = pairs.same & (pairs.rises <= 0)
@@ -361,8 +362,9 @@ def refuse_steps(pairs: Pairs, column: str | None, table: Any) -> None:
         "duplicate_steps" if step == before else "unsorted_steps",
         f"Steps must rise within an episode if next states are taken from the next row, but {PLACE} {found}.",
         rows=[pairs.first + place + 1],
-        columns=[str(column)],
+        columns=[columns.step],
         table=table,
+        advice=_DIFFER if columns.drop_repeats else None,
     )
 
 

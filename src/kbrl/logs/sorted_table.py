@@ -3,6 +3,9 @@
 Episodes come in the order of their first rows.  The keys of all rows, 16 bytes each, are held in memory; the rows
 themselves only if they are few.  Otherwise they are dealt out to temporary files, each a stretch of the order, and the
 files are sorted one after the other.
+
+If asked, rows that repeat another one of the same episode and step are dropped: the first stays.  They are found by a
+hash of all cells that are read, 8 bytes more per row.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from kbrl.tables.formats import Table, batch_length, regrouped
 
 STRETCH = 2**20  # rows that are sorted in memory at a time
 _CHUNK_ROWS = 65536
+_MIXER = np.uint64(0x9E3779B97F4A7C15)  # an odd number whose bits look random: 2^64 divided by the golden ratio
 
 
 class SortedTable:
@@ -35,16 +39,29 @@ class SortedTable:
                 "Rows can be sorted only by episode and step, but no column is either.",
                 advice="Name them: --episode NAME --step NAME, in Python columns={'episode': NAME, 'step': NAME}.",
             )
+        if columns.drop_repeats and columns.step is None:
+            raise LogError(
+                "missing_column",
+                "Repeated rows can be told from equal ones only by the step, but no column is the step.",
+                advice="Name it: --step NAME, in Python columns={'step': NAME}; or leave --drop-repeats out.",
+            )
         self.table, self.names, self.is_text = table, table.names, table.is_text
         self._columns, self._stretch = columns, stretch
+        self._n_rows = 0  # of the table as it was written
 
     def places(self, rows: Sequence[int]) -> list[Place]:
         """Return the places of some rows in the table as it was written."""
         return places_of(self.table, self._order[list(rows)].tolist())
 
+    @property
+    def n_repeats(self) -> int:
+        """The number of rows that are dropped because they repeat another one."""
+        n_kept = len(self._order)
+        return self._n_rows - n_kept
+
     @cached_property
     def _order(self) -> Integers:
-        """The rows of the table in their new order, (n,)."""
+        """The rows of the table in their new order, without those that are dropped, (n,)."""
         kinds: dict[str, Kind] = {} if self._columns.episode is None else {self._columns.episode: "labels"}
         if self._columns.step is not None:
             kinds[self._columns.step] = "steps"
@@ -54,9 +71,27 @@ class SortedTable:
             codes.append(self._episodes(batch, known, n_rows))
             steps.append(self._steps(batch, first, n_rows))
             first += n_rows
+        self._n_rows = first
         if first == 0:
             return np.empty(0, dtype=np.intp)
-        return np.lexsort((np.concatenate(steps), np.concatenate(codes)))
+        keys = (np.concatenate(steps), np.concatenate(codes))
+        return self._without_repeats(keys) if self._columns.drop_repeats else np.lexsort(keys)
+
+    def _without_repeats(self, keys: tuple[Array, Array]) -> Integers:
+        hashes = np.concatenate([_row_hashes(batch) for batch in regrouped(self.table, self._kinds(), _CHUNK_ROWS)])
+        order = np.lexsort((hashes, *keys))  # equal rows come together, in the order that they were written in
+        repeats = np.ones(len(order) - 1, dtype=bool)
+        for key in (hashes, *keys):
+            repeats &= key[order[1:]] == key[order[:-1]]
+        kept = np.zeros(len(order), dtype=bool)
+        kept[order[np.append(True, ~repeats)]] = True
+        in_order = np.lexsort(keys)
+        return in_order[kept[in_order]]
+
+    def _kinds(self) -> dict[str, Kind]:
+        """Return how the columns that are read are compared: by their labels, lists by their numbers."""
+        names = self._columns.read_from(self.table.names)
+        return {name: "labels" if _has_labels(self.table, name) else "numbers" for name in names}
 
     def _episodes(self, batch: Batch, known: dict[Hashable, int], n_rows: int) -> Integers:
         if self._columns.episode is None:
@@ -88,7 +123,7 @@ class SortedTable:
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their new order, at most ``n_rows`` at a time."""
         order = self._order
-        if (order[1:] > order[:-1]).all():
+        if (order[1:] > order[:-1]).all() and self.n_repeats == 0:
             yield from self.table.batches(kinds, n_rows)
             return
         stretches = self._in_memory(kinds) if len(order) <= self._stretch else self._by_files(kinds)
@@ -103,21 +138,54 @@ class SortedTable:
 
     def _by_files(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
         """Deal the rows out to files, one for each stretch of the order and column; sort stretch by stretch."""
-        ranks = np.empty(len(self._order), dtype=np.int64)
-        ranks[self._order] = np.arange(len(ranks))
-        n_files = -(-len(ranks) // self._stretch)
+        ranks = np.full(self._n_rows, -1, dtype=np.int64)
+        ranks[self._order] = np.arange(len(self._order))
+        n_files = -(-len(self._order) // self._stretch)
         with tempfile.TemporaryDirectory() as folder:
             stores = {name: _Store(Path(folder), place) for place, name in enumerate(kinds)}
             first = 0
             for batch in regrouped(self.table, kinds, _CHUNK_ROWS):
                 own = ranks[first : first + batch_length(batch)]
-                for file in np.unique(own // self._stretch).tolist():
-                    rows = np.flatnonzero(own // self._stretch == file)
+                homes = own // self._stretch  # -1 of rows that are dropped
+                for file in np.unique(homes[homes >= 0]).tolist():
+                    rows = np.flatnonzero(homes == file)
                     for name, store in stores.items():
                         store.add(_taken(batch[name], rows), file, own[rows])
                 first += len(own)
             for file in range(n_files):
                 yield {name: store.read(file) for name, store in stores.items()}
+
+
+def said_of_repeats(n_repeats: int, n_kept: int) -> str:
+    """Return how many rows were dropped because they repeat another one, for people."""
+    return (
+        f"{n_repeats:,} of {n_repeats + n_kept:,} rows repeat another row of the same episode and step in every column "
+        f"that is read: they are dropped."
+    )
+
+
+def _has_labels(table: Table, name: str) -> bool:
+    try:
+        next(regrouped(table, {name: "labels"}, 1), None)
+    except LogError:
+        return False
+    return True
+
+
+def _row_hashes(batch: Batch) -> Array:
+    """Return a hash of the cells of each row, (n,); rows with equal cells have equal ones."""
+    hashes = np.zeros(batch_length(batch), dtype=np.uint64)
+    for column in batch.values():
+        if isinstance(column, Labels):
+            known = [hash((type(value), value)) for value in column.values]
+            cells = np.array([*known, 0], dtype=np.int64).view(np.uint64)[column.codes][:, None]
+        else:
+            numbers = np.where(np.isnan(column.values), np.nan, column.values + 0.0)  # one NaN, one zero
+            cells = np.ascontiguousarray(numbers).view(np.uint64).reshape(len(hashes), -1)
+        for entry in cells.T:
+            hashes = (hashes ^ entry) * _MIXER
+            hashes ^= hashes >> np.uint64(32)
+    return hashes
 
 
 def _taken(column: Column, rows: Integers) -> Column:

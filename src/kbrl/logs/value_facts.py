@@ -21,6 +21,7 @@ from kbrl.data.expressions import Coded
 from kbrl.data.recipe import ActionBins, Recipe
 from kbrl.data.state_column import StateColumn, level_text
 from kbrl.data.values import FALSE, TRUE, WORDS, Bins, EpisodeStarts, Rules, ValueCounts
+from kbrl.data.written import Written
 from kbrl.logs.column_facts import MOST_TEXTS, Carrying, ColumnFacts
 from kbrl.logs.columns import Columns
 from kbrl.logs.sequence import stride_size
@@ -63,7 +64,7 @@ class ValueFacts:
         for name, facts in self.state.items():
             try:
                 column = _Decision(name, facts, columns, table).column
-                found.append(replaced(column, na=marks_of(columns, name)))
+                found.append(replaced(column, na=marks_of(columns, name), written=_written(columns, column)))
             except LogError as error:
                 found.append(StateColumn(name, "vector" if facts.width else "number", width=facts.width or 1))
                 faults.append(error.fault)
@@ -343,8 +344,14 @@ def marks_of(columns: Columns, name: str) -> tuple[str, ...]:
     return (*marks.get("", ()), *marks.get(name, ()))
 
 
+def _written(columns: Columns, column: StateColumn) -> Written:
+    """Return how the cells of a column are written, where that is more than what a reader of texts deals with."""
+    written = dialect_in(columns).written(column.name, has_dates=column.kind == "elapsed")
+    return written if written.suffix or written.dates else Written()
+
+
 def _needs_nothing(column: StateColumn) -> bool:
-    return is_plain(column) and column.missing == "refuse" and not column.na
+    return is_plain(column) and column.missing == "refuse" and not column.na and column.written == Written()
 
 
 def replaced(column: StateColumn, **changes: Any) -> StateColumn:

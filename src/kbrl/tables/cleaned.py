@@ -6,9 +6,7 @@ of a list, such as a vector of joint positions, becomes a column: action_0, acti
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, cast
 
 import numpy as np
@@ -17,12 +15,9 @@ from kbrl.arrays import Floats
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Coded
 from kbrl.data.values import unmarked
-from kbrl.tables.cell_values import BLANKS, Batch, Column, Kind, Labels, Numbers, from_array, from_texts, join_columns
+from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_array, from_texts, join_columns
 from kbrl.tables.faults import LogError, Place, places_of
-from kbrl.tables.text_files import DATE_ORDERS, Dialect, is_number
-
-_DATE = re.compile(r"(\d{1,2})[./-](\d{1,2})[./-](\d{4}|\d{2})(?:[ T,]+(\d{1,2}:\d{2}(?::\d{2})?(?: ?[AaPp][Mm])?))?")
-_CLOCKS = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%I:%M:%S%p")
+from kbrl.tables.text_files import Dialect
 
 
 class _SameRows:
@@ -69,21 +64,14 @@ class CleanedTable(_SameRows):
         column = without_marks(column, marks) if marks else column
         if not isinstance(column, Labels) or (kind == "labels" and name not in self._dialect.suffixes):
             return column
-        texts = [self._plain(str(value), name, kind) for value in column.values]
+        written = self._dialect.written(name, has_dates=kind == "steps")
+        texts = [written.bare(str(value)) for value in column.values]
         if kind == "labels":
             found = cast(Labels, from_texts(texts, kind))
             return Labels(np.append(found.codes, -1)[column.codes], found.values)
         return cast(Numbers, from_texts([*texts, ""], kind)).take(
             np.where(column.codes < 0, len(texts), column.codes).astype(np.intp)
         )
-
-    def _plain(self, text: str, name: str, kind: Kind) -> str:
-        """Return a cell as programs write it: without its unit, or as an ISO date."""
-        suffix = self._dialect.suffixes.get(name)
-        if suffix is not None and text.strip().endswith(suffix):
-            bare = self._dialect.plain(text.strip().removesuffix(suffix).strip())
-            return bare if is_number(bare) else text  # 5 mg has no unit g
-        return iso_date(text, self._dialect.dates) if kind == "steps" and self._dialect.dates else text
 
 
 class _Above:
@@ -120,31 +108,6 @@ def without_marks(column: Column, marks: set[str]) -> Column:
     odd[column.odd] = kept
     texts = tuple(text for text, is_kept in zip(column.texts, kept) if is_kept)
     return Numbers(values, odd if texts else None, texts, column.is_time)
-
-
-def iso_date(text: str, order: str | None) -> str:
-    """Return a date such as 27.02.2024 9:30 as an ISO date, by the order of day and month; others as they are.
-
-    >>> iso_date("27.02.2024 9:30", "day first"), iso_date("2/27/24", "month first")
-    ('2024-02-27T09:30:00', '2024-02-27T00:00:00')
-    """
-    found = _DATE.fullmatch(text.strip())
-    if found is None or text.strip().lower() in BLANKS:
-        return text
-    first, second, year, clock = found.groups()
-    day, month = (first, second) if order == DATE_ORDERS[0] else (second, first)
-    try:
-        moment = datetime.strptime(f"{day}.{month}.{year}", "%d.%m.%Y" if len(year) == 4 else "%d.%m.%y")
-    except ValueError:
-        return text
-    if clock is None:
-        return moment.isoformat()
-    for pattern in _CLOCKS:
-        try:
-            return datetime.combine(moment.date(), datetime.strptime(clock.upper(), pattern).time()).isoformat()
-        except ValueError:
-            continue
-    return text
 
 
 class SplitTable(_SameRows):

@@ -20,8 +20,8 @@ _CELLS = "Drop or repair these rows."
 _FLAGS = "Write flags as true and false, or 1 and 0; or say where it is so: --terminated \"NAME == 'word'\"."
 _TOO_LARGE = "Drop or repair these rows, or change the units."
 _SORT = (
-    "Sort the log by episode and step: --sort; and drop repeated rows. If each file numbers its episodes anew, do not "
-    "sort: give each episode an identifier of its own."
+    "Sort the log by episode and step: --sort, or --drop-repeats if rows are there twice. If each file numbers its "
+    "episodes anew, do not sort: give each episode an identifier of its own."
 )
 _GAPS = (
     "State another stride, or --stride any if the step only orders the rows. Or allow gaps: --allow-gaps, in Python "
@@ -76,6 +76,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "bad_duration": (True, "Write how much time passes until the next state, or name another column."),
     "too_many_gaps": (True, _GAPS),
     "too_many_left_out": (True, f"{OTHER_EPISODES} {ALLOW}"),
+    "repeated_rows": (False, "Nothing, if they were exported twice; otherwise leave --drop-repeats out."),
     "filled_values": (False, "Decide yourself by --missing NAME=median, forward, drop or a constant."),
     "missing_steps": (False, "Nothing, if few: a row before a gap is left out unless it has its own next state."),
     "both_flags": (False, "Set truncated to false on real ends: a row with both flags is taken as an end."),

@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from kbrl.data.written import DATE_ORDERS, Written
 from kbrl.files import bytes_on_disk, memory_limit, shown, too_empty
 from kbrl.tables.arrow_files import BUFFER
 from kbrl.tables.cell_values import (
@@ -42,10 +43,8 @@ PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # ending
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16",
           codecs.BOM_UTF16_BE: "utf-16"}  # fmt: skip
 
-SPACES = " \u00a0\u202f"  # all of which separate thousands
 _SEPARATORS = (",", ".", " ", "'", "_")
 _MOST_SKIPPED = 1000
-DATE_ORDERS = ("day first", "month first")
 _WORDS = {"tab": "\t", "space": " "}  # for what is hard to write on a command line
 COMMA = "If , is the decimal sign, state it: --decimal , in Python columns={'decimal': ','}."
 _WITH_COMMA = re.compile(r"\s*'?[+-]?(?:[0-9]+|[0-9]{1,3}(?:[. \u00a0\u202f'][0-9]{3})+),[0-9]+'?\s*", re.ASCII)
@@ -135,31 +134,19 @@ class Dialect:
         """The decimal sign."""
         return self.decimal or "."
 
+    def written(self, name: str = "", *, has_dates: bool = False) -> Written:
+        """Return how the cells of a column are written; only those that hold dates are read by their order."""
+        dates = self.dates or "" if has_dates else ""
+        return Written(self.point, self.thousands or "", self.suffixes.get(name, ""), dates)
+
+    def plain(self, text: str) -> str:
+        """Return a number as Python writes it, any other text as it is: see `Written.plain`."""
+        return self.written().plain(text)
+
     @property
     def is_plain(self) -> bool:
         """Whether numbers are written as Python writes them."""
         return self.point == "." and self.thousands is None
-
-    @property
-    def separators(self) -> str:
-        """A regular expression for what separates thousands; empty if nothing does."""
-        return "" if self.thousands is None else f"[{SPACES if self.thousands == ' ' else re.escape(self.thousands)}]"
-
-    @property
-    def number(self) -> str:
-        """A regular expression for a number, which RE2 and Python read alike."""
-        groups = rf"[0-9]{{1,3}}(?:{self.separators}[0-9]{{3}})+|" if self.thousands else ""
-        whole, rest = rf"(?:{groups}[0-9]+)", rf"(?:{re.escape(self.point)}[0-9]*)?"
-        return rf"^\s*[+-]?(?:{whole}{rest}|{re.escape(self.point)}[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$"
-
-    def plain(self, text: str) -> str:
-        """Return a number as Python writes it, any other text as it is; a number of another dialect is not a number."""
-        if self.is_plain:
-            return text
-        if re.match(self.number, text, re.ASCII) is None:
-            return f"{text} (the decimal sign is stated as {self.point})" if is_number(text) else text
-        bare = re.sub(self.separators, "", text) if self.thousands else text
-        return bare.replace(self.point, ".")
 
     def to_dict(self) -> dict[str, str]:
         """Return what is stated."""
@@ -215,15 +202,6 @@ def has_comma(text: str) -> bool:
     (True, False, False)
     """
     return _WITH_COMMA.fullmatch(text) is not None
-
-
-def is_number(text: str) -> bool:
-    """Return whether a text is a number as Python writes it."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return any(letter.isdigit() for letter in text)
 
 
 def _check_encoding(name: str) -> None:
@@ -359,8 +337,8 @@ def texts_in(column: Any, kind: Kind, dialect: Dialect) -> Column:
         return texts_from_arrow(column, kind)
     if kind == "labels":
         return _plain_labels(texts_from_arrow(column, kind), dialect)
-    if pc.all(pc.match_substring_regex(column, dialect.number)).as_py():
-        bare = pc.replace_substring_regex(column, dialect.separators, "") if dialect.thousands else column
+    if pc.all(pc.match_substring_regex(column, dialect.written().number)).as_py():
+        bare = pc.replace_substring_regex(column, dialect.written().separators, "") if dialect.thousands else column
         return texts_from_arrow(pc.replace_substring(bare, dialect.point, "."), kind)
     different = column.dictionary_encode()  # each text is converted once
     found = from_texts([dialect.plain(text) for text in different.dictionary.to_pylist()], kind)

@@ -1,15 +1,17 @@
 """Rehearsal: candidates act in the lines of episodes that they did not learn from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from kbrl import KBSF, Transitions
 from kbrl.choosing.candidates import candidates, gain_of_behaviour
+from kbrl.choosing.held_out_stage import held_out_stage, low_returns, returns_to_go, why_not_believed
 from kbrl.choosing.rehearsal import (
     EpisodeSample,
     _best,
     _flags,
-    _returns_to_go,
     can_rehearse,
     choose_by_rehearsal,
     compete,
@@ -135,7 +137,8 @@ def test_what_people_did_tells_something_only_if_it_depends_on_the_state():
 def test_plans_that_begin_as_people_do_come_first_where_people_tell_something():
     learner = KBSF(reps="spread", discount=0.95, random_state=0)
     names = [each.name for each in candidates(habitual(0.6), habitual(0.6, seed=1), learner, (1,))]
-    assert names[0] == "lines, plans of 3 x 4 that begin as people do"
+    assert names[0] == "lines, plans of 1 x 1 that begin as people do"  # actions do nothing here, so moves are noise
+    assert "lines, plans of 3 x 4 that begin as people do" in names
     assert "lines, plans of 3 x 4" in names
     at_random = [each.name for each in candidates(walks(), walks(seed=1), learner, (1,))]
     assert at_random[0] == "lines, plans of 3 x 4"
@@ -182,7 +185,78 @@ def test_settings_that_only_order_0_has_are_not_rehearsed_away(settings):
 def test_returns_to_go_are_discounted_within_episodes():
     log = Transitions(np.zeros((5, 1)), [0] * 5, [1.0, 2.0, 4.0, 8.0, 16.0], np.zeros((5, 1)), episodes=[0, 0, 0, 1, 1])
     is_start = np.array([True, False, False, True, False])
-    assert _returns_to_go(log, is_start, np.full(5, 0.5)).tolist() == [3.0, 4.0, 4.0, 16.0, 16.0]
+    assert returns_to_go(log, is_start, np.full(5, 0.5)).tolist() == [3.0, 4.0, 4.0, 16.0, 16.0]
+
+
+def test_a_run_outside_earns_what_logged_stretches_of_the_same_length_earned_at_worst():
+    """Ten episodes of three rows that pay 1 to 10 per row; the first ends, the others are cut."""
+    pay = np.repeat(np.arange(1.0, 11.0), 3)
+    ends = np.arange(30) == 2
+    log = Transitions(np.zeros((30, 1)), [0] * 30, pay, np.zeros((30, 1)), ends, episodes=np.arange(30) // 3)
+    is_start = np.arange(30) % 3 == 0
+    found = low_returns(log, is_start, np.where(ends, 0.0, 0.5), 4)
+    threes = [1.75, 1.5, 1.0, *(1.75 * k for k in range(2, 11))]
+    twos = [1.5, 1.5, 1.0, *(1.5 * k for k in range(2, 11) for _ in range(2))]
+    ones = [*(float(k) for k in range(1, 11) for _ in range(3))]
+    ended = [1.75, 1.5, 1.0]  # of four rows nothing else is known
+    expected = [np.quantile(each, 0.1) for each in (ended, threes, twos, ones)]
+    np.testing.assert_allclose(found, expected)
+
+
+def noisy(noise, seed=0):
+    """Return walks on a line, 20 steps each, pushed by 0.1 to the left or the right and by noise."""
+    rng = np.random.default_rng(seed)
+    x, actions = rng.uniform(-1, 1, 100), rng.integers(2, size=(20, 100))
+    path = [x]
+    for pushed in actions:
+        path.append(np.clip(path[-1] + 0.2 * pushed - 0.1 + noise * rng.normal(size=100), -1, 1))
+    states = np.stack(path, axis=1)
+    return Transitions(
+        states[:, :-1].reshape(-1, 1), actions.T.ravel(), -np.abs(states[:, 1:]).ravel(), states[:, 1:].reshape(-1, 1),
+        episodes=np.repeat(np.arange(100), 20),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("noise", "first"), [(0.001, "3 x 4"), (0.3, "1 x 1")])
+def test_plans_of_one_step_are_the_ones_to_beat_where_noise_is_larger_than_the_gaps(noise, first):
+    learner = KBSF(reps="spread", discount=0.95, random_state=0)
+    log = noisy(noise)
+    found = list(candidates(log, noisy(noise, seed=1), learner, (1,)))
+    assert found[0].model.lines.is_noise_beyond_gaps == (first == "1 x 1")
+    assert found[0].name == f"lines, plans of {first}"
+    assert sorted(each.name[-5:] for each in found) == ["1 x 1", "2 x 2", "2 x 4", "3 x 2", "3 x 4"]
+
+
+def driven_out(seed=0):
+    """Return episodes whose rows have nothing to do with each other: each step leads far outside."""
+    log = noisy(0.01, seed)
+    return log.replaced(next_states=log.states + 5.0 * np.sign(log.states))
+
+
+def test_where_a_copy_of_people_leaves_the_data_rehearsal_is_not_believed():
+    learner = KBSF(discount=0.95, reps="spread", random_state=0)
+    log = noisy(0.05)
+    stage, _ = held_out_stage(log, noisy(0.05, seed=1), learner, True)
+    assert why_not_believed(stage, log, True) == ""
+    narrow = replace(stage, world=stage.world._replace(reach=np.full(len(stage.world.reps), 1e-9)))
+    assert why_not_believed(narrow, log, True) == "a copy of what people did left the data in 100% of its runs"
+    choice = choose_by_rehearsal(driven_out(), learner)
+    assert not choice.is_believed
+    assert choice.chosen is choice.tried[0]
+    assert not choice.is_better_than_now
+    assert any("rehearsal was not believed: a copy of what people did" in flag for flag in choice.flags)
+
+
+def test_where_a_copy_of_people_earns_something_else_rehearsal_is_not_believed():
+    """The pay grows with the steps of an episode, which the state does not show: a copy is paid the mean throughout."""
+    learner, steps = KBSF(discount=0.95, reps="spread", random_state=0), np.arange(20.0)
+    for pay, is_believed in ((np.ones(20), True), (steps, False)):
+        log = noisy(0.05).replaced(rewards=np.tile(pay, 100))
+        stage, _ = held_out_stage(log, noisy(0.05, seed=1), learner, True)
+        reason = why_not_believed(stage, log, True)
+        assert (reason == "") == is_believed
+        assert why_not_believed(stage, log, False) == ""  # without episodes nobody knows what they earned
+    assert reason.endswith(f"people earned {0.95**steps @ steps:.4g}")
 
 
 def test_predicted_next_states_are_near_the_logged_ones():

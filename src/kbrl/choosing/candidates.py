@@ -1,6 +1,7 @@
 """What is tried in rehearsal: lines with plans of several lengths, plans that begin as people do, and averages.
 
-The first candidate is the one to beat.  Where what people did tells something, by the likelihood of held-out
+The first candidate is the one to beat: plans of the usual length, or of one step where the noise of a step is larger
+than the gap between representative states.  Where what people did tells something, by the likelihood of held-out
 decisions, it begins plans as people do: what nobody did there may look good only because nobody knows it.
 """
 
@@ -19,8 +20,10 @@ from kbrl.learners.learner import clone
 from kbrl.lines.plans import MOST_PLANS, plan_length, world_of
 from kbrl.lines.stage import shares_of_actions
 from kbrl.model.model import Model
+from kbrl.settings import Plan
 
 USUAL = 0.3  # times as often as the usual action: what may begin a plan
+_ONE_STEP = (1, 1)
 _LENGTHS = ((1, 1), (2, 2), (2, 4), (3, 2), (3, 4))  # decisions, and the steps that each is held
 _ROWS_PER_REP, _FEWEST, _MOST = 15, 50, 2000
 _MOST_AVERAGES = 300  # representative states of candidates of order 0
@@ -55,7 +58,7 @@ def _lines(log: Transitions, held: Transitions, learner: KBSF) -> Iterator[Candi
     plan = learner.settings().plan
     model = clone(learner).set_params(order=1, n_reps=n_reps_for_lines(len(log))).fit(log).model_
     n_actions = len(model.plans.actions)
-    lengths = _lengths(n_actions, plan_length(n_actions, plan.decisions, plan.hold), plan)
+    lengths = _lengths(n_actions, plan, model.lines.is_noise_beyond_gaps)
     is_free = plan.usual is None and gain_of_behaviour(model, held) > 0
     for usual in (USUAL, None) if is_free else (plan.usual,):
         for decisions, hold in lengths:
@@ -64,11 +67,14 @@ def _lines(log: Transitions, held: Transitions, learner: KBSF) -> Iterator[Candi
             yield Candidate(name, {"order": 1, "plan": changed}, model.with_settings(plan=changed))
 
 
-def _lengths(n_actions: int, usual: tuple[int, int], plan: Any) -> list[tuple[int, int]]:
-    """Return the lengths of plans to try, the usual one first; only that where the user has given one."""
+def _lengths(n_actions: int, plan: Plan, is_noisy: bool) -> list[tuple[int, int]]:
+    """Return the lengths of plans to try, the one to beat first; only the usual one where the user has given one."""
+    usual = plan_length(n_actions, plan.decisions, plan.hold)
     if plan.decisions is not None or plan.hold is not None:
         return [usual]
-    return [usual, *(length for length in _LENGTHS if length != usual and n_actions ** length[0] <= MOST_PLANS)]
+    first = _ONE_STEP if is_noisy else usual
+    others = sorted({usual, *_LENGTHS} - {first}, key=lambda length: (length != usual, length))
+    return [first, *(length for length in others if n_actions ** length[0] <= MOST_PLANS)]
 
 
 def gain_of_behaviour(model: Model, held: Transitions) -> float:

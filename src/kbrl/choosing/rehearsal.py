@@ -2,7 +2,8 @@
 
 Candidates learn from half of some episodes.  Each then acts, step by step, in the lines of the other half, from logged
 first states (`kbrl.lines.stage`).  The first candidate, lines with plans of the usual length, is kept unless another
-earns more by more than chance: twice the standard error of the difference over the same starts.
+earns more by more than chance: twice the standard error of the difference over the same starts.  It also stays where
+the stage is no good: a copy of people leaves the data on it, or earns something else than they did.
 What is chosen is then learnt from everything.
 """
 
@@ -16,11 +17,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
-from kbrl.choosing.candidates import candidates, n_reps_for_lines
+from kbrl.choosing.candidates import candidates
+from kbrl.choosing.held_out_stage import MOST_LEFT, held_out_stage, lines_of, returns_to_go, why_not_believed
 from kbrl.choosing.hyperparameters import WIDTHS
 from kbrl.choosing.relevance import IGNORED, PASTS, told_by_the_past, variables_that_matter
 from kbrl.data.episodes import EpisodePart, episode_hashes
@@ -30,7 +31,6 @@ from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
 from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Rehearsal, Stage, predicted, predicted_outcomes
-from kbrl.lines.surface import with_flags
 from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model
 from kbrl.settings import Growth, Settings, Variant
@@ -42,12 +42,7 @@ REHEARSAL_ROWS = 20_000  # of whole episodes, to learn from and to rehearse in
 _SAMPLE_SEED, _HALVES_SEED, _PAST_SEED = 101, 102, 103
 LEAST_ROWS = 500  # below that, halves are too small to tell anything
 _BLOCK_ROWS = 200  # that stand for an episode where the log tells none apart
-_RUNS, _STEPS = 16, 200
 _ROUNDS = (4, 8, 16)  # runs after which some candidates do not go on
-_LEAST_WEIGHT = 0.05  # of a reward at the end of a run: later ones hardly count
-_STAGE_INSIDE = 3.0  # how far a run may leave the data, in `LocalLines.reach`: farther than plans may
-_STAGE_SHARE = 0.999  # of the states of other episodes: a run that is not farther away has not left the data
-_MOST_LEFT = 0.2  # of the runs, for a rehearsal to be believed
 _CONTINUED = Variant(terminals="continue")
 _CHECKED, _OTHER_SEED, _LEAST_AGREEMENT = 1000, 12345, 0.8
 _BLOCKS = 32  # of checked rows, for standard errors: rows of an episode are alike
@@ -74,13 +69,15 @@ class Choice:
     now: float | None  # None where the log does not tell episodes apart
     flags: tuple[str, ...] = ()  # what speaks against trusting the model, in words
     ignored: tuple[int, ...] = ()  # the places of state variables that distances are measured without
+    is_believed: bool = True  # whether a copy of people did as people did; if not, the first one was kept
 
     @property
     def is_better_than_now(self) -> bool | None:
         """Whether the chosen one stayed with the data in rehearsal and earned more than people did; None: not known."""
         if self.now is None:
             return None
-        return self.chosen.left <= _MOST_LEFT and self.chosen.mean - 2 * self.chosen.error > self.now
+        stays = self.is_believed and self.chosen.left <= MOST_LEFT
+        return stays and self.chosen.mean - 2 * self.chosen.error > self.now
 
 
 class EpisodeSample:
@@ -152,17 +149,19 @@ def choose_by_rehearsal(
         warnings.simplefilter("ignore", KbrlWarning)  # the fit says it again
         matters = _matters(log, in_first, learner) if may_ignore else np.ones(log.n_dims, dtype=bool)
         learner = _ignoring(log, learner, ~matters)
-        stage, now = _stage(held, learnt, learner, has_episodes)
+        stage, now = held_out_stage(held, learnt, learner, has_episodes)
         tried_out = list(candidates(learnt, held, learner, orders))
-        runs = compete(stage, [_decider(each.model, stage.model) for each in tried_out])
-        place = _best(runs)
+        reason = why_not_believed(stage, held, has_episodes)
+        policies = [_decider(each.model, stage.model) for each in tried_out]
+        runs = compete(stage, policies, _ROUNDS[:1] if reason else _ROUNDS)
+        place = 0 if reason else _best(runs)
         flags = _flags(tried_out[place].model, learnt, held, has_episodes)
-        flags = (*_if_left(runs[place]), *flags, *_if_state_misses_something(tried_out[0].model, held))
+        flags = (*_if_left(runs[place], reason), *flags, *_if_state_misses_something(tried_out[0].model, held))
     tried = tuple(
         Tried(each.name, each.settings, run.mean, run.error, float(run.left.mean()), each.widen)
         for each, run in zip(tried_out, runs)
     )
-    return Choice(tried[place], tried, now, flags, tuple(np.flatnonzero(~matters).tolist()))
+    return Choice(tried[place], tried, now, flags, tuple(np.flatnonzero(~matters).tolist()), not reason)
 
 
 def without_weight(scale: Floats, ignored: Sequence[int]) -> Floats:
@@ -195,18 +194,12 @@ def _matters(log: Transitions, in_first: Booleans, learner: KBSF) -> Booleans:
     learnt, held = log[in_first], log[~in_first]
     rows = learnt[np.linspace(0, len(learnt) - 1, min(len(learnt), _CHECKED)).astype(np.intp)]
     plain, without = (
-        _errors(_lines_of(held, each), rows, matters / scale) for each in (learner, _ignoring(log, learner, ~matters))
+        _errors(lines_of(held, each), rows, matters / scale) for each in (learner, _ignoring(log, learner, ~matters))
     )
     gained = plain - without
     gained = gained[np.isfinite(gained)]
     blocks = np.array([block.mean() for block in np.array_split(gained, _BLOCKS) if len(block)])
     return everything if len(blocks) < 2 or _mean_and_error(blocks)[0] < -2 * _mean_and_error(blocks)[1] else matters
-
-
-def _lines_of(log: Transitions, learner: KBSF) -> Model:
-    """Return the lines that a stage is made of."""
-    settings = {"order": 1, "n_reps": n_reps_for_lines(len(log)), "min_cases": 1}
-    return clone(learner).set_params(**settings).fit(log).model_
 
 
 def _errors(model: Model, log: Transitions, weights: Floats) -> Floats:
@@ -233,9 +226,11 @@ def _mean_and_error(values: Floats) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.inf
 
 
-def _if_left(run: Rehearsal) -> tuple[str, ...]:
+def _if_left(run: Rehearsal, reason: str) -> tuple[str, ...]:
     left = float(run.left.mean())
-    if left <= _MOST_LEFT:
+    if reason:
+        return (f"rehearsal was not believed: {reason}",)
+    if left <= MOST_LEFT:
         return ()
     return (f"{left:.0%} of its rehearsals left the data: nobody knows what happens there",)
 
@@ -254,7 +249,7 @@ def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: b
         found.append(f"another random_state decides otherwise in {1 - agreement:.0%} of the states")
     if has_episodes:
         is_start = np.append(True, held.episodes[1:] != held.episodes[:-1])  # type: ignore[index]
-        most = float(_returns_to_go(held, is_start, model.fades(held))[is_start].max())
+        most = float(returns_to_go(held, is_start, model.fades(held))[is_start].max())
         promised = float(model.values(held.states[is_start]).max())
         if promised > most + 1e-9 * abs(most):
             found.append(f"it promises up to {promised:.4g}, and no held-out episode earned more than {most:.4g}")
@@ -299,14 +294,16 @@ def can_rehearse(settings: Settings, choose: Collection[str]) -> bool:
     return is_free and no_neighbors and settings.growth == Growth() and settings.variant in (Variant(), _CONTINUED)
 
 
-def compete(stage: Stage, policies: Sequence[Callable[[Floats], Integers]]) -> list[Rehearsal]:
+def compete(
+    stage: Stage, policies: Sequence[Callable[[Floats], Integers]], rounds: tuple[int, ...] = _ROUNDS
+) -> list[Rehearsal]:
     """Let policies rehearse in rounds; after each, at most half of them go on: the first, and the best of the others.
 
     Those that are worse than the best by more than chance do not go on either.  All have begun from the same starts.
     """
-    runs = [stage.rehearse(policy, slice(0, _ROUNDS[0])) for policy in policies]
+    runs = [stage.rehearse(policy, slice(0, rounds[0])) for policy in policies]
     left = list(range(len(policies)))
-    for start, stop in pairwise(_ROUNDS):
+    for start, stop in pairwise(rounds):
         if start >= len(stage.starts):
             break
         left = _going_on(left, runs)
@@ -330,7 +327,7 @@ def _stays(run: Rehearsal, first: Rehearsal) -> bool:
 
     What comes after leaving is not known; a candidate must not win by that.
     """
-    return bool(run.left.mean() <= max(_MOST_LEFT, first.left.mean()))
+    return bool(run.left.mean() <= max(MOST_LEFT, first.left.mean()))
 
 
 def _best(runs: list[Rehearsal]) -> int:
@@ -362,53 +359,3 @@ def _decider(model: Model, stage: Model) -> Callable[[Floats], Integers]:
 
 def _place(label: Any, stage: Model) -> int:
     return stage.action_labels.tolist().index(label)
-
-
-@dataclass(frozen=True, eq=False)
-class _ModelStage(Stage):
-    """A stage that remembers whose lines it has."""
-
-    model: Model = None  # type: ignore[assignment]
-
-
-def _stage(
-    log: Transitions, others: Transitions, learner: KBSF, has_episodes: bool
-) -> tuple[_ModelStage, float | None]:
-    """Return the lines of held-out episodes as a stage, and what their decisions earned on average.
-
-    A run has left the data where it is farther from them than plans may end, and than the states of the ``others`` are,
-    but for one of 1000.
-    So runs of 200 steps that go where people went leave the data in less than a fifth of the cases.
-    """
-    model = _lines_of(log, learner)
-    distances = cKDTree(model.basis.reps).query(model.scaled(others.states))[0]
-    reach = max(_STAGE_INSIDE * model.lines.reach, float(np.quantile(distances, _STAGE_SHARE)))
-    is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
-    fades = model.fades(log)
-    to_go = _returns_to_go(log, is_start, fades)
-    starts = log.states[is_start] if has_episodes else log.states
-    picked = starts[np.linspace(0, len(starts) - 1, min(len(starts), _RUNS)).astype(np.intp)]
-    longest = int(np.diff(np.append(np.flatnonzero(is_start), len(log))).max())
-    going = fades[~log.terminals]
-    fade = float(np.exp(np.log(going).mean())) if len(going) and going.min() > 0 else 0.0
-    horizon = int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(fade))) if fade > 0 else 1
-    world = world_of(model.lines, with_flags(model.surface, log.states), is_spread=True)
-    stage = _ModelStage(
-        world=world._replace(reach=np.full(model.basis.n_reps, reach)),
-        starts=model.scaled(picked),
-        n_steps=max(1, min(_STEPS, horizon, longest if has_episodes else _STEPS)),
-        discount=model.step_discount,
-        value_outside=float(np.quantile(to_go, 0.1)),
-        model=model,
-    )
-    return stage, float(to_go[is_start].mean()) if has_episodes else None
-
-
-def _returns_to_go(log: Transitions, is_start: Booleans, fades: Floats) -> Floats:
-    """Return the sum of what came from each row on, to the end of its episode, (n,), faded by each step."""
-    result = log.rewards.copy()
-    is_last = np.append(is_start[1:], True)
-    for row in range(len(log) - 2, -1, -1):  # a bounded sample
-        if not is_last[row]:
-            result[row] += fades[row] * result[row + 1]
-    return result

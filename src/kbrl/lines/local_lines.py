@@ -56,13 +56,24 @@ class LocalLines:
         Measured: 0.001 to 0.03 of the gap on deterministic tasks (CartPole, mountain car, pendulum), 0.2 on Acrobot,
         where the lines bend, and 0.5 in the noisy puddle world.
         """
-        if self.reps.shape[1] > _MOST_SPREAD:
-            return False
+        return self.reps.shape[1] <= _MOST_SPREAD and self._is_noise_beyond(_NOISY)
+
+    @property
+    def is_noise_beyond_gaps(self) -> bool:
+        """Whether the noise of one step is typically larger than the gap between representative states.
+
+        Then interpolating at each step adds less than the noise does, so that plans of several steps save nothing; and
+        they lose what deciding again would gain, because nobody knows where they end.
+        """
+        return self._is_noise_beyond(1.0)
+
+    def _is_noise_beyond(self, share: float) -> bool:
+        """Whether the noise of a step is typically larger than this share of the gap between representative states."""
         if len(self.reps) == 1 or not self.known.any():
             return True
         gaps = np.linalg.norm(self.reps - self.reps[self.graph[:, 1]], axis=1)
         noise = np.sqrt(np.maximum(np.trace(self.noise, axis1=2, axis2=3), 0.0))
-        return bool(np.median((noise - _NOISY * gaps)[self.known]) >= 0)
+        return bool(np.median((noise - share * gaps)[self.known]) >= 0)
 
 
 def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | None = None) -> LocalLines:

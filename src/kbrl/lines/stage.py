@@ -27,7 +27,7 @@ class Stage:
     starts: Floats  # (n_runs, n_dims), scaled
     n_steps: int  # of a run, at most
     discount: float  # of one step; 1 where the lines hold it, because steps have durations
-    value_outside: float  # of what comes after a run has left the data
+    value_outside: float | Floats  # of what comes after a run has left the data, at any step or at each, (n_steps,)
     seed: int = 0
 
     def rehearse(
@@ -47,6 +47,7 @@ class Stage:
         cells = np.array([step_loops.nearest_of_all(state, self.world) for state in states], dtype=np.intp)
         returns, alive, left = np.zeros(len(states)), np.ones(len(states)), np.zeros(len(states), dtype=bool)
         factors = np.ones(len(states))
+        outside = np.broadcast_to(self.value_outside, self.n_steps)
         late = np.zeros((3, len(states)))  # of the last quarter of the steps: their number, rewards and ends
         for number in range(self.n_steps):
             noise = draws.standard_normal(self.starts.shape)[runs]
@@ -58,7 +59,7 @@ class Stage:
                 told(acting, factors[acting] * alive[acting])
             step = Step.of(here, at, decide(here), noise[acting], self.world)
             inside, factor = step.inside, factors[acting]
-            returns[acting] += factor * alive[acting] * np.where(inside, step.rewards, self.value_outside)
+            returns[acting] += factor * alive[acting] * np.where(inside, step.rewards, outside[number])
             alive[acting] *= np.where(inside, 1.0 - step.ends, 0.0)
             left[acting[~inside]] = True
             states[acting], cells[acting] = here, at

@@ -1,0 +1,157 @@
+"""The stage on which candidates rehearse: the lines of episodes that they were not learnt from.
+
+What a run earns after it has left the data is what logged stretches of the same length earned at worst.  A copy of
+people tells whether the stage is any good: it must stay where people stayed, and earn what they earned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.choosing.candidates import n_reps_for_lines
+from kbrl.data.transitions import Transitions
+from kbrl.learners.kbsf import KBSF
+from kbrl.learners.learner import clone
+from kbrl.lines.plans import world_of
+from kbrl.lines.stage import Stage
+from kbrl.lines.step_loops import act_as_people
+from kbrl.lines.surface import with_flags
+from kbrl.model.model import Model
+
+_RUNS, _STEPS = 16, 200
+_LEAST_WEIGHT = 0.05  # of a reward at the end of a run: later ones hardly count
+_STAGE_INSIDE = 3.0  # how far a run may leave the data, in `LocalLines.reach`: farther than plans may
+_STRAYING = 0.05  # of runs that go where people went: so few may count as leaving the data
+_LEAST_STRAYING = 1e-3  # of the states of other episodes are as far away as a run that leaves the data, at most
+_FARTHER = 1.5  # times as far: lines reach a little beyond where people went
+MOST_LEFT = 0.2  # of the runs, for a rehearsal to be believed
+_COPIES = 4  # runs of a copy of people from each start
+_APART = 3.0  # standard errors between what people earned and what their copy earns
+_ROUNDING = 1e-6  # of what people earned: a copy that is always paid the same is off by rounding
+_LEAST_EPISODES = 5  # for a standard error
+_LOW = 0.1  # of the logged stretches earned less than what a run gets that has left the data
+
+
+def lines_of(log: Transitions, learner: KBSF) -> Model:
+    """Return the lines that a stage is made of."""
+    settings = {"order": 1, "n_reps": n_reps_for_lines(len(log)), "min_cases": 1}
+    return clone(learner).set_params(**settings).fit(log).model_
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutStage(Stage):
+    """A stage that remembers whose lines it has."""
+
+    model: Model = None  # type: ignore[assignment]
+
+
+def held_out_stage(
+    log: Transitions, others: Transitions, learner: KBSF, has_episodes: bool
+) -> tuple[HeldOutStage, float | None]:
+    """Return the lines of held-out episodes as a stage, and what their decisions earned on average.
+
+    A run has left the data where it is farther from them than plans may end, and half as far again as nearly all states
+    of the ``others`` are: so many that of runs that go where people went, less than one of twenty leaves the data.
+    """
+    model = lines_of(log, learner)
+    is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
+    fades = model.fades(log)
+    to_go = returns_to_go(log, is_start, fades)
+    starts = log.states[is_start] if has_episodes else log.states
+    picked = starts[np.linspace(0, len(starts) - 1, min(len(starts), _RUNS)).astype(np.intp)]
+    longest = int(np.diff(np.append(np.flatnonzero(is_start), len(log))).max())
+    going = fades[~log.terminals]
+    fade = float(np.exp(np.log(going).mean())) if len(going) and going.min() > 0 else 0.0
+    horizon = int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(fade))) if fade > 0 else 1
+    world = world_of(model.lines, with_flags(model.surface, log.states), is_spread=True, usual=0.0)
+    n_steps = max(1, min(_STEPS, horizon, longest if has_episodes else _STEPS))
+    distances = cKDTree(model.basis.reps).query(model.scaled(others.states))[0]
+    far = _FARTHER * float(np.quantile(distances, 1.0 - min(_LEAST_STRAYING, _STRAYING / n_steps)))
+    stage = HeldOutStage(
+        world=world._replace(reach=np.full(model.basis.n_reps, max(_STAGE_INSIDE * model.lines.reach, far))),
+        starts=model.scaled(picked),
+        n_steps=n_steps,
+        discount=model.step_discount,
+        value_outside=low_returns(log, is_start, fades, n_steps),
+        model=model,
+    )
+    return stage, float(to_go[is_start].mean()) if has_episodes else None
+
+
+def why_not_believed(stage: HeldOutStage, log: Transitions, has_episodes: bool) -> str:
+    """Return why rehearsals on a stage are not believed, in words; nothing if they are.
+
+    A copy of people, drawn from the lines of their behaviour, must stay with the data and earn what they earned.
+    """
+    copied = replace(stage, starts=np.repeat(stage.starts, _COPIES, axis=0)).rehearse(_as_people(stage))
+    left = float(copied.left.mean())
+    if left > MOST_LEFT:
+        return f"a copy of what people did left the data in {left:.0%} of its runs"
+    earned = _first_returns(log, stage.model.fades(log), stage.n_steps) if has_episodes else np.zeros(0)
+    if len(earned) < _LEAST_EPISODES:
+        return ""
+    apart = abs(copied.mean - float(earned.mean()))
+    chance = _APART * float(np.hypot(copied.error, earned.std(ddof=1) / np.sqrt(len(earned))))
+    if apart <= chance + _ROUNDING * float(np.abs(earned).max()):
+        return ""
+    return f"a copy of what people did earned {copied.mean:.4g} there, and people earned {earned.mean():.4g}"
+
+
+def _as_people(stage: Stage) -> Callable[[Floats], Integers]:
+    luck = np.random.default_rng(stage.seed)
+
+    def decide(states: Floats) -> Integers:
+        actions = np.empty(len(states), dtype=np.intp)
+        act_as_people(np.ascontiguousarray(states), luck.random(len(states)), stage.world, actions)
+        return actions
+
+    return decide
+
+
+def _first_returns(log: Transitions, fades: Floats, n_steps: int) -> Floats:
+    """Return what episodes earned in their first steps, discounted; those that were cut before are left out."""
+    starts = np.flatnonzero(np.append(True, log.episodes[1:] != log.episodes[:-1]))  # type: ignore[index]
+    stops = np.append(starts[1:], len(log))
+    known = (stops - starts >= n_steps) | (fades[stops - 1] == 0.0)
+    earned = []
+    for start, stop in zip(starts[known], stops[known]):
+        rows = slice(start, min(stop, start + n_steps))
+        weights = np.append(1.0, np.cumprod(fades[rows])[:-1])
+        earned.append(float(weights @ log.rewards[rows]))
+    return np.array(earned)
+
+
+def returns_to_go(log: Transitions, is_start: Booleans, fades: Floats) -> Floats:
+    """Return the sum of what came from each row on, to the end of its episode, (n,), faded by each step."""
+    result = log.rewards.copy()
+    is_last = np.append(is_start[1:], True)
+    for row in range(len(log) - 2, -1, -1):  # a bounded sample
+        if not is_last[row]:
+            result[row] += fades[row] * result[row + 1]
+    return result
+
+
+def low_returns(log: Transitions, is_start: Booleans, fades: Floats, n_steps: int) -> Floats:
+    """Return what nine of ten logged stretches earned at least, (n_steps,): of n_steps rows, of one less, down to one.
+
+    A stretch that ends with its episode counts as one of any length; one that was cut says nothing of more rows.
+    """
+    rows = np.arange(len(log))
+    last = np.append(np.flatnonzero(is_start)[1:], len(log))[np.cumsum(is_start) - 1] - 1
+    earned, weights, result = np.zeros(len(log)), np.ones(len(log)), np.zeros(n_steps)
+    for length in range(n_steps):
+        here = np.minimum(rows + length, last[rows])
+        earned = earned + weights * log.rewards[here]
+        weights = weights * fades[here]
+        result[length] = np.quantile(earned, _LOW)
+        known = (rows + length < last[rows]) | (weights == 0.0)
+        if not known.any():
+            result[length + 1 :] = result[length]
+            break
+        rows, earned, weights = rows[known], earned[known], weights[known]
+    return result[::-1]

@@ -16,6 +16,7 @@ from kbrl.choosing.rehearsal import (
     choose_by_rehearsal,
     compete,
 )
+from kbrl.learners.learner import clone
 from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Rehearsal, Stage, predicted
 from kbrl.settings import Growth, Settings, Variant
@@ -245,6 +246,24 @@ def test_where_a_copy_of_people_leaves_the_data_rehearsal_is_not_believed():
     assert choice.chosen is choice.tried[0]
     assert not choice.is_better_than_now
     assert any("rehearsal was not believed: a copy of what people did" in flag for flag in choice.flags)
+
+
+def test_where_nothing_can_be_told_people_are_followed(monkeypatch):
+    """Actions do nothing, so chance decides; rewards grow with the step, which the state does not show."""
+    pay = np.tile(np.arange(20.0), 100) + np.random.default_rng(0).normal(size=2000)
+    log = noisy(0.05).replaced(rewards=pay)
+    habit = np.where(np.random.default_rng(1).random(2000) < 0.6, log.states[:, 0] < 0, log.action_indices == 1)
+    log = log.replaced(action_indices=habit.astype(int))
+    learner = KBSF(discount=0.95, reps="spread", random_state=0)
+    monkeypatch.setattr("kbrl.choosing.rehearsal._LEAST_AGREEMENT", 1.1)  # as if chance had decided
+    choice = choose_by_rehearsal(log, learner)
+    assert not choice.is_believed
+    assert choice.chosen.name == "as people usually do"
+    model = clone(learner).set_params(**choice.chosen.settings, n_reps=100).fit(log).model_
+    states = np.linspace(-0.9, 0.9, 19)[:, None]
+    assert (model.predict(states) == (states[:, 0] < 0)).mean() > 0.85
+    monkeypatch.setattr("kbrl.choosing.rehearsal._LEAST_AGREEMENT", 0.0)
+    assert choose_by_rehearsal(log, learner).chosen.name == choice.tried[0].name
 
 
 def test_where_a_copy_of_people_earns_something_else_rehearsal_is_not_believed():

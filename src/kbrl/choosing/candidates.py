@@ -23,6 +23,8 @@ from kbrl.model.model import Model
 from kbrl.settings import Plan
 
 USUAL = 0.3  # times as often as the usual action: what may begin a plan
+AS_PEOPLE = "as people usually do"
+_MOST_USUAL = 0.99  # times as often: only the usual action itself
 _ONE_STEP = (1, 1)
 _LENGTHS = ((1, 1), (2, 2), (2, 4), (3, 2), (3, 4))  # decisions, and the steps that each is held
 _ROWS_PER_REP, _FEWEST, _MOST = 15, 50, 2000
@@ -65,6 +67,9 @@ def _lines(log: Transitions, held: Transitions, learner: KBSF) -> Iterator[Candi
             changed = plan.set_params(decisions=decisions, hold=hold, usual=usual)
             name = f"lines, plans of {decisions} x {hold}" + (" that begin as people do" if is_free and usual else "")
             yield Candidate(name, {"order": 1, "plan": changed}, model.with_settings(plan=changed))
+    if is_free:
+        copied = plan.set_params(decisions=1, hold=1, usual=_MOST_USUAL)
+        yield Candidate(AS_PEOPLE, {"order": 1, "plan": copied}, model.with_settings(plan=copied))
 
 
 def _lengths(n_actions: int, plan: Plan, is_noisy: bool) -> list[tuple[int, int]]:

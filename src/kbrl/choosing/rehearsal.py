@@ -3,7 +3,8 @@
 Candidates learn from half of some episodes.  Each then acts, step by step, in the lines of the other half, from logged
 first states (`kbrl.lines.stage`).  The first candidate, lines with plans of the usual length, is kept unless another
 earns more by more than chance: twice the standard error of the difference over the same starts.  It also stays where
-the stage is no good: a copy of people leaves the data on it, or earns something else than they did.
+the stage is no good: a copy of people leaves the data on it, or earns something else than they did.  If then even
+another random state decides otherwise, doing as people usually do is chosen.
 What is chosen is then learnt from everything.
 """
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
-from kbrl.choosing.candidates import candidates
+from kbrl.choosing.candidates import AS_PEOPLE, Candidate, candidates
 from kbrl.choosing.held_out_stage import MOST_LEFT, held_out_stage, lines_of, returns_to_go, why_not_believed
 from kbrl.choosing.hyperparameters import WIDTHS
 from kbrl.choosing.relevance import IGNORED, PASTS, told_by_the_past, variables_that_matter
@@ -69,7 +70,7 @@ class Choice:
     now: float | None  # None where the log does not tell episodes apart
     flags: tuple[str, ...] = ()  # what speaks against trusting the model, in words
     ignored: tuple[int, ...] = ()  # the places of state variables that distances are measured without
-    is_believed: bool = True  # whether a copy of people did as people did; if not, the first one was kept
+    is_believed: bool = True  # whether a copy of people did as people did; if not, the safest one was kept
 
     @property
     def is_better_than_now(self) -> bool | None:
@@ -154,7 +155,7 @@ def choose_by_rehearsal(
         reason = why_not_believed(stage, held, has_episodes)
         policies = [_decider(each.model, stage.model) for each in tried_out]
         runs = compete(stage, policies, _ROUNDS[:1] if reason else _ROUNDS)
-        place = 0 if reason else _best(runs)
+        place = _safest(tried_out, learnt, held) if reason else _best(runs)
         flags = _flags(tried_out[place].model, learnt, held, has_episodes)
         flags = (*_if_left(runs[place], reason), *flags, *_if_state_misses_something(tried_out[0].model, held))
     tried = tuple(
@@ -192,7 +193,7 @@ def _matters(log: Transitions, in_first: Booleans, learner: KBSF) -> Booleans:
         return everything
     scale = _scale(log, learner)
     learnt, held = log[in_first], log[~in_first]
-    rows = learnt[np.linspace(0, len(learnt) - 1, min(len(learnt), _CHECKED)).astype(np.intp)]
+    rows = _checked_rows(learnt)
     plain, without = (
         _errors(lines_of(held, each), rows, matters / scale) for each in (learner, _ignoring(log, learner, ~matters))
     )
@@ -237,14 +238,13 @@ def _if_left(run: Rehearsal, reason: str) -> tuple[str, ...]:
 
 def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: bool) -> tuple[str, ...]:
     """Return what speaks against trusting a model, in words; none of it needs an environment."""
-    rows = held[np.linspace(0, len(held) - 1, min(len(held), _CHECKED)).astype(np.intp)]
+    rows = _checked_rows(held)
     found = []
     if model.settings.order == 1:
         error = _prediction_error(model, rows)
         if error > 1:
             found.append(f"it predicts next states worse than saying that nothing moves ({error:.2g} times the error)")
-    other = KBSF(**vars(replace(model.settings, random_state=_OTHER_SEED))).fit(learnt).model_
-    agreement = float((other.predict(rows.states) == model.predict(rows.states)).mean())
+    agreement = _agreement(model, learnt, rows)
     if agreement < _LEAST_AGREEMENT:
         found.append(f"another random_state decides otherwise in {1 - agreement:.0%} of the states")
     if has_episodes:
@@ -254,6 +254,26 @@ def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: b
         if promised > most + 1e-9 * abs(most):
             found.append(f"it promises up to {promised:.4g}, and no held-out episode earned more than {most:.4g}")
     return tuple(found)
+
+
+def _checked_rows(log: Transitions) -> Transitions:
+    return log[np.linspace(0, len(log) - 1, min(len(log), _CHECKED)).astype(np.intp)]
+
+
+def _agreement(model: Model, learnt: Transitions, rows: Transitions) -> float:
+    """Return in which share of the states another random state decides alike."""
+    other = KBSF(**vars(replace(model.settings, random_state=_OTHER_SEED))).fit(learnt).model_
+    return float((other.predict(rows.states) == model.predict(rows.states)).mean())
+
+
+def _safest(tried_out: Sequence[Candidate], learnt: Transitions, held: Transitions) -> int:
+    """Return the place of what is kept where rehearsal is not believed: the first, unless chance makes its decisions.
+
+    Then it is doing as people usually do, where that is known: nothing else has been seen to work.
+    """
+    if _agreement(tried_out[0].model, learnt, _checked_rows(held)) >= _LEAST_AGREEMENT:
+        return 0
+    return next((place for place, each in enumerate(tried_out) if each.name == AS_PEOPLE), 0)
 
 
 def _if_state_misses_something(model: Model, held: Transitions) -> list[str]:

@@ -125,6 +125,7 @@ BAD_FACTS = {
     "no valid residual": set_fact("solution", "residual", value=-1.0),
     "facts lack history": lambda facts: facts.pop("history"),
     "has_changed is of the wrong kind": set_fact("history", "has_changed", value="no"),
+    "flags must be texts": set_fact("history", "flags", value=[1]),
     "held_out must be a share": set_fact("history", "held_out", value=1.5),
     "names must be those of 2 state variables": set_fact("names", "state", value=["x"]),
     "names must differ": set_fact("names", "others", value=["x"]),
@@ -188,6 +189,12 @@ def test_a_file_from_before_episodes_were_held_out_is_loaded(tmp_path):
     path, _ = small_file(tmp_path)
     resealed(path, lambda facts: facts["history"].pop("held_out"), None)
     assert load_model(path).held_out is None
+
+
+def test_a_file_from_before_there_were_flags_is_loaded(tmp_path):
+    path, _ = small_file(tmp_path)
+    resealed(path, lambda facts: facts["history"].pop("flags"), None)
+    assert load_model(path).flags == ()
 
 
 BAD_SPARSE = {

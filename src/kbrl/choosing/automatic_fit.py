@@ -198,6 +198,8 @@ def fit_automatically(
     clock.lap("choosing")
     model = source.learn(settings, survey=seen, step=phase("learning", seen.n_rows))
     clock.lap("learning")
+    if choice is not None:
+        model = replace(model, flags=choice.flags)
     if not model.often_taken.all():
         say_if_rare(model.action_labels, model.sums.counts, model.min_cases)
     return Automatic(model, seen, n_episodes, number, widths, choice, clock.laps)

@@ -66,6 +66,7 @@ class Model(ReducedModel):
     sketch: Sketch | None = field(default_factory=Sketch)  # of what was learnt; None: not known
     has_changed: bool | None = False  # representative states came or went after data had come; None: not known
     held_out: float | None = None  # the share of the episodes of its log that were kept for judging it
+    flags: tuple[str, ...] = ()  # what spoke against trusting it when it was fitted, in words
     sizes: tuple[tuple[int, int], ...] = ()  # (number of transitions, of representative states) after each chunk
     resamples: Floats | None = None  # (n_resamples, n_reps, n_answers): Q of resampled logs, see insight.agreement
 
@@ -92,6 +93,7 @@ class Model(ReducedModel):
         ]
         facts += [("left out", counted(self.left_out, self.left_out.values()))] if self.left_out else []
         facts += [("held out", f"{100 * self.held_out:g} % of the episodes")] if self.held_out else []
+        facts += [("mind", flag) for flag in self.flags]
         return facts + ([("defers", f"answers {self.deferral.label!r} at times")] if self.deferral else [])
 
     @property
@@ -238,7 +240,10 @@ class Model(ReducedModel):
         result = self.with_sums(sums, sketch, samples=(*self.samples, *other.samples))
         has_changed = _either(self.has_changed, other.has_changed)
         held_out = self.held_out if self.held_out == other.held_out else None
-        return replace(result, source=self.source + other.source, has_changed=has_changed, held_out=held_out)
+        flags = tuple(dict.fromkeys((*self.flags, *other.flags)))
+        return replace(
+            result, source=self.source + other.source, has_changed=has_changed, held_out=held_out, flags=flags
+        )
 
     def _check_addable(self, other: Model) -> None:
         names = ("order", "discount", "terminals", "neighborhoods", "q_function")

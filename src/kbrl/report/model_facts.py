@@ -60,6 +60,7 @@ class ModelFacts:
     settings: tuple[Setting, ...]
     deferral: Deferral | None  # when it answers "as now"
     answers: tuple[str, ...]  # the labels of all answers
+    flags: tuple[str, ...]  # what spoke against trusting it when it was fitted
     kept_rows: tuple[str, ...]  # what of the log it holds row by row
 
 
@@ -87,6 +88,7 @@ def facts_of_model(model: Model, rep_cases: Integers) -> ModelFacts:
         settings=tuple(_settings(model)),
         deferral=model.deferral,
         answers=tuple(map(str, model.answer_labels.tolist())),
+        flags=model.flags,
         kept_rows=tuple(what_it_keeps(model)),
     )
 

@@ -40,7 +40,7 @@ _FACTS: dict[str, Any] = {
     "names": {"state": (list, type(None)), "others": (list,)},
     "settings": (dict,),
     "fit_settings": (dict,),
-    "history": {"has_changed": (bool, type(None)), "held_out": (float, type(None))},
+    "history": {"has_changed": (bool, type(None)), "held_out": (float, type(None)), "flags": (list,)},
     "sketch": (dict, type(None)),
     "basis": {
         "sample_width": _NUMBER,
@@ -99,6 +99,8 @@ def check_contents(contents: Contents) -> None:
     whole(facts["planning"]["min_cases"], "min_cases")
     held_out = facts["history"]["held_out"]
     _require(held_out is None or 0 < held_out < 1, f"history: held_out must be a share, but it is {held_out!r}")
+    flags = facts["history"]["flags"]
+    _require(all(isinstance(flag, str) for flag in flags), f"history: flags must be texts, but they are {flags!r}")
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
     if facts["basis"]["order"] == 1:
         _check_lines(arrays, facts["counts"])

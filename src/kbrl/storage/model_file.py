@@ -140,7 +140,7 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
         "basis": _basis_facts(model),
         "planning": _planning_facts(model),
         "counts": model.sums.counts.tolist(),
-        "history": {"has_changed": model.has_changed, "held_out": model.held_out},
+        "history": {"has_changed": model.has_changed, "held_out": model.held_out, "flags": list(model.flags)},
         "sketch": _sketch_facts(model.sketch),
         "solution": {
             "iterations": int(solution.iterations),
@@ -322,6 +322,7 @@ def _model(contents: Contents) -> Model:
         sketch=_sketch(facts["sketch"], arrays),
         has_changed=facts["history"]["has_changed"],
         held_out=facts["history"]["held_out"],
+        flags=tuple(facts["history"]["flags"]),
         sizes=tuple((n_samples, n_reps) for n_samples, n_reps in arrays["growth"].tolist()),
         samples=_samples(arrays, action_labels),
         solved=Solution(arrays["values"], arrays["q"], arrays["policy"].astype(np.intp), **facts["solution"]),

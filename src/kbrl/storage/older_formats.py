@@ -32,6 +32,7 @@ def upgraded(contents: Contents) -> Contents:
     facts, arrays, version = contents
     if isinstance(facts.get("history"), dict):  # files from before the first release lack it
         facts["history"].setdefault("held_out", None)
+        facts["history"].setdefault("flags", [])
     if not isinstance(facts.get("settings"), dict):
         return contents
     if version != 1:
@@ -43,7 +44,7 @@ def upgraded(contents: Contents) -> Contents:
         "fit_settings": {},
         "basis": _BASIS_SINCE | {"order": 0} | _as_dict(facts.get("basis")),
         "planning": _PLANNING_SINCE | _as_dict(facts.get("planning")),
-        "history": {"has_changed": _has_changed(arrays), "held_out": None},
+        "history": {"has_changed": _has_changed(arrays), "held_out": None, "flags": []},
         "sketch": None,
     }
     centre = np.zeros(np.shape(arrays.get("scale", ()))[:1])

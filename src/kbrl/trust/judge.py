@@ -16,6 +16,7 @@ from kbrl.checks import in_unit_interval
 from kbrl.choosing.rehearsal import EpisodeSample
 from kbrl.data.episodes import EpisodePart
 from kbrl.data.transitions import Transitions
+from kbrl.model.model import Model
 from kbrl.trust.estimates import VALUE, Evidence, Rung, rungs
 from kbrl.trust.evaluator import N_BLOCKS, PolicyEvaluator, chunks_of
 from kbrl.trust.importance import importance_estimate
@@ -89,7 +90,15 @@ def judge_evaluated(evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *
     evidence = _evidence(evaluator)
     second = _rehearsed(evaluator, log)[0] if rehearsed else "it was not asked for"
     judgement, rung = judged(evidence, rungs(evidence), level, second=second)
+    judgement = replace(judgement, warnings=(*judgement.warnings, *_flags(evaluator)))
     return judgement if rung is None else replace(judgement, influences=influences(evaluator, log, rung.smoothing))
+
+
+def _flags(evaluator: PolicyEvaluator) -> list[str]:
+    """Return what spoke against trusting the policy when it was fitted, if it is a model that says so."""
+    policy = next(iter(evaluator.policies.values()))
+    model = getattr(policy, "model_", policy)
+    return [f"When it was fitted, {flag}." for flag in model.flags] if isinstance(model, Model) else []
 
 
 def judge_all(evaluator: PolicyEvaluator, log: Any, level: float) -> list[Judgement]:

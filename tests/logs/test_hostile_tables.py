@@ -1,18 +1,23 @@
 """Packed texts, sheets and databases that somebody made to fill the machine are refused before they can."""
 
+import contextlib
 import gzip
 import os
 import sqlite3
+import time
 import zipfile
 
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from kbrl import load_log
 from kbrl.files import VARIABLE
+from kbrl.tables.arrow_files import MemoryTable
 from kbrl.tables.faults import LogError
+from kbrl.tables.formats import open_table
 
 N = 6
 END_OF_ROW = "1 as action, 1 as reward, 0 as done"
@@ -249,3 +254,117 @@ def test_a_view_of_duckdb_cannot_fill_the_memory_or_read_other_files(tmp_path, m
     with duckdb.connect(str(path)) as connection:
         connection.execute(f"create view log as {view.format(other=other, selected=SELECTED)}")
     assert said in refused(path, fault)
+
+
+LONG = "a" * 20_000
+
+
+def repeating(column, n=20_000):
+    """Return a table in one of whose columns all rows name one long text."""
+    columns = {"obs": np.arange(n) % 7, "action": np.arange(n) % 2, "reward": np.ones(n), "done": np.arange(n) % 5 == 4}
+    return pa.table(columns | {column: pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), [LONG])})
+
+
+POOLS = []  # which must outlive what was allocated from them
+
+
+@contextlib.contextmanager
+def arrow_memory():
+    """Measure how much memory Arrow takes at most."""
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool.max_memory
+    finally:
+        pa.set_memory_pool(before)
+
+
+@pytest.mark.parametrize("column", ["obs", "action", "reward", "done"])
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_long_text_that_many_rows_name_takes_the_memory_of_one(tmp_path, ending, column):
+    path, table = tmp_path / f"log.{ending}", repeating(column)
+    if ending == "parquet":
+        parquet.write_table(table, path, store_schema=False, compression="zstd")  # read as texts, not as a dictionary
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    with arrow_memory() as most:
+        if column in ("reward", "done"):
+            with pytest.raises(LogError, match="20000 faulty cells"):
+                load_log(path)
+        else:
+            assert len(load_log(path)) == 20_000
+        assert most() < 30e6  # as texts they are 400 MB
+
+
+def test_the_values_of_a_dictionary_are_those_of_plain_cells(tmp_path):
+    times = pa.array(["2026-01-01", None, "2026-01-02", "2026-01-01"] * 5)
+    plain = {"obs": pa.array([1.5, None, 2.5, 1.5] * 5), "action": pa.array(["a", "b", "b", "a"] * 5), "step": times,
+             "reward": pa.array([1, 2, 3, 2] * 5), "done": pa.array(["yes", "no", "no", None] * 5)}  # fmt: skip
+    kinds = {"obs": "numbers", "action": "labels", "step": "steps", "reward": "numbers", "done": "flags"}
+    coded = {name: column.dictionary_encode() for name, column in plain.items()}
+    ours, theirs = (next(MemoryTable(pa.table(columns)).batches(kinds, 20)) for columns in (coded, plain))
+    for name in plain:
+        if name == "action":
+            assert [ours[name].values[k] for k in ours[name].codes] == plain[name].to_pylist()
+        else:
+            np.testing.assert_array_equal(ours[name].values, theirs[name].values)
+            assert ours[name].is_time == theirs[name].is_time
+
+
+def zigzag(number, length):
+    """Return a number as Parquet's metadata hold it, in some more bytes than it needs."""
+    parts = [(number << 1 >> 7 * k) & 0x7F | (0x80 if k < length - 1 else 0) for k in range(length)]
+    return bytes(parts)
+
+
+def test_a_page_of_parquet_that_unpacks_to_more_than_its_column_states_is_refused(tmp_path, small_limit):
+    path, n = tmp_path / "log.parquet", 20
+    columns = {"obs": ["a" * 200_000] * n, "action": np.arange(n) % 2, "reward": np.zeros(n), "done": np.ones(n, bool)}
+    parquet.write_table(pa.table(columns), path, use_dictionary=False, compression="zstd", data_page_size=1 << 30)
+    stated = parquet.read_metadata(path).row_group(0).column(0).total_uncompressed_size
+    assert stated > 4_000_000
+    length = (stated.bit_length() + 7) // 7
+    path.write_bytes(path.read_bytes().replace(zigzag(stated, length), zigzag(100, length)))
+    assert parquet.read_metadata(path).row_group(0).column(0).total_uncompressed_size == 100
+    assert "'obs' asks for" in refused(path, "too_large")
+
+
+@pytest.mark.parametrize("n_lines", [1, 60_000])
+def test_json_with_a_great_many_keys_is_refused(tmp_path, n_lines):
+    path = tmp_path / "log.jsonl"
+    keys = [f'"k{k}": {k}' for k in range(60_000)]
+    path.write_text("{" + ", ".join(keys) + "}" if n_lines == 1 else "\n".join("{" + key + "}" for key in keys))
+    assert "at most 50,000 different keys" in refused(path, "unreadable")
+
+
+def test_json_lines_each_with_keys_of_its_own_are_refused_before_they_become_one_table(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "100MB")
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(f'{{"k{k}\\"": {k}}}' for k in range(10_000)))
+    assert "9,999 lines and 9,999 different keys asks for 800 MB" in refused(path, "too_large")
+    path.write_text("\n".join(f'{{"obs": {k}, "action": "a: {k % 2}", "reward": 1, "done": false}}' for k in range(10_000)))
+    assert len(load_log(path)) == 9_999
+
+
+def test_many_objects_in_one_line_of_json_are_read_in_a_short_time(tmp_path):
+    path, start = tmp_path / "log.jsonl", time.process_time()
+    inner = ", ".join(f'"k{k}": {{"x.y": {k}}}' for k in range(10_000))
+    path.write_text(f'{{"action": 0, "reward": 1, "done": true, {inner}}}')
+    assert open_table(path).names[3] == "k0_x.y"
+    assert time.process_time() - start < 12
+
+
+@pytest.mark.parametrize("column", ["repeat('a', 30000000)", "range(3000000)", "[repeat('a', 30000000)]"])
+def test_a_column_of_duckdb_that_is_worked_out_cannot_fill_the_memory(tmp_path, column):
+    duckdb = pytest.importorskip("duckdb")
+    path = tmp_path / "log.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        kind = "varchar" if column.startswith("repeat") else "bigint[]" if column.startswith("range") else "varchar[]"
+        worked_out = f"obs {kind} generated always as ({column})"
+        connection.execute(f"create table log(x double, action int, reward int, done bool, {worked_out})")
+        connection.execute("insert into log select x, x % 2, 1, false from range(3000) t(x)")
+    refused(path, "too_large")
+    read = load_log(path, columns={"state": ["x"]})
+    assert read.states[:, 0].tolist() == list(range(2999))

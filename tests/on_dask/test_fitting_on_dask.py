@@ -1,10 +1,12 @@
 """KBSF on a cluster of real worker processes: the model of one process, whoever is lost on the way."""
 
+import gc
 import os
 import pickle
 import signal
 import threading
 import time
+import weakref
 from contextlib import suppress
 from urllib.request import urlopen
 
@@ -552,3 +554,17 @@ def test_workers_discount_by_time_and_read_packed_texts_as_one_process_does(clie
     on_workers = fit_on_dask(learner(), [tmp_path], client=client, columns=stated)
     assert on_workers.model_.basis.discount == 0.9
     np.testing.assert_allclose(on_workers.q_values(log.states), model.q_values(log.states), rtol=1e-10)
+
+
+def test_what_a_closed_cluster_leaves_behind_is_cleared_away():
+    gc.collect()
+    gc.disable()  # as in a program whose collector rarely looks at old objects
+    try:
+        with local_cluster(1) as client:
+            closed = weakref.ref(client.cluster)
+        del client
+        with local_cluster(1):
+            pass
+        assert closed() is None
+    finally:
+        gc.enable()

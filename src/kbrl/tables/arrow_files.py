@@ -40,17 +40,21 @@ class ParquetTable:
 
     def __init__(self, path: Path, row_groups: Sequence[int] | None = None) -> None:
         self.path, self._row_groups = path, row_groups
-        check_parquet(path)
+        check_parquet(path, row_groups)
+        self._texts: list[str] = []
         with refusing(path), self._open() as file:
             self.names = tuple(file.schema_arrow.names)
+            self._texts = [leaf.path for leaf in _leaves(file.schema) if leaf.physical_type == "BYTE_ARRAY"]
 
     def _open(self) -> Any:
         import pyarrow.parquet as parquet
 
-        # without a buffer, the whole column of a row group would be fetched at once
+        # without a buffer, the whole column of a row group would be fetched at once; a text of a dictionary that many
+        # rows name stays one text
         return parquet.ParquetFile(
-            self.path, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True, memory_map=False
-        )
+            self.path, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True, memory_map=False,
+            read_dictionary=self._texts,
+        )  # fmt: skip
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
@@ -126,7 +130,7 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
     if kind == "labels":
         return labels_from_arrow(column, name)
     if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        return _from_dictionary(column, kind, name)
     if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         return _lists(column, name)
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
@@ -140,6 +144,21 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
     if kind in ("flags", "steps") and (types.is_string(column.type) or types.is_large_string(column.type)):
         return texts_from_arrow(column.fill_null(""), kind)
     return from_objects(column.to_pylist(), kind, name)
+
+
+def _from_dictionary(column: Any, kind: Kind, name: str) -> Column:
+    """Convert each different value once: a small file can name a long text in many rows."""
+    import pyarrow as pa
+
+    codes = as_numpy(column.indices.fill_null(-1)).astype(np.intp)
+    used, places = np.unique(codes, return_inverse=True)
+    values = from_arrow(column.dictionary.take(pa.array(used, mask=used < 0)), kind, name)
+    assert isinstance(values, Numbers)
+    return values.take(places.reshape(-1))
+
+
+def _leaves(schema: Any) -> Iterator[Any]:
+    return (schema.column(k) for k in range(len(schema)))
 
 
 def _microseconds(column: Any) -> Any:

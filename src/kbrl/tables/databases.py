@@ -11,7 +11,7 @@ import importlib.util
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,10 @@ _SELECTS = r"[\s(]*(select|with|values|table|from)\b"
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _STEPS, _LEAST_STEPS = 10**6, 10**9  # of SQLite's machine: between two looks, and those that any file may take
 _DUCKDB_ROWS = 2048  # of one batch, DuckDB's own vectors
+_FIXED = re.compile(
+    r"u?(tiny|small|big|huge)?int(eger)?|boolean|float|double|decimal|date|time.*|interval|uuid|enum|.*null"
+)
+_TOO_LONG = "a value is too long for kbrl"  # how DuckDB is told to say it
 _LONGEST = 10**9  # bytes of a text, the most that SQLite itself allows
 _CLOSED: dict[str, Any] = {
     "enable_external_access": "false",
@@ -52,13 +56,13 @@ class _QueryTable:
             message = f"{where} must be read by a query that starts with SELECT or WITH, but it is {query!r}."
             raise LogError("unreadable", message, advice=_QUERY)
         self.is_unordered = query is not None and re.search(r"\border\s+by\b", query, re.IGNORECASE) is None
-        self._query = query or f'select * from "{self._only_table()}"'
+        self._query = query or f"select * from {_quoted(self._only_table())}"
         self.names = self._columns()
 
     def _only_table(self) -> str:
         tables = self._tables()
         if len(tables) == 1:
-            return tables[0].replace('"', '""')
+            return tables[0]
         raise LogError(
             "unreadable", f"{self.where} must have one table or a query, but it has {listing(tables)}.", advice=_QUERY
         )
@@ -73,6 +77,8 @@ class _QueryTable:
                 raise
             if str(error) == "interrupted":  # by our handler
                 refuse_size("its query takes far more steps than the file has bytes", self.where)
+            if _TOO_LONG in str(error):
+                refuse_size("a value is so long that some rows of it do not fit into the limit", self.where)
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             message = f"{self.where} cannot be read: {reason}."
             raise LogError("unreadable", message, advice="Check the query and the address.") from None
@@ -148,7 +154,7 @@ class _ArrowQueryTable(_QueryTable):
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
         n_read = 0
-        with self._refusing(), self._reader(self._query, self._rows_at_once(n_rows)) as reader:
+        with self._refusing(), self._reader(self._query, self._rows_at_once(n_rows), list(kinds)) as reader:
             for batch in reader:
                 n_read += max(batch.nbytes, 8 * batch.num_rows)
                 self._check_read(n_read)
@@ -165,7 +171,8 @@ class _ArrowQueryTable(_QueryTable):
         with self._refusing(), self._reader(self._query, 1) as reader:
             return tuple(reader.schema.names)
 
-    def _reader(self, query: str, n_rows: int) -> Any:
+    def _reader(self, query: str, n_rows: int, names: Sequence[str] | None = None) -> Any:
+        """Open what a query selects, or at least the named columns of it."""
         raise NotImplementedError
 
 
@@ -185,7 +192,7 @@ class DuckdbTable(_ArrowQueryTable):
         refuse_size(too_empty(self.path, "what is selected", n_bytes, bytes_on_disk(self.path)), self.path)
 
     @contextmanager
-    def _reader(self, query: str, n_rows: int) -> Iterator[Any]:
+    def _reader(self, query: str, n_rows: int, names: Sequence[str] | None = None) -> Iterator[Any]:
         import duckdb
 
         bounds = {"memory_limit": f"{allowed_bytes(self.path)}B", "temp_directory": ""}
@@ -194,8 +201,25 @@ class DuckdbTable(_ArrowQueryTable):
             selected: Any = connection.sql(query)
             if selected is None:
                 raise LogError("unreadable", f"The query of {self.where} selects nothing.", advice=_QUERY)
+            selected = selected if names is None else selected.project(self._bounded(selected, names))
             read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader  # before version 2
             yield read(n_rows)
+
+    def _bounded(self, selected: Any, names: Sequence[str]) -> str:
+        """Return a projection to some columns that fails at a value of which a batch might not fit into memory.
+
+        A text that is the same in all rows is one text for DuckDB and its limit of memory, but many for Arrow.
+        """
+        types = dict(zip(selected.columns, selected.types))
+        sizes = {name: _size(_quoted(name), types[name]) for name in names if name in types}
+        n_wide = sum(size is not None for size in sizes.values())
+        most = allowed_bytes(self.path) // (_DUCKDB_ROWS * max(n_wide, 1))
+        return ", ".join(
+            _quoted(name)
+            if size is None
+            else f"case when {size} > {most} then error('{_TOO_LONG}') else {_quoted(name)} end as {_quoted(name)}"
+            for name, size in sizes.items()
+        )
 
     def _tables(self) -> list[str]:
         query = "select table_name from information_schema.tables where table_schema = 'main'"
@@ -219,7 +243,7 @@ class PostgresTable(_ArrowQueryTable):
         super().__init__(f"{parts.scheme}://{parts.hostname or ''}{parts.path}", query, dialect)  # without the password
 
     @contextmanager
-    def _reader(self, query: str, n_rows: int) -> Iterator[Any]:
+    def _reader(self, query: str, n_rows: int, names: Sequence[str] | None = None) -> Iterator[Any]:
         from adbc_driver_postgresql import dbapi
 
         with dbapi.connect(self._address) as connection, connection.cursor() as cursor:
@@ -255,6 +279,22 @@ def open_database(path: Path, dialect: Dialect) -> _QueryTable:
     with path.open("rb") as file:
         start = file.read(16)
     return (DuckdbTable if start[8:12] == b"DUCK" else SqliteTable)(path, dialect.query, dialect)
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _size(column: str, kind: Any) -> str | None:
+    """Return what tells the bytes of a value in DuckDB; None if all values of this type are small."""
+    if _FIXED.fullmatch(kind.id):
+        return None
+    if kind.id == "list" and _FIXED.fullmatch(kind.children[0][1].id):
+        return f"8 * len({column})"
+    return {"varchar": f"strlen({column})", "blob": f"octet_length({column})"}.get(
+        kind.id, f"strlen({column}::varchar)"
+    )
 
 
 def _refuse_several(statements: list[Any], where: str) -> None:

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kbrl.files import too_large
 from kbrl.tables.arrow_files import BUFFER, converted
 from kbrl.tables.cell_values import Batch, Kind, refusing
-from kbrl.tables.faults import LogError, Place
+from kbrl.tables.faults import LogError, Place, refuse_size
 from kbrl.tables.text_files import PLAIN, Dialect, encoding_of, open_bytes, open_text, undecodable
 
 JSON_ENDINGS = (".jsonl", ".ndjson")
 _LONGEST = 1 << 24  # bytes of a line
 _DEEPEST = 64  # lists and objects within each other
+_MOST_KEYS = 50_000  # of a file
+_KEY = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?')  # a text, and whether it is a key
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
@@ -34,7 +37,11 @@ class JsonLinesTable:
         self.path = path
         with refusing(path):
             self._encoding = encoding_of(path, dialect)
-            self.names = tuple(dict.fromkeys(name for block in self._blocks() for name in block.column_names))
+            names: dict[str, None] = {}
+            for block in self._blocks(self._check_keys):
+                names |= dict.fromkeys(block.column_names)
+                _refuse_many(len(names), path)
+            self.names = tuple(names)
         if not self.names:
             raise LogError("empty_log", f"{path} has no object with keys.")
 
@@ -60,17 +67,28 @@ class JsonLinesTable:
                     row += 1
         return [Place("line", found.get(row, row + 1), str(self.path)) for row in rows]
 
-    def _blocks(self) -> Iterator[Any]:
+    def _check_keys(self, text: bytes) -> None:
+        """Refuse lines that have few keys each, but different ones: each key becomes a column with a cell per line."""
+        n_lines, most = text.count(b"\n") + 1, text.count(b":")
+        if most <= _MOST_KEYS and too_large(self.path, "", 8 * n_lines * most) is None:
+            return
+        n_keys = len(_keys(text))
+        _refuse_many(n_keys, self.path)
+        what = f"one table of {n_lines:,} lines and {n_keys:,} different keys"
+        refuse_size(too_large(self.path, what, 8 * n_lines * n_keys), self.path)
+
+    def _blocks(self, check: Callable[[bytes], None] | None = None) -> Iterator[Any]:
         """Yield Arrow tables of some lines each, the fields of objects as columns."""
         for text in self._texts():
             if _depth(text) > _DEEPEST:
                 reason = f"lists and objects are nested more than {_DEEPEST} deep"
                 raise LogError("unreadable", f"{self.path} cannot be read: {reason}.")
+            if check is not None:
+                check(text)
             table = _parsed(text)
             while any(_is_struct(field) for field in table.schema):
-                structs = [field.name for field in table.schema if _is_struct(field)]
-                table = table.flatten()
-                table = table.rename_columns([_joined(name, structs) for name in table.column_names])
+                names = [name for field in table.schema for name in _flat_names(field)]
+                table = table.flatten().rename_columns(names)
             if table.num_rows:
                 yield table
 
@@ -138,7 +156,16 @@ def _is_struct(field: Any) -> bool:
     return pa.types.is_struct(field.type)
 
 
-def _joined(name: str, structs: Sequence[str]) -> str:
-    """Return the name of a field as that of a column: observation.x becomes observation_x."""
-    struct = next((struct for struct in structs if name.startswith(f"{struct}.")), None)
-    return name if struct is None else f"{struct}_{name[len(struct) + 1 :]}"
+def _flat_names(field: Any) -> list[str]:
+    """Return the names of the columns that a field becomes: observation_x for x of an observation."""
+    return [f"{field.name}_{inner.name}" for inner in field.type] if _is_struct(field) else [field.name]
+
+
+def _keys(text: bytes) -> set[bytes]:
+    return {found[1] for found in _KEY.finditer(text) if found[2]}
+
+
+def _refuse_many(n_keys: int, path: Path) -> None:
+    if n_keys > _MOST_KEYS:
+        message = f"{path} may have at most {_MOST_KEYS:,} different keys, but it has {n_keys:,} or more."
+        raise LogError("unreadable", message, advice="Write one object per row, with the same keys in each.")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,43 @@ from kbrl.files import bytes_on_disk, too_empty, too_large
 from kbrl.tables.faults import refuse_size
 
 
-def check_parquet(path: Path) -> None:
-    """Refuse a file that states far more rows than it can hold, or lists in one row group that do not fit."""
+def check_parquet(path: Path, row_groups: Sequence[int] | None = None) -> None:
+    """Refuse a file that states far more rows than it can hold, or lists or a page that do not fit into memory."""
     try:
         footer = _footer(path)
         refuse_size(too_empty(path, "the file", 8 * footer[3], bytes_on_disk(path)), path)
-        for group in footer.get(4, ()):
+        groups = footer.get(4, [])
+        for group in groups if row_groups is None else (groups[k] for k in row_groups):
             for chunk in group[1]:
                 name, n_values, n_bytes = (chunk[3][field] for field in (3, 5, 6))
                 n_bytes = max(n_bytes, 8 * n_values if n_values > group[3] else 0)  # pages are unpacked whole; lists
+                n_bytes = max(n_bytes, _largest_page(path, chunk[3]))
                 refuse_size(too_large(path, repr(b".".join(name).decode("utf-8", "replace")), n_bytes), path)
     except (IndexError, KeyError, TypeError, AttributeError, RecursionError, OSError, struct.error):
         return  # damaged, or not Parquet at all: pyarrow says so
+
+
+def _largest_page(path: Path, chunk: dict[int, Any]) -> int:
+    """Return the bytes that the largest page of a column has when it is unpacked, as the pages themselves say."""
+    largest = 0
+    with open(path, "rb") as file, suppress(IndexError, KeyError, TypeError, ValueError, OSError, RecursionError):
+        place = min(chunk[field] for field in (9, 11) if chunk.get(field, 0) > 0)  # the first data or dictionary page
+        end = place + chunk[7]
+        while place < end:
+            page, length = _page(file, place)
+            largest = max(largest, page[2])
+            place += length + max(page[3], 0)
+    return largest  # up to where the pages are damaged, which pyarrow notices if it reads them
+
+
+def _page(file: Any, place: int) -> tuple[dict[int, Any], int]:
+    """Return the header of a page, and how many bytes it takes; statistics may make it long."""
+    for most in (1 << 9, 1 << 24):
+        file.seek(place)
+        header = _Thrift(file.read(most))
+        with suppress(IndexError):
+            return header.read(_STRUCT, 0), header.place
+    raise IndexError("cut short")
 
 
 def _footer(path: Path) -> dict[int, Any]:
@@ -48,13 +74,13 @@ class _Thrift:
     """Reads Thrift's compact protocol, in which Parquet writes its metadata."""
 
     def __init__(self, raw: bytes) -> None:
-        self._raw, self._place = raw, 0
+        self._raw, self.place = raw, 0
 
     def _take(self, length: int) -> bytes:
-        taken = self._raw[self._place : self._place + length]
+        taken = self._raw[self.place : self.place + length]
         if len(taken) < length:
             raise IndexError("cut short")
-        self._place += length
+        self.place += length
         return taken
 
     def _number(self) -> int:

@@ -344,7 +344,8 @@ def test_json_lines_each_with_keys_of_its_own_are_refused_before_they_become_one
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(f'{{"k{k}\\"": {k}}}' for k in range(10_000)))
     assert "9,999 lines and 9,999 different keys asks for 800 MB" in refused(path, "too_large")
-    path.write_text("\n".join(f'{{"obs": {k}, "action": "a: {k % 2}", "reward": 1, "done": false}}' for k in range(10_000)))
+    rows = [f'{{"obs": {k}, "action": "a: {k % 2}", "reward": 1, "done": false}}' for k in range(10_000)]
+    path.write_text("\n".join(rows))
     assert len(load_log(path)) == 9_999
 
 

@@ -146,7 +146,37 @@ def test_a_forged_file_of_sums_takes_no_memory_for_what_it_only_states(log, tmp_
     facts[fact] = 10**15 if fact == "n_blocks" else [str(k) for k in range(10_000)]
     with open(path, "wb") as file:
         write_sealed(file, "kbrl sums", version, facts, arrays)
-    with pytest.raises(ValueError, match="must have the shape"):
+    with pytest.raises(ValueError, match="the shape"):
+        load_sums(path)
+
+
+FORGED = {
+    "a label of 2 GB": lambda facts, arrays: facts["action_labels"].update(dtype="<U500000000"),
+    "labels that are objects": lambda facts, arrays: facts["action_labels"].update(dtype="O"),
+    "one label twice": lambda facts, arrays: facts["action_labels"].update(values=[0, 0], dtype="<i8"),
+    "no width": lambda facts, arrays: facts.update(width=0.0),
+    "names that are no lists": lambda facts, arrays: facts.update(names={"state": "ab", "others": []}),
+    "policies that are numbers": lambda facts, arrays: facts.update(policies=[1]),
+    "no decisions": lambda facts, arrays: arrays.update(decisions=np.zeros((1, 1))),
+    "decisions that are no probabilities": lambda facts, arrays: arrays.update(decisions=7 * arrays["decisions"]),
+    "a scale of 0": lambda facts, arrays: arrays.update(scale=0 * arrays["scale"]),
+    "states that are no numbers": lambda facts, arrays: arrays.update(reps=np.nan * arrays["reps"]),
+    "returns whose square is infinite": lambda _, arrays: arrays["sums.returns"].fill(1e300),
+    "more next states than rows": lambda _, arrays: arrays["sums.next_policy"].fill(1e9),
+    "no episodes": lambda facts, arrays: arrays.update({"sums.n_episodes": 0 * arrays["sums.n_episodes"]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_forged_sums_with_a_right_seal_are_refused_when_they_are_loaded(log, tmp_path, forge):
+    path = tmp_path / "north.sums"
+    save_sums(evaluated(log), path)
+    facts, arrays, version = read_sealed(path, "kbrl sums", 2)
+    arrays = {name: np.array(array) for name, array in arrays.items()}
+    forge(facts, arrays)
+    with open(path, "wb") as file:
+        write_sealed(file, "kbrl sums", version, facts, arrays)
+    with pytest.raises(ValueError, match="sealed but holds no valid sums"):
         load_sums(path)
 
 

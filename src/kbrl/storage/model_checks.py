@@ -155,7 +155,8 @@ def _check_text(facts: dict[str, Any]) -> None:
         raise ValueError(message) from None
 
 
-def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
+def check_labels(labels: dict[str, Any]) -> None:
+    """Refuse labels of actions that are not different plain values of their type."""
     dtype, values = labels["dtype"], labels["values"]
     _require(_LABEL_TYPE.fullmatch(dtype), f"action_labels are of an unknown type, {dtype!r}")
     _require(all(isinstance(value, (bool, int, float, str)) for value in values), "action_labels are not all plain")
@@ -166,7 +167,12 @@ def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
     except (OverflowError, TypeError) as error:
         raise ValueError(f"action_labels are not of the type {dtype} ({error})") from None
     _require(same == values and type(same[0]) is type(values[0]), f"action_labels are not of the type {dtype}")
-    _require(len(counts) == len(values), f"there are {len(values)} action_labels but counts of {len(counts)} actions")
+
+
+def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
+    check_labels(labels)
+    n_labels = len(labels["values"])
+    _require(len(counts) == n_labels, f"there are {n_labels} action_labels but counts of {len(counts)} actions")
     _require(all(type(n) is int and 0 <= n < 2**62 for n in counts), "counts must be whole numbers not below 0")
     _require(sum(counts) < 2**62, "counts are too large")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from kbrl.arrays import Array
 from kbrl.data.names import Source
 from kbrl.data.scaling import Coordinates
 from kbrl.files import written_beside
+from kbrl.storage.model_checks import check_labels
 from kbrl.storage.model_file import labels_as_facts
 from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
 from kbrl.trust.block_sums import BlockSums
@@ -23,6 +25,7 @@ from kbrl.trust.evaluator import Frame, PolicyEvaluator
 from kbrl.trust.features import Features
 
 FORMAT, VERSION = "kbrl sums", 2
+_LARGEST = 1e100  # whose square can still be added up
 _SIGNED = ("reward", "returns", "smallest_reward", "largest_reward", "extremes", "residuals")
 
 
@@ -87,6 +90,8 @@ def is_sums_file(path: str | os.PathLike[str]) -> bool:
 def _evaluator(contents: Contents) -> PolicyEvaluator:
     facts, arrays, _ = contents
     names, labels = facts["names"], facts["action_labels"]
+    check_labels(labels)
+    _check_frame(facts, arrays)
     units = Coordinates(arrays["centre"], arrays["scale"])
     features = Features(arrays["reps"], units, float(facts["width"]), bool(facts["is_exact"]))
     source = Source(None if names["state"] is None else tuple(names["state"]), tuple(names["others"]))
@@ -102,16 +107,44 @@ def _evaluator(contents: Contents) -> PolicyEvaluator:
     return evaluator
 
 
+def _check_frame(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Refuse what the sums cannot refer to."""
+    n_reps, n_dims = arrays["reps"].shape
+    names, n_actions = facts["names"], len(facts["action_labels"]["values"])
+    shapes = {"reps": (n_reps, n_dims), "centre": (n_dims,), "scale": (n_dims,)}
+    shapes["decisions"] = (len(facts["policies"]), n_reps, n_actions)
+    for name, shape in shapes.items():
+        array = arrays[name]
+        if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite numbers of the shape {shape}, but they are not")
+    chances = arrays["decisions"]
+    if chances.min() < 0 or not np.allclose(chances.sum(axis=2), 1.0, atol=1e-6):
+        raise ValueError("decisions must be probabilities that sum to one")
+    if arrays["scale"].min() <= 0 or not isinstance(facts["width"], float) or facts["width"] <= 0:
+        raise ValueError("scale and width must be above 0")
+    lists = (facts["policies"], names["others"], names["state"] or [])
+    if not all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in lists):
+        raise ValueError("policies and names must be lists of texts")
+    if len(set(facts["policies"])) < len(facts["policies"]) or (names["state"] and len(names["state"]) != n_dims):
+        raise ValueError("policies must differ, and each state variable must have a name")
+
+
 def _check(sums: dict[str, Array], shape: tuple[int, int, int, int]) -> None:
     """Refuse sums of other shapes, and numbers that cannot be sums."""
     shapes = BlockSums.shapes(*shape)
     for name, array in sums.items():
         if array.shape != shapes[name] or array.dtype != np.float64:
             raise ValueError(f"{name} must have the shape {shapes[name]}, but it has {array.shape}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} holds numbers that are not finite")
+        if not (np.abs(array) <= _LARGEST).all():
+            raise ValueError(f"{name} holds numbers that are not finite, or above {_LARGEST:g}")
         if name not in _SIGNED and array.size and array.min() < 0:
             raise ValueError(f"{name} must not be below 0")
     for name in ("n_episodes", "n_rows"):
         if (sums[name] != np.rint(sums[name])).any():
             raise ValueError(f"{name} must be whole numbers")
+    if sums["n_episodes"].sum() < 1:
+        raise ValueError("there must be an episode")
+    weight = sums["weight"].sum(axis=0).reshape(shape[0], -1)
+    for name in ("next_now", "next_policy"):
+        if (sums[name].sum(axis=-1) > weight * (1 + 1e-6) + 1e-9).any():
+            raise ValueError(f"{name} must not be above weight: each row has one next state")

@@ -1,7 +1,8 @@
 """Learn for a long time while all goes wrong: python -m fuzz.soak --seconds 3600.
 
 Two threads ask all the time, each round is saved, some saves meet a full disk, and now and then a worker is killed in
-the middle of its work.  At the end the model must have the bits of a quiet run, and memory must not have grown.
+the middle of its work.  At the end the model must have the bits of a quiet run, and memory must be flat: the line
+through its second half, by least squares, must rise by less than a twentieth of the median.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import time
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +30,7 @@ from kbrl.on_dask.clients import local_cluster
 
 N_ROWS, N_DIMS, KEPT = 2000, 3, 50  # rows of a round, state variables, and rounds after which a new model starts
 STATES = np.random.default_rng(7).random((64, N_DIMS))
-GROWN = 1.2  # how much more memory than after the first tenth is too much
+MOST_RISE = 0.05  # of the median of memory, over the second half of the time
 N_PARTS = 8
 DASK_EVERY = 120.0  # seconds
 
@@ -119,6 +121,17 @@ def is_same(one: Model, other: Model) -> bool:
     return same_bits and bool(np.allclose(one.q_values(STATES), other.q_values(STATES), rtol=1e-6, atol=1e-6))
 
 
+def rise(memory: Sequence[float]) -> float:
+    """Return by which share of their median the second half of some numbers rises, by least squares.
+
+    >>> round(rise([5.0] * 50 + [100.0] * 50), 6), round(rise([0.0] * 100 + list(range(95, 106))), 2)
+    (0.0, 0.18)
+    """
+    half = np.asarray(memory[len(memory) // 2 :], dtype=float)
+    slope = np.polyfit(np.arange(len(half)), half, 1)[0] if len(half) > 1 else 0.0
+    return float(slope * (len(half) - 1) / np.median(half))
+
+
 def soak(seconds: float, folder: Path) -> Counter[str]:
     """Run for so many seconds, and return how often each thing was done."""
     done, start, memory = Counter[str](), time.monotonic(), list[float]()
@@ -151,9 +164,10 @@ def soak(seconds: float, folder: Path) -> Counter[str]:
         done["quiet runs with the same bits"] += 1
     tenths = [np.median(part) / 1e6 for part in np.array_split(memory, 10) if len(part)]
     print(f"MB of memory, by tenths of the time: {', '.join(f'{size:.0f}' for size in tenths)}")
-    early, late = np.median(memory[: max(len(memory) // 10, 10)]), np.median(memory[-max(len(memory) // 10, 10) :])
-    assert late < GROWN * early, f"memory grew from {early / 1e6:.0f} to {late / 1e6:.0f} MB"
-    done["MB of memory early"], done["MB of memory late"] = int(early / 1e6), int(late / 1e6)
+    share = rise(memory)
+    print(f"Memory rose by {100 * share:.1f} % in the second half.")
+    assert share < MOST_RISE, f"memory is not flat: it rose by {100 * share:.1f} % in the second half"
+    done["MB of memory early"], done["MB of memory late"] = int(tenths[0]), int(tenths[-1])
     return done
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from fuzz.attacks import FOUND, attacks, run
 from fuzz.seeds import CORPUS
+from fuzz.soak import MOST_RISE, rise
 from kbrl import load_log, load_model, load_sums
 from kbrl.data.expressions import parse
 
@@ -33,3 +34,17 @@ def test_what_broke_once_breaks_no_more():
     for path in sorted(FOUND.iterdir()) if FOUND.exists() else []:
         with pytest.raises((ValueError, OSError), match=path.name):
             read(path)
+
+
+@pytest.mark.parametrize(
+    "memory, is_flat",
+    [
+        ([260.0] * 100, True),
+        ([150.0 + k for k in range(100)] + [250.0] * 100, True),  # caches fill, and then it stays
+        ([260.0 + (k % 7) for k in range(100)], True),
+        ([259, 259, 259, 260, 260, 274, 274, 287, 301, 301], False),  # of a run whose closed clusters were kept
+        ([200.0 + 0.2 * k for k in range(200)], False),
+    ],
+)
+def test_the_long_run_says_whether_memory_is_flat(memory, is_flat):
+    assert (rise(memory) < MOST_RISE) == is_flat

@@ -200,3 +200,18 @@ def test_successors_are_spread_only_where_steps_are_noisy():
     noisy = quiet.replaced(next_states=quiet.next_states + 0.2 * rng.normal(size=(2000, 2)))
     assert not fitted(quiet).plans.is_spread
     assert fitted(noisy).plans.is_spread
+
+
+def test_too_many_state_variables_are_refused_at_once_and_the_options_are_named():
+    states = np.random.default_rng(0).random((50, 1000))
+    log = Transitions(states, np.arange(50) % 2, states[:, 0], states)
+    with pytest.raises(ValueError, match=r"at most 100, but there are 1000\. Use order=0 \(--order 0\)"):
+        fitted(log)
+    assert np.isfinite(KBSF(n_reps=5, random_state=0).fit(log).q_values(states)).all()  # order 0 takes them
+
+
+def test_sums_that_do_not_fit_into_memory_are_refused_before_it_is_taken():
+    states = np.random.default_rng(0).random((4000, 60))
+    log = Transitions(states, np.arange(4000) % 20, states[:, 0], states)
+    with pytest.raises(ValueError, match=r"would keep 4\.\d+ GB of sums .* \(n_reps, --reps\)"):
+        fitted(log, n_reps=3000, reps="random")

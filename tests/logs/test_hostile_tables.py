@@ -15,7 +15,7 @@ import pytest
 
 from kbrl import load_log
 from kbrl.files import VARIABLE
-from kbrl.tables.arrow_files import MemoryTable
+from kbrl.tables.arrow_files import from_arrow
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import open_table
 
@@ -129,6 +129,13 @@ def test_json_that_is_nested_deep_is_refused_and_does_not_end_the_process(tmp_pa
     path = tmp_path / "log.jsonl"
     path.write_text(before + '{"obs": ' + opened * 100_000 + "1" + closed * 100_000 + "}\n")
     assert "nested more than 64 deep" in refused(path, "unreadable")
+
+
+def test_a_text_of_escaped_quotes_that_nothing_closes_takes_little_time(tmp_path):
+    path, start = tmp_path / "log.jsonl", time.process_time()
+    path.write_text("[" * 65 + ":" * 60_000 + '"' + '\\"' * 400_000)
+    refused(path, "unreadable")
+    assert time.process_time() - start < 10
 
 
 def test_json_with_many_lists_and_brackets_in_texts_is_read(tmp_path):
@@ -298,19 +305,18 @@ def test_a_long_text_that_many_rows_name_takes_the_memory_of_one(tmp_path, endin
         assert most() < 30e6  # as texts they are 400 MB
 
 
-def test_the_values_of_a_dictionary_are_those_of_plain_cells(tmp_path):
+def test_the_values_of_a_dictionary_are_those_of_plain_cells():
     times = pa.array(["2026-01-01", None, "2026-01-02", "2026-01-01"] * 5)
     plain = {"obs": pa.array([1.5, None, 2.5, 1.5] * 5), "action": pa.array(["a", "b", "b", "a"] * 5), "step": times,
              "reward": pa.array([1, 2, 3, 2] * 5), "done": pa.array(["yes", "no", "no", None] * 5)}  # fmt: skip
     kinds = {"obs": "numbers", "action": "labels", "step": "steps", "reward": "numbers", "done": "flags"}
-    coded = {name: column.dictionary_encode() for name, column in plain.items()}
-    ours, theirs = (next(MemoryTable(pa.table(columns)).batches(kinds, 20)) for columns in (coded, plain))
-    for name in plain:
+    for name, cells in plain.items():
+        ours, theirs = (from_arrow(column, kinds[name], name) for column in (cells.dictionary_encode(), cells))
         if name == "action":
-            assert [ours[name].values[k] for k in ours[name].codes] == plain[name].to_pylist()
+            assert [ours.values[k] for k in ours.codes] == cells.to_pylist()
         else:
-            np.testing.assert_array_equal(ours[name].values, theirs[name].values)
-            assert ours[name].is_time == theirs[name].is_time
+            np.testing.assert_array_equal(ours.values, theirs.values)
+            assert ours.is_time == theirs.is_time
 
 
 def zigzag(number, length):

@@ -84,3 +84,11 @@ def test_a_label_with_half_of_a_character_does_not_break_the_report(tmp_path):
     model, log = halved()
     write_report(model, log, tmp_path / "report.html")
     assert "up\\ud800" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_labels_that_no_float_can_hold_stay_texts(tmp_path):
+    path = tmp_path / "log.csv"
+    for labels in (["1e400", "2.5"], ["1.0000000000000000000000001", "1.0000000000000000000000002"]):
+        rows = [f"{k % 5},{labels[k % 2]},1,{int(k % 5 == 4)}" for k in range(40)]
+        path.write_text("\n".join(["obs,action,reward,done", *rows]))
+        assert sorted(load_log(path).action_labels.tolist()) == sorted(labels)

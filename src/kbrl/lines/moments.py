@@ -25,6 +25,8 @@ from kbrl.threads import for_each_action
 _POOLED = 128  # representative states around one whose cells may be pooled
 _CASES_PER_NUMBER = 10  # pooled cases for each of the 1 + n_dims numbers of a line, unless the user says how many
 _BLOCK_ROWS = 2**16
+_MOST_DIMS = 100  # state variables: a fit to 50 representative states took 4 s of one core with 60, 38 s with 100
+_MOST_BYTES = 4 * 10**9  # of the sums
 _LARGEST_REWARD = 1e100
 _NOT_LEARNT = (
     "Only transitions that were learnt can be forgotten, but some of these were not: in {n} cells more would be taken "
@@ -238,6 +240,23 @@ def nearby_cases(sums: LineSums, order: Integers, wanted: float) -> Floats:
     n_cases = np.cumsum(sums.cases.sum(axis=0)[order], axis=1)
     n_used = np.minimum((n_cases < wanted).sum(axis=1) + 1, order.shape[1])
     return np.asarray((sums.cases[:, order] * (np.arange(order.shape[1]) < n_used[:, None])).sum(axis=2))
+
+
+def check_sizes(n_dims: int, n_reps: int, n_actions: int) -> None:
+    """Refuse sums that would not fit into memory, or lines that would take hours."""
+    if n_dims > _MOST_DIMS:
+        raise ValueError(
+            f"order=1 learns how each state variable changes with each other one, which takes time with the cube of "
+            f"their number: there may be at most {_MOST_DIMS}, but there are {n_dims}. Use order=0 (--order 0), or "
+            f"name fewer (--state)."
+        )
+    n_bytes = 8 * n_actions * n_reps * (packed_size(2 + 2 * n_dims) + packed_size(3 + n_dims))
+    if n_bytes > _MOST_BYTES:
+        raise ValueError(
+            f"order=1 would keep {n_bytes / 1e9:.3g} GB of sums for {n_reps:,} representative states, {n_actions} "
+            f"actions and {n_dims} state variables, but they may have {_MOST_BYTES / 1e9:g} GB. Ask for fewer "
+            f"representative states (n_reps, --reps), or use order=0 (--order 0)."
+        )
 
 
 def packed_size(n: int) -> int:

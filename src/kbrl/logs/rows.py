@@ -9,6 +9,7 @@ truth values or words.  A text such as 007, which a number would change, stays a
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from kbrl.tables.text_files import COMMA, has_comma
 
 LARGEST_NUMBER = 1e100  # leaves room for sums of squares; learners also refuse larger rewards
 MOST_ACTIONS = 1000  # more labels than that are continuous actions
+_LONGEST_FLOAT = 24  # characters, as of -1.7976931348623157e+308; longer texts may differ and be the same float
 _PATTERNS: dict[type, re.Pattern[str]] = {
     int: re.compile(r"0|-?[1-9]\d*"),
     float: re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"),
@@ -296,8 +298,10 @@ def _allows(text: str, kind: type) -> bool:
     """Return whether a text can become a type without loss."""
     if not _PATTERNS[kind].fullmatch(text):
         return False
-    if kind is bool or not _PATTERNS[int].fullmatch(text):
+    if kind is bool:
         return True
+    if not _PATTERNS[int].fullmatch(text):
+        return len(text) <= _LONGEST_FLOAT and math.isfinite(float(text))
     if len(text) > 20:  # more than an int64 has; Python refuses to convert thousands of digits
         return False
     return fits_int64(int(text)) if kind is int else abs(int(text)) <= LARGEST_WHOLE_FLOAT

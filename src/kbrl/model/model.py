@@ -21,6 +21,7 @@ from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, sta
 from kbrl.data.sketch import Sketch
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.lines.circles import find_circles
+from kbrl.lines.moments import check_sizes
 from kbrl.lines.plans import NEAR
 from kbrl.mdp.deferral import AS_NOW, Deferral
 from kbrl.model.kernels import Basis, Kernel, refuse_mixed_durations
@@ -354,6 +355,7 @@ def basis_for(settings: Settings, log: Transitions, moments: Moments | None = No
 
 def _basis_of_lines(settings: Settings, log: Transitions, units: Coordinates, reps: Floats) -> Basis:
     """Return the basis of order 1, where widths follow the spacing of the representative states."""
+    check_sizes(log.n_dims, len(reps), log.n_actions)
     recipe = log.source.recipe
     gap = float(np.median(cKDTree(reps).query(reps, k=[2])[0])) if len(reps) > 1 else 1.0
     return Basis(

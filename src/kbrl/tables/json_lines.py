@@ -24,8 +24,9 @@ JSON_ENDINGS = (".jsonl", ".ndjson")
 _LONGEST = 1 << 24  # bytes of a line
 _DEEPEST = 64  # lists and objects within each other
 _MOST_KEYS = 50_000  # of a file
-_KEY = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?')  # a text, and whether it is a key
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# A text, also one that nothing closes: if it failed there, the search would start again at each quote within it.
+_TEXT = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)(?:"|\\?\Z)', re.DOTALL)
+_KEY = re.compile(_TEXT.pattern + rb"(\s*:)?", re.DOTALL)  # a text, and whether it is a key
 
 
 class JsonLinesTable:

@@ -2,11 +2,13 @@
 
 import contextlib
 import csv
+import json
 import os
 import pty
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -99,3 +101,32 @@ def test_text_without_commands_stays_as_it_is():
     for text in ("naïve, 42 %", "two\nlines\tand a tab", "漢字 \U0001f600"):
         assert visible(text) == text
     assert visible("\ud800") == "\\ud800"
+
+
+SCRIPT = "</script><script>alert(1)</script>"
+CODE = '\\"""\n__import__("pathlib").Path("PWNED").touch()\n"""'
+IMAGE = "]]>--><img src=x onerror=alert(1)>{{7*7}}"
+
+
+def test_names_that_are_code_stay_text_in_every_file_that_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names, labels = [f"age{SCRIPT}{CODE}", f"w{IMAGE}\n]\nx = 1"], [f"a{CODE}{SCRIPT}", f"b{IMAGE}'''\\"]
+    with open("log.csv", "w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", *names, "drug", "score", "done"])
+        for t in range(60):
+            rows.writerow([f"p{t // 5}{SCRIPT}", t % 7, t % 11, labels[t * 7 // 3 % 2], t % 3, int(t % 5 == 4)])
+    main(["init", "log.csv"])
+    assert tomllib.loads((tmp_path / "log.toml").read_text(encoding="utf-8"))["state"] == names
+    options = ["--order", "0", "--reps", "3", "--sample-width", "1", "--rep-width", "1", "--min-cases", "1"]
+    main(["fit", "log.csv", "--config", "log.toml", "-o", "model.kbrl", *options, "-q"])
+    main(["export", "model.kbrl", "-o", "policy.py"])
+    answer = subprocess.run([sys.executable, "policy.py"], input="[1, 2]", capture_output=True, check=True, text=True)
+    assert json.loads(answer.stdout)["action"] in labels
+    main(["report", "model.kbrl", "log.csv", "-o", "report.html"])
+    with contextlib.suppress(SystemExit):
+        main(["judge", "model.kbrl", "log.csv", "--allow-learnt", "-o", "verdict.html"])
+    pages = [path.read_text(encoding="utf-8") for path in tmp_path.glob("*.html")]
+    assert pages
+    assert not any("<script>alert" in page or "<img src=x" in page for page in pages)
+    assert not (tmp_path / "PWNED").exists()

@@ -83,14 +83,16 @@ class Growth(Group):
     """
 
     distance: float | None = _setting(
-        None, POSITIVE, "Next states farther than this from all representative states become some.", "grow-distance",
+        None, POSITIVE, "Next states farther than this from all representative states are added.", "grow-distance",
         optional=True, flat="grow_distance",
     )  # fmt: skip
     below: float | None = _setting(
-        None, FRACTION, "The same, where all kernels are below this value (0.01 in the paper).", "grow-below",
+        None, FRACTION, "Next states where all kernels are below this (0.01 in the paper) are added.", "grow-below",
         optional=True, flat="grow_below",
     )  # fmt: skip
-    max_reps: int | None = _setting(None, COUNT, "Where growth and covers stop.", "max-reps", optional=True)
+    max_reps: int | None = _setting(
+        None, COUNT, "Largest number of representative states, for growth and covers.", "max-reps", optional=True
+    )
     cover_distance: float | None = _setting(
         None, POSITIVE, 'For reps="cover": how far apart representative states are.', "cover-distance", optional=True
     )
@@ -118,7 +120,11 @@ class Variant(Group):
     )  # fmt: skip
     norm: float = _setting(2.0, NUMBER, "How distances are measured: 1 to 16 or inf; 2 is Euclidean.", "norm")
     terminals: str = _setting(
-        "absorb", CHOICE, "Whether episodes end where the data say so, or continue.", "terminals", choices=TERMINALS
+        "absorb",
+        CHOICE,
+        "Whether episodes end where the data say so (absorb), or continue.",
+        "terminals",
+        choices=TERMINALS,
     )
     aggregation: str = _setting(
         "soft", CHOICE, "Soft: KBSF. Hard: every state counts as its nearest representative state.", "aggregation",
@@ -156,7 +162,7 @@ class Solver(Group):
 
 @dataclass(frozen=True, repr=False)
 class Plan(Group):
-    """The plans of order 1: short sequences of decisions, each held for some steps, that are looked ahead over.
+    """The plans of order 1: short sequences of decisions, each held for some steps, by which answers look ahead.
 
     {settings}
 
@@ -225,10 +231,10 @@ class Settings:
         "rep-width", option_kind=POSITIVE, option_default=None,
     )  # fmt: skip
     sample_neighbors: int | None = _setting(
-        None, COUNT, "Only this many nearest samples count, mu.", "sample-neighbors", optional=True
+        None, COUNT, "Only this many nearest samples count (the paper's mu).", "sample-neighbors", optional=True
     )
     rep_neighbors: int | None = _setting(
-        None, COUNT, "Only this many representative states count, mu-bar: those with the largest kernel values.",
+        None, COUNT, "Only this many representative states count (mu-bar): those with the largest kernel values.",
         "rep-neighbors", optional=True,
     )  # fmt: skip
     discount: float = _setting(0.99, FRACTION, "What a reward is worth one step later.", "discount")
@@ -236,7 +242,9 @@ class Settings:
         "std", OTHER, 'What each state variable is divided by: "std", "range", None or one number per variable.',
         "scaling", choices=(*SCALINGS, "none"), option_kind=CHOICE,
     )  # fmt: skip
-    random_state: Any = _setting(None, OTHER, "Decides all randomness.", "seed", option_kind=COUNT, option_default=0)
+    random_state: Any = _setting(
+        None, OTHER, "Seed or generator of all random choices.", "seed", option_kind=COUNT, option_default=0
+    )
     min_cases: int | None = _setting(
         None, COUNT, "Actions that were taken fewer times than this in all are left out; None: 5 for fit, 1 for "
         "learning that starts with partial_fit.", "min-cases", optional=True, option_default=FEW_CASES,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from kbrl.mdp.dynamic_programming import LARGEST, backup, solve
-from kbrl.mdp.finite_mdp import FiniteMDP, row_sums
+from kbrl.mdp.dynamic_programming import LARGEST, backup, row_sums, solve
+from kbrl.mdp.finite_mdp import FiniteMDP
 from small_mdps import FORMS, METHODS, dense_probabilities, exact_values, make, random_mdp, scale_of
 
 LEAKS = [0.0, 9e-13, 1e-10, -9e-10]  # what rows lack to one; negative: they sum to more

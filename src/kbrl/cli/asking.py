@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option("--state", help="Columns of the state, if they differ from those that the model was fitted to.")
 @click.option("--keep", help="Columns of the LOG to copy into the answers, as in patient,visit.")
 @click.option(
-    "--digits", default=6, show_default=True, type=click.IntRange(1, 17), help="Of numbers in CSV; 17 are all of them."
+    "--digits", default=6, show_default=True, type=click.IntRange(1, 17), help="Digits of numbers in CSV; 17 is exact."
 )
 @click.option("--for-spreadsheet", is_flag=True, help="CSV in which no label is run as a formula: '=... for =...")
 @dialect_options

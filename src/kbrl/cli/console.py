@@ -61,7 +61,7 @@ class _Commands(click.Group):
 @click.option(
     "--memory-limit",
     metavar="SIZE",
-    help="What one part of a small file may ask for, as in 8GB; 1GB by default.",
+    help="Memory that one part of a small file may need, for example 8GB. Default: 1GB.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log what is done, and how long it takes, to standard error.")
 @click.pass_context

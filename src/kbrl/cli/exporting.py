@@ -16,7 +16,8 @@ def export(model: str, output: Path) -> None:
     """Write the policy of a MODEL as one Python file that needs neither kbrl nor any other library.
 
     The file gives the same answers as kbrl predict: action, values, support.  Import it and call decide(state), run it
-    as a program, or let it serve requests; its head says how.  It holds what MODEL holds of the log, so treat it alike.
+    as a program, or let it serve requests; its head says how.  Treat it as you treat MODEL: both hold the
+    same parts of the log.
 
     Example: kbrl export model.kbrl -o policy.py
     """

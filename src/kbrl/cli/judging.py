@@ -32,7 +32,9 @@ NOT_AS_REQUIRED = 3  # the exit status
 @click.argument("paths", nargs=-1, required=True, metavar="MODEL LOG... | SUMS...", type=click.Path())
 @click.option("-o", "--output", type=FILE, help="Page to write, for a browser.")
 @click.option("--level", default=0.95, show_default=True, type=SHARE, help="Level of the intervals.")
-@click.option("--discount", type=FiniteRange(0, 1, max_open=True), help="Of one decision; that of MODEL if not given.")
+@click.option(
+    "--discount", type=FiniteRange(0, 1, max_open=True), help="Discount per decision. Default: that of MODEL."
+)
 @click.option("--require", type=click.Choice(["better", "worse", "cannot tell"]), help="Else exit with status 3.")
 @click.option("--sums", type=FILE, help="File to write the sums to, to be added up with those of other sites.")
 @click.option("--like", type=FILE, help="Sums of another site, with which these must add up.")
@@ -54,7 +56,7 @@ def judge(
     """Judge a MODEL by a LOG of episodes that it did not learn from, against what was done there.
 
     Says whether the model's policy is better, worse, or cannot be told from current practice, with the gain and its
-    interval.  If MODEL was fitted with --hold-out, give the same LOG: the episodes held out are judged by.  SUMS are
+    interval.  If MODEL was fitted with --hold-out, give the same LOG: the held-out episodes are used.  SUMS are
     files that --sums wrote at several sites; they are added up, and no row leaves a site.
 
     Example: kbrl judge model.kbrl log.csv

@@ -3,7 +3,6 @@
 The settings of KBSF come from `kbrl.settings`, which loads nothing heavy.  In a TOML file, options have the names they
 have on the command line, which takes precedence.  Unknown names and values of another kind are errors that name the
 file.
-
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ _COLUMNS = {
     "step": "Column that orders the rows of an episode: numbers or datetimes.",
     "terminated": "Column, or expression, that is true where an episode ended.",
     "truncated": "Column, or expression, that is true where an episode was cut off, for example by a time limit.",
-    "action-prob": "Column of how likely the action was when it was taken; kept for evaluation.",
-    "duration": "Column of the time until the next state, where --step does not tell.",
+    "action-prob": "Column of the probability with which the action was chosen; used to judge.",
+    "duration": "Column of the time until the next state, if --step does not give it.",
 }
 _DIALECT = {
-    "encoding": "Encoding of a text, as in latin-1; else UTF-8, or what its first bytes say.",
-    "delimiter": "What separates the cells of a CSV file, as in ';' or tab; else the most frequent one in the header.",
-    "decimal": "The decimal sign of a text: . or ,",
-    "thousands": "What separates thousands in a text, as in 1.234,5: one of . , ' _ or space.",
-    "sheet": "Sheet of an Excel file, where it has several.",
+    "encoding": "Encoding of a text file, for example latin-1. Default: UTF-8, or what its first bytes say.",
+    "delimiter": "What separates the cells of a CSV file, for example ';' or tab. Default: found in the header.",
+    "decimal": "Decimal sign of a text file: . or ,",
+    "thousands": "What separates thousands in a text file, as in 1.234,5: one of . , ' _ or space.",
+    "sheet": "Sheet of an Excel file, if it has several.",
     "split": "Columns of lists to split into one column per entry, for example action becomes action_0, action_1.",
     "skip": "Number of rows above the header of a CSV or Excel file, such as a title.",
     "na": "What stands for a missing value: '-; unknown' in all columns, 'age=999' in one.",
@@ -154,7 +153,7 @@ def column_options(command: F, *, state: str = "--state") -> F:
     command = click.option(
         "--discount-per",
         type=Stride(),
-        help="Discount by the time that passes, as in '1 day', or in units of the step: --discount is per that time.",
+        help="Discount by the time that passes: --discount is per this time, as in '1 day', or in units of the step.",
     )(command)
     for name, text in reversed(_COLUMNS.items()):
         option = state if name == "state" else f"--{name}"
@@ -174,7 +173,7 @@ _RULES = {
     "missing": "What missing values become: forward for all, or map=forward; lactate=median; age=65; sofa=drop.",
     "category": "Columns whose numbers are names of levels, for example ward,unit.",
     "ordinal": "Levels from low to high, for example severity=low,mid,high.",
-    "elapsed": "Times as time since the episode began, for example taken_at=1 hour.",
+    "elapsed": "Use a time as the time since the episode began, for example taken_at=1 hour.",
     "angle": "Angles: their columns, for example theta, if in radians; or a full turn of each, for example wind=360.",
     "bins": "Classes of a numeric action, for example dose=4 (quantiles), dose=0+3 (0 apart) or dose=10,50 (edges).",
     "allowed": "Where an action is allowed, for example high=map < 65; low=true.",
@@ -352,12 +351,20 @@ _TYPES: dict[str, Any] = {
     NUMBER: click.FLOAT,
     ORDER: click.IntRange(0, 1),
 }
-_CHOSEN = {
+_HELP = {  # where the command has other words than Python
     "order": "0: averages, the paper's method. 1: lines, and plans. Default: what rehearses better.",
     "reps": "How representative states are chosen among the next states. Default: k-means, for order 1 spread.",
     "n_reps": "Number of representative states. Default: chosen from the size of the data.",
     "sample_width": "Width of the kernel around samples. Default: chosen from the data.",
     "rep_width": "Width of the kernel around representative states. Default: chosen from the data.",
+    "random_state": "Seed of all random choices.",
+    "scaling": "What each state variable is divided by: its standard deviation, its range, or nothing.",
+    "min_cases": "Leave out actions that were taken fewer times than this in all.",
+    "profile": "How kernels fall with distance.",
+    "cover_distance": "For --choose-reps cover: how far apart representative states are.",
+    "plan_decisions": "Decisions of a plan. Default: three, two or one, so that there are at most 64 plans.",
+    "plan_hold": "Steps for which each decision is held. Default: 4, or 1 for plans of one decision.",
+    "inside": "How far from the data a plan may end, in typical distances of logged states.",
 }
 
 
@@ -380,7 +387,7 @@ LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
         name,
         _type(name, each.about),
         _default(each.default, each.about),
-        _CHOSEN.get(name, each.about.help),
+        _HELP.get(name, each.about.help),
     )
     for name, each in about_settings().items()
     if each.about.option is not None

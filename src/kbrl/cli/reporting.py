@@ -44,7 +44,13 @@ def parse_units(texts: tuple[str, ...]) -> dict[str, str]:
 @log_argument
 @click.option("-o", "--output", required=True, type=FILE, help="File to write, an HTML page.")
 @click.option("--title", help="Heading of the page.")
-@click.option("--unit", "units", multiple=True, metavar="NAME=UNIT", help="Of a state variable, or of value; repeat.")
+@click.option(
+    "--unit",
+    "units",
+    multiple=True,
+    metavar="NAME=UNIT",
+    help="Unit of a state variable, or of value; may be repeated.",
+)
 @click.option("--with-cases", is_flag=True, help="Show rows of the log. Without it, the page holds none.")
 @column_options
 @partial(config_option, also=_options_of_fit)
@@ -62,7 +68,7 @@ def report(
     """Write an HTML page about a MODEL and a LOG.
 
     The page says first whether the policy is better than what is done now, if MODEL held episodes out (kbrl fit
-    --hold-out); then what it would change, as rules; answers for one's own case; then data, actions, coverage, maps,
+    --hold-out); then what it would change, as rules; a form to look up cases; then data, actions, coverage, maps,
     representative states and settings, with pictures.  The columns of the LOG are those that the MODEL was fitted to,
     unless others are named.  Units can stand in a TOML file, in a table [units].  The page loads nothing from
     elsewhere, and holds no row of the LOG unless asked to.

@@ -142,9 +142,15 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
 @click.command()
 @model_argument
 @click.option("-o", "--output", required=True, type=FILE, help="File to write the deferring model to.")
-@click.option("--cases", default=3.0, show_default=True, type=POSITIVE, help="Least support of an action offered.")
 @click.option(
-    "--caution", default=1.0, show_default=True, type=FiniteRange(0), help="Standard errors that it must be better by."
+    "--cases", default=3.0, show_default=True, type=POSITIVE, help="Support that an action needs to be offered."
+)
+@click.option(
+    "--caution",
+    default=1.0,
+    show_default=True,
+    type=FiniteRange(0),
+    help="How many standard errors better than current practice it must be.",
 )
 @click.option(
     "--log", multiple=True, type=click.Path(), help="What MODEL was fitted to, to learn how stable the new answers are."

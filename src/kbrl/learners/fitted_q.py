@@ -20,7 +20,7 @@ from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions, as_log, refuse_allowed, refuse_durations
 from kbrl.learners.forest import Forest, grow
 from kbrl.learners.learner import Learner, say_if_rare
-from kbrl.model.sums import often_taken
+from kbrl.model.reduced_model import often_taken
 from kbrl.settings import TERMINALS, cases_needed
 from kbrl.threads import number_of_jobs
 

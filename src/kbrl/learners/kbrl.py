@@ -22,9 +22,8 @@ from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.kernels import Kernel, Profile, blocks, lost_over_time
 from kbrl.model.q_functions import SampleQ
-from kbrl.model.reduced_model import say_not_converged
+from kbrl.model.reduced_model import often_taken, say_not_converged
 from kbrl.model.sample_weights import SampleWeights
-from kbrl.model.sums import often_taken
 from kbrl.settings import TERMINALS, cases_needed
 
 

@@ -33,8 +33,8 @@ from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
 from kbrl.model.kernels import Kernel, KernelAt, Profile, log_profile
 from kbrl.model.model import given_reps
+from kbrl.model.reduced_model import often_taken
 from kbrl.model.representatives import choose, distinct_rows
-from kbrl.model.sums import often_taken
 from kbrl.settings import TERMINALS, cases_needed
 from kbrl.threads import number_of_jobs
 

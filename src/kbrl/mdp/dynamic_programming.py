@@ -20,9 +20,9 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
-from kbrl.arrays import Array, Floats, Integers
-from kbrl.checks import as_floats, check_finite, one_of, positive, refuse_rows, whole
-from kbrl.mdp.finite_mdp import FiniteMDP, entries, row_sums
+from kbrl.arrays import Floats, Integers
+from kbrl.checks import one_of, positive, whole
+from kbrl.mdp.finite_mdp import FiniteMDP, checked_policy, checked_values
 from kbrl.mdp.solvers import SOLVERS, Evaluate
 from kbrl.numba_cache import njit
 from kbrl.threads import one_blas_thread
@@ -66,7 +66,7 @@ class Solution:
 
 def backup(mdp: FiniteMDP, values: Floats) -> Floats:
     """Look one step ahead: q[i, a] = r[a, i] + discount * P[a, i] . values, or -inf (the paper's operator Delta)."""
-    return _backup(mdp, _checked_values(mdp, values))
+    return _backup(mdp, checked_values(mdp, values))
 
 
 def _backup(mdp: FiniteMDP, values: Floats) -> Floats:
@@ -116,7 +116,7 @@ def evaluate_policy(mdp: FiniteMDP, policy: Integers) -> Floats:
     ``policy`` holds an action's index for each state, or -1 to stop there, which is worth 0.  A sparse MDP is
     factorised sparsely; where its states are richly connected, the factors may need far more memory than the MDP.
     """
-    return _policy_values(mdp, _checked_policy(_as_mdp(mdp), policy))
+    return _policy_values(mdp, checked_policy(_as_mdp(mdp), policy))
 
 
 def _policy_values(mdp: FiniteMDP, policy: Integers) -> Floats:
@@ -163,7 +163,7 @@ def solve(
     tolerance = positive(tolerance, "tolerance")
     max_iterations = whole(max_iterations, "max_iterations")
     scale = _largest_value(mdp)
-    start = np.zeros(mdp.n_states) if values is None else _checked_values(mdp, values)
+    start = np.zeros(mdp.n_states) if values is None else checked_values(mdp, values)
     start = np.clip(start, -scale, scale)  # which brings it closer: no value is beyond the scale
     yardstick = _yardstick(mdp, tolerance)
     method = method_for(mdp) if method == "auto" else method
@@ -185,7 +185,7 @@ def sweep(mdp: FiniteMDP, values: Floats, times: int, *, tolerance: float = 1e-8
     the values are within the tolerance, as in `solve`.  Paper: section 2.1, v(t) = T v(t - 1), and the end of 5.1.
     """
     times, tolerance = whole(times, "times"), positive(tolerance, "tolerance")
-    values = _checked_values(_as_mdp(mdp), values)
+    values = checked_values(_as_mdp(mdp), values)
     for _ in range(times - 1):
         values = _best(_backup(mdp, values))
     return _finished(mdp, values, times, _yardstick(mdp, tolerance))
@@ -355,29 +355,9 @@ def _as_mdp(mdp: Any) -> FiniteMDP:
     return mdp
 
 
-def _checked_values(mdp: FiniteMDP, values: Any) -> Floats:
-    array = as_floats(values, "values")
-    _check_shape(array, mdp, "values")
-    check_finite(array, "values")
-    return array
-
-
-def _checked_policy(mdp: FiniteMDP, policy: Any) -> Integers:
-    array = np.asarray(policy)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"policy must be whole numbers, but its type is {array.dtype}. Pass indices of actions.")
-    _check_shape(array, mdp, "policy")
-    known = (array >= 0) & (array < mdp.n_actions)
-    bad = (array != -1) & ~(known & mdp.available[np.where(known, array, 0), np.arange(mdp.n_states)])
-    if bad.any():
-        rule = f"be indices of available actions, from 0 to {mdp.n_actions - 1}, or -1 for none"
-        refuse_rows(bad, array, "policy", rule, "mdp.available says which action can be taken where.")
-    return array.astype(np.intp)
-
-
-def _check_shape(array: Array, mdp: FiniteMDP, name: str) -> None:
-    if array.shape != (mdp.n_states,):
-        raise ValueError(f"{name} must have the shape (n_states,) = ({mdp.n_states},), but it is {array.shape}.")
+def row_sums(mdp: FiniteMDP) -> Floats:
+    """Return the sums of |P| over next states, (n_actions, n_states), off by at most n_states rounding errors."""
+    return _row_sums(*_entries(mdp)).reshape(mdp.rewards.shape)
 
 
 def proved_residual(mdp: FiniteMDP, values: Floats, q: Floats, largest_sum: float) -> float:
@@ -392,13 +372,34 @@ def proved_residual(mdp: FiniteMDP, values: Floats, q: Floats, largest_sum: floa
     near = np.isfinite(q) & (q >= q.max(axis=1, keepdims=True) - 2.0 * slack)  # one of these is the best
     states, actions = np.nonzero(near)
     rows, tiny = actions * mdp.n_states + states, _UNDERFLOW * float(reach > 0)
-    changes, errors = _changes(*entries(mdp), rows, values, rewards[actions, states], states, mdp.discount, tiny)
+    changes, errors = _changes(*_entries(mdp), rows, values, rewards[actions, states], states, mdp.discount, tiny)
     best = np.full(q.shape, -np.inf)
     best[states, actions] = changes
     change = np.abs(best.max(axis=1)[near.any(axis=1)]).max(initial=0.0) + errors.max(initial=0.0)
     excess = max(0.0, largest_sum * (1.0 + (mdp.n_states + 2) * EPSILON) - 1.0)
     left = (1.0 - mdp.discount) - mdp.discount * excess  # of 1 - discount * s
     return float(change * ((1.0 - mdp.discount) / left) * (1.0 + 8.0 * EPSILON)) if left > 0 else LARGEST
+
+
+def _entries(mdp: FiniteMDP) -> tuple[Any, Any, Any]:
+    """Return probabilities row by row, their columns (none: each row has all) and where each row starts."""
+    if sparse.issparse(mdp.stacked):
+        return mdp.stacked.data, mdp.stacked.indices, mdp.stacked.indptr.astype(np.int64)
+    n_rows, n_columns = mdp.stacked.shape
+    starts = np.arange(n_rows + 1, dtype=np.int64) * n_columns
+    return np.ascontiguousarray(mdp.stacked).reshape(-1), np.empty(0, dtype=np.int32), starts
+
+
+# Sums may be reordered, which vectorises them.
+@njit(cache=True, nogil=True, fastmath={"reassoc"})
+def _row_sums(entries: Any, columns: Any, starts: Any) -> Any:
+    sums = np.zeros(len(starts) - 1)
+    for row in range(len(sums)):
+        total = 0.0
+        for entry in entries[starts[row] : starts[row + 1]]:
+            total += abs(entry)
+        sums[row] = total
+    return sums
 
 
 # None of those below may be compiled with fastmath: rounding errors would be simplified away.

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from kbrl.arrays import Booleans, Floats
-from kbrl.checks import as_floats, in_unit_interval
-from kbrl.numba_cache import njit
+from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.checks import as_floats, check_finite, in_unit_interval, refuse_rows
 
 # How far a row of probabilities may sum beyond one, or an entry be below zero, by rounding.
 ROUNDING = 1e-9
@@ -137,27 +136,28 @@ def _check_probabilities(stacked: Any) -> None:
         raise ValueError(f"Each row of probabilities must sum to at most 1, but row {row} sums to {largest!r}.")
 
 
-def row_sums(mdp: FiniteMDP) -> Floats:
-    """Return the sums of |P| over next states, (n_actions, n_states), off by at most n_states rounding errors."""
-    return _row_sums(*entries(mdp)).reshape(mdp.rewards.shape)
+def checked_values(mdp: FiniteMDP, values: Any) -> Floats:
+    """Return one finite value per state, (n_states,), or refuse them."""
+    array = as_floats(values, "values")
+    _check_shape(array, mdp, "values")
+    check_finite(array, "values")
+    return array
 
 
-def entries(mdp: FiniteMDP) -> tuple[Any, Any, Any]:
-    """Return probabilities row by row, their columns (none: each row has all) and where each row starts."""
-    if sparse.issparse(mdp.stacked):
-        return mdp.stacked.data, mdp.stacked.indices, mdp.stacked.indptr.astype(np.int64)
-    n_rows, n_columns = mdp.stacked.shape
-    starts = np.arange(n_rows + 1, dtype=np.int64) * n_columns
-    return np.ascontiguousarray(mdp.stacked).reshape(-1), np.empty(0, dtype=np.int32), starts
+def checked_policy(mdp: FiniteMDP, policy: Any) -> Integers:
+    """Return the index of an available action per state, (n_states,), or -1 for none; or refuse them."""
+    array = np.asarray(policy)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"policy must be whole numbers, but its type is {array.dtype}. Pass indices of actions.")
+    _check_shape(array, mdp, "policy")
+    known = (array >= 0) & (array < mdp.n_actions)
+    bad = (array != -1) & ~(known & mdp.available[np.where(known, array, 0), np.arange(mdp.n_states)])
+    if bad.any():
+        rule = f"be indices of available actions, from 0 to {mdp.n_actions - 1}, or -1 for none"
+        refuse_rows(bad, array, "policy", rule, "mdp.available says which action can be taken where.")
+    return array.astype(np.intp)
 
 
-# Sums may be reordered, which vectorises them.
-@njit(cache=True, nogil=True, fastmath={"reassoc"})
-def _row_sums(entries: Any, columns: Any, starts: Any) -> Any:
-    sums = np.zeros(len(starts) - 1)
-    for row in range(len(sums)):
-        total = 0.0
-        for entry in entries[starts[row] : starts[row + 1]]:
-            total += abs(entry)
-        sums[row] = total
-    return sums
+def _check_shape(array: Array, mdp: FiniteMDP, name: str) -> None:
+    if array.shape != (mdp.n_states,):
+        raise ValueError(f"{name} must have the shape (n_states,) = ({mdp.n_states},), but it is {array.shape}.")

@@ -98,6 +98,16 @@ class Model(ReducedModel):
         return facts + ([("defers", f"answers {self.deferral.label!r} at times")] if self.deferral else [])
 
     @property
+    def n_samples(self) -> int:
+        """The number of transitions behind the model."""
+        return int(self.sums.counts.sum())
+
+    def latest_values(self) -> Floats | None:
+        """Return the values of this model if it was solved, else those that solving would start from."""
+        solution = self.__dict__.get("solution") or self.solved
+        return self.start if solution is None else solution.values
+
+    @property
     def growth(self) -> Integers:
         """The curve m(n): (number of transitions, number of representative states) after each chunk, (k, 2)."""
         return np.array(self.sizes, dtype=np.intp).reshape(-1, 2)
@@ -144,8 +154,10 @@ class Model(ReducedModel):
             known, keeps = model.sketch, model.settings.variant.q_function == "samples"
             sketch = None if known is None else known + Sketch.of(chunk, largest=known.largest)
             samples = (*model.samples, chunk) if keeps else ()
-            model = replace(model.with_sums(sums, sketch, samples=samples, sizes=model.sizes), start=start)
-            is_own = True
+            sizes, is_own = (*model.sizes, (int(sums.counts.sum()), len(model.basis.reps))), True
+            model = replace(
+                model, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None, resamples=None
+            )
         if is_batch and model.sketch is not None and self.sketch is not None:
             return replace(model, sketch=model.sketch.with_batch_since(self.sketch))
         return model

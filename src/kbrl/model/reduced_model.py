@@ -40,7 +40,7 @@ from kbrl.model.q_functions import (
     allowed_pairs,
     best_values,
 )
-from kbrl.model.sums import KernelSums, Statistics, often_taken
+from kbrl.model.sums import KernelSums, Statistics
 from kbrl.model.support import deferring_mdp, support_by_reps
 from kbrl.settings import Settings
 from kbrl.threads import number_of_jobs
@@ -80,11 +80,6 @@ class ReducedModel:
     def recipe(self) -> Recipe | None:
         """How columns became state variables; None if each column is one."""
         return self.source.recipe
-
-    @property
-    def n_samples(self) -> int:
-        """The number of transitions behind the model."""
-        return int(self.sums.counts.sum())
 
     @property
     def discount(self) -> float:
@@ -174,7 +169,7 @@ class ReducedModel:
         found = solve(self.mdp, solver.method, values=self.start, tolerance=solver.tolerance)
         _logger.info(
             "solved %d representative states from %d transitions: %d iterations, residual %.2g",
-            len(self.basis.reps), self.n_samples, found.iterations, found.residual,
+            len(self.basis.reps), self.sums.counts.sum(), found.iterations, found.residual,
         )  # fmt: skip
         if not found.converged:
             say_not_converged(found)
@@ -183,11 +178,6 @@ class ReducedModel:
     def solve(self) -> Solution:
         """Solve the reduced MDP, if that has not been done, and return the solution."""
         return self.solution
-
-    def latest_values(self) -> Floats | None:
-        """Return the values of this model if it was solved, else those that solving would start from."""
-        solution = self.__dict__.get("solution") or self.solved
-        return self.start if solution is None else solution.values
 
     @cached_property
     def rep_q(self) -> Floats:
@@ -356,3 +346,9 @@ def say_not_converged(solution: Solution) -> None:
         KbrlWarning,
         stacklevel=5,
     )
+
+
+def often_taken(counts: Any, min_cases: int) -> Booleans:
+    """Return which actions were taken at least ``min_cases`` times, (n_actions,); if none was, all of them."""
+    often: Booleans = np.asarray(counts) >= min_cases
+    return often if often.any() else np.ones_like(often)

@@ -409,9 +409,3 @@ def _scale_rows(matrix: Any, factors: Floats) -> Any:
             (matrix.data * np.repeat(factors, np.diff(matrix.indptr)), matrix.indices, matrix.indptr), matrix.shape
         )
     return matrix * factors[:, None]
-
-
-def often_taken(counts: Any, min_cases: int) -> Booleans:
-    """Return which actions were taken at least ``min_cases`` times, (n_actions,); if none was, all of them."""
-    often: Booleans = np.asarray(counts) >= min_cases
-    return often if often.any() else np.ones_like(often)

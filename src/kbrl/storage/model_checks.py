@@ -25,7 +25,7 @@ from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import TIE
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.q_functions import allowed_pairs
-from kbrl.model.sums import often_taken
+from kbrl.model.reduced_model import often_taken
 from kbrl.settings import NEIGHBORHOODS, about_settings
 from kbrl.storage.sealed_file import Contents
 

@@ -187,7 +187,8 @@ def _named(model: Model, columns: Any) -> Source:
 
 def _with_ordered_reps(params: Mapping[str, Any], source: Source) -> dict[str, Any]:
     """Return parameters where a frame of representative states has become an array, in the order of the model."""
-    return dict(params) | {"reps": rows_by_name(params["reps"], source, "reps")}
+    reps = params["reps"]
+    return dict(params) | ({} if isinstance(reps, str) else {"reps": rows_by_name(reps, source, "reps")})
 
 
 def _parted(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.drawing import FEWEST, STYLES, curve, new_figure
+from experiments.hiv_protocol import protocol
 from experiments.rule import All, Sampled, gap
 from experiments.study import (
     Job,
@@ -33,7 +34,7 @@ from experiments.study import (
 from kbrl import KBSF, Committee, FittedQ, Transitions, Variant
 from kbrl.arrays import Array, Floats
 from kbrl.checks import KbrlWarning
-from kbrl.tasks.hiv import HIV, protocol
+from kbrl.tasks.hiv import HIV
 from kbrl.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ import numpy as np
 
 from experiments.drawing import new_figure
 from experiments.epilepsy import FOLDER, PENALTIES
+from experiments.hiv_protocol import protocol
 from experiments.study import Job, Row, Settings, Verdict, distinct, generator, interval, select, timing
 from kbrl import KBSF, Epsilon, OnlineAgent, OnlineRun, Plan
 from kbrl.checks import KbrlWarning
 from kbrl.tasks import Epilepsy, Helicopter, PoleBalancing, PuddleWorld
-from kbrl.tasks.hiv import HIV, protocol
+from kbrl.tasks.hiv import HIV
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

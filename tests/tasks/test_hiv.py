@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 import tasks.slow_hiv as slow
+from experiments.hiv_protocol import protocol
 from kbrl import KBSF
 from kbrl.tasks.gymnasium_env import TaskEnv
-from kbrl.tasks.hiv import HIV, STARTS, protocol
+from kbrl.tasks.hiv import HIV, STARTS
 
 FACTS = json.loads((Path(__file__).parent / "hiv.json").read_text())
 VECTORS = FACTS["transitions"]

@@ -9,16 +9,14 @@ Paper: section 4.3.3 and appendix B.1.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.checks import as_floats, as_generator, as_rows, in_unit_interval, one_of, refuse_rows, whole
-from kbrl.data.transitions import Transitions, join
+from kbrl.checks import as_floats, as_rows, one_of, refuse_rows
 from kbrl.numba_cache import njit
 from kbrl.tasks.task import Task
-from kbrl.trials.policies import EpsilonGreedy, Policy
 
 EULER_STEP = 0.001  # days
 EULER_STEPS = 5000  # per decision
@@ -136,50 +134,6 @@ class HIV(Task):
 
     def _test_states(self, name: str) -> Floats:
         return np.array([STARTS[name]])
-
-
-class Learner(Protocol):
-    """What the protocol needs of a learner."""
-
-    def fit(self, log: Transitions) -> Any:
-        """Learn from transitions, forgetting what was learnt before."""
-
-    def predict(self, states: Floats) -> Any:
-        """Return the best action for each state."""
-
-
-def protocol(
-    task: Task,
-    learner: Learner,
-    *,
-    n_rounds: int = 10,
-    n_patients: int = 30,
-    epsilon: float = 0.15,
-    random_state: Any = None,
-) -> Transitions:
-    """Collect and learn in rounds as in the paper, and return all transitions; the learner has learnt from them.
-
-    In the first round the patients are treated at random, in the others epsilon-greedily on what was learnt from
-    all rounds before.  Each round treats as many patients as given, for ``task.max_steps`` decisions.
-    """
-    n = whole(n_patients, "n_patients") * task.max_steps
-    in_unit_interval(epsilon, "epsilon", closed=True)
-    rng = as_generator(random_state)
-    policy: Policy | None = None
-    logs: list[Transitions] = []
-    for _ in range(whole(n_rounds, "n_rounds")):
-        logs.append(task.collect(n, policy, rng))
-        learner.fit(_in_sequence(logs))
-        policy = EpsilonGreedy(learner.predict, epsilon, range(len(task.actions)), rng)
-    return _in_sequence(logs)
-
-
-def _in_sequence(logs: list[Transitions]) -> Transitions:
-    """Join logs, and number their episodes on from one to the next."""
-    whole_log = join(logs)
-    starts = np.concatenate([np.diff(log.episodes, prepend=-1) != 0 for log in logs if log.episodes is not None])
-    fields = (whole_log.states, whole_log.action_indices, whole_log.rewards, whole_log.next_states)
-    return Transitions.trusted(*fields, whole_log.terminals, np.cumsum(starts) - 1, whole_log.action_labels)
 
 
 def _named_start(start: Any) -> Any:

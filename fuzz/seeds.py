@@ -74,7 +74,7 @@ def _write_tables(folder: Path, rows: list[dict[str, Any]]) -> None:
     for row in [list(rows[0]), *(list(row.values()) for row in rows)]:
         book.active.append(row)
     book.save(folder / "log.xlsx")
-    for name, connect in (("log.sqlite", sqlite3.connect), ("log.duckdb", duckdb.connect)):
+    for name, connect in (("log.sqlite", sqlite3.connect), ("log.duckdb", _connect_to_duckdb)):
         (folder / name).unlink(missing_ok=True)
         connection: Any = connect(str(folder / name))
         listed = ", ".join(f"{column} {'text' if column == 'action' else 'double'}" for column in rows[0])
@@ -83,6 +83,11 @@ def _write_tables(folder: Path, rows: list[dict[str, Any]]) -> None:
         connection.executemany(f"insert into log values ({marks})", [list(row.values()) for row in rows])
         connection.commit()
         connection.close()
+
+
+def _connect_to_duckdb(path: str) -> Any:
+    """Open a file that all versions can read; newer ones write what the oldest that we allow cannot."""
+    return duckdb.connect(path, config={"storage_compatibility_version": "v1.0.0"})
 
 
 def _write_other_libraries(folder: Path, log: Transitions) -> None:

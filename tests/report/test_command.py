@@ -41,7 +41,7 @@ def test_the_commands_and_the_code_on_the_page_run(ward, tmp_path, monkeypatch, 
     lines = [line for line in commands.splitlines() if line.startswith("kbrl ")]
     assert [line.split()[1] for line in lines] == ["predict", "explain"]
     for line in lines:
-        main(shlex.split(line.replace("answers.csv", str(tmp_path / "answers.csv")))[1:])
+        main(shlex.split(line.replace("answers.csv", shlex.quote(str(tmp_path / "answers.csv"))))[1:])
     assert len((tmp_path / "answers.csv").read_text(encoding="utf-8").splitlines()) == 1 + len(ward.rows)
     exec(compile(code, "the page", "exec"), {})
 

@@ -159,17 +159,64 @@ def test_a_policy_that_goes_far_from_the_log_in_rehearsal_has_no_interval(log):
     assert "do not say what the policy gains" in found.sentence
 
 
-def test_an_interval_is_open_above_where_the_policy_earns_more_than_any_logged_episode(log):
+def test_where_five_rows_do_not_show_the_action_the_rehearsal_judges_alone(log):
     evaluator = PolicyEvaluator(always(1), discount=0.9).fit(log)
-    sums = replace(evaluator.sums, extremes=np.array([10.0, 3.0, 0.0]))  # as if no return had been above 3
+    thin = replace(evaluator.sums, weight=evaluator.sums.weight * 1e-3)
+    evidence = Evidence(thin, 0.9)
+    found = rungs(Evidence(evaluator.sums, 0.9))
+    refused, _ = judged(evidence, found, 0.95)
+    assert evidence.thin_share > 0.9
+    assert not refused.is_bounded
+    assert "where fewer than 5 logged rows show the action; at most 10 % may be" in refused.refusals[0]
+    alone, _ = judged(evidence, found, 0.95, second=rehearsed(10.0, 8.0))
+    assert alone.is_bounded
+    assert (alone.gain, alone.value) == (alone.by_rehearsal.gain, alone.by_rehearsal.value)
+    assert any("the sums do not count, and only the rehearsal does" in text for text in alone.warnings)
+    far, _ = judged(evidence, found, 0.95, second=rehearsed(10.0, 8.0, far_share=0.2))
+    assert not far.is_bounded
+
+
+def test_an_interval_is_open_above_where_fewer_than_five_logged_episodes_earned_as_much(log):
+    evaluator = PolicyEvaluator(always(1), discount=0.9).fit(log)
+    few = np.array([99.0, 99.0, 99.0, 99.0, 3.0])  # as if only four returns had been above 3
+    sums = replace(evaluator.sums, largest_returns=few, left_out=np.zeros(1))
     evidence = Evidence(sums, 0.9)
     found, _ = judged(evidence, rungs(evidence), 0.95)
     assert found.verdict == "better"
     assert found.value.high == pytest.approx(log.rewards.max() / (1 - 0.9))
-    assert any("more than any logged episode (at most 3)" in text for text in found.warnings)
+    assert any("fewer than 5 earned more than 3)" in text for text in found.warnings)
     usual, _ = judged(Evidence(evaluator.sums, 0.9), rungs(evidence), 0.95)
     assert found.gain.low == usual.gain.low
     assert usual.value.high < found.value.high
+
+
+def ward(n_episodes, rng, *, hidden):
+    """Return a log of patients whose health x drifts; the sicker ones (unrecorded, for good) are treated more.
+
+    Treatment helps by 0.3, and being sick costs 1 per step.
+    """
+    x, sick, parts = rng.normal(size=n_episodes), rng.random(n_episodes) < 0.5, []
+    for step in range(12):
+        action = (rng.random(n_episodes) < np.where(sick, 0.8, 0.2)).astype(int)
+        reward = x + 0.3 * action - sick * hidden
+        following = 0.5 * x + rng.normal(0.0, 0.5, n_episodes)
+        parts.append((np.arange(n_episodes), np.full(n_episodes, step), x, action, reward, following))
+        x = following
+    columns = [np.concatenate(column) for column in zip(*parts)]
+    names, step, x, action, reward, then = (column[np.lexsort([columns[1], columns[0]])] for column in columns)
+    return Transitions(x[:, None], action, reward, then[:, None], step == 11, names, action_labels=[0, 1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_lasting_variable_that_is_not_recorded_is_noticed_and_one_that_does_not_matter_is_not(seed):
+    rng = np.random.default_rng(seed)
+    found = judge(always(0), ward(200, rng, hidden=True), discount=0.95, rehearsed=False)
+    assert found.lasting > 1.6
+    assert any("something that lasts and matters is not among the state variables" in text for text in found.refusals)
+    seen = judge(always(0), ward(200, rng, hidden=False), discount=0.95, rehearsed=False)
+    assert 0.6 < seen.lasting < 1.4
+    assert seen.refusals == ()
+    assert seen.gain.low < -0.3 * 0.5 * (1 - 0.95**12) / 0.05 < seen.gain.high
 
 
 def test_values_are_cut_to_what_rewards_allow_and_an_interval_outside_gives_no_verdict(log):

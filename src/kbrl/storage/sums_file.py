@@ -24,9 +24,10 @@ from kbrl.trust.block_sums import BlockSums
 from kbrl.trust.evaluator import Frame, PolicyEvaluator
 from kbrl.trust.features import Features
 
-FORMAT, VERSION = "kbrl sums", 2
+FORMAT, VERSION = "kbrl sums", 3
 _LARGEST = 1e100  # whose square can still be added up
-_SIGNED = ("reward", "returns", "smallest_reward", "largest_reward", "extremes", "residuals")
+_NONE = {"smallest_returns": np.inf, "largest_returns": -np.inf}  # where there are fewer than five
+_SIGNED = ("reward", "returns", "smallest_reward", "largest_reward", "residuals", *_NONE)
 
 
 def save_sums(evaluator: PolicyEvaluator, path: str | os.PathLike[str]) -> None:
@@ -118,7 +119,8 @@ def _check_frame(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
         if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
             raise ValueError(f"{name} must be finite numbers of the shape {shape}, but they are not")
     chances = arrays["decisions"]
-    if chances.min() < 0 or not np.allclose(chances.sum(axis=2), 1.0, atol=1e-6):
+    totals = chances.sum(axis=2)  # 0 where the policy defers
+    if chances.min() < 0 or not (np.isclose(totals, 1.0, atol=1e-6) | (totals == 0)).all():
         raise ValueError("decisions must be probabilities that sum to one")
     if arrays["scale"].min() <= 0 or not isinstance(facts["width"], float) or facts["width"] <= 0:
         raise ValueError("scale and width must be above 0")
@@ -135,8 +137,9 @@ def _check(sums: dict[str, Array], shape: tuple[int, int, int, int]) -> None:
     for name, array in sums.items():
         if array.shape != shapes[name] or array.dtype != np.float64:
             raise ValueError(f"{name} must have the shape {shapes[name]}, but it has {array.shape}")
-        if not (np.abs(array) <= _LARGEST).all():
-            raise ValueError(f"{name} holds numbers that are not finite, or above {_LARGEST:g}")
+        largest = _LARGEST**2 if name == "lasting" else _LARGEST  # that has squares of squares
+        if not ((np.abs(array) <= largest) | (array == _NONE.get(name, np.nan))).all():
+            raise ValueError(f"{name} holds numbers that are not finite, or above {largest:g}")
         if name not in _SIGNED and array.size and array.min() < 0:
             raise ValueError(f"{name} must not be below 0")
     for name in ("n_episodes", "n_rows"):

@@ -21,6 +21,7 @@ from kbrl.trust.features import Features
 from kbrl.trust.policy_answers import DEFERS, Answers, PolicyAnswers
 from kbrl.trust.trajectories import Stretch
 
+FEW = 5  # rows or episodes that do not tell much yet
 _PER_BLOCK = {"weight": 1, "reward": 1, "square": 1, "next_now": 0, "start_now": 0, "next_policy": 1}
 _PER_BLOCK |= {"start_policy": 1, "n_episodes": 0, "returns": 0, "squared_returns": 0, "cut": 0, "n_rows": 0}
 
@@ -43,8 +44,13 @@ class BlockSums:
     n_rows: Floats  # (K,)
     smallest_reward: Floats  # (1,)
     largest_reward: Floats  # (1,)
-    extremes: Floats  # (3,): minus the smallest return, the largest one, the largest discount of what a cut left out
+    smallest_returns: Floats  # (5,): of whole episodes, in order; infinite where there are fewer
+    largest_returns: Floats  # (5,): the largest first
+    left_out: Floats  # (1,): the largest discount of what a cut left out
     residuals: Floats  # (5,): of TD errors d and the next ones e: their number, sums of d, d^2, e^2 and d e
+    lasting: (
+        Floats  # (5,): of episodes with discounted TD errors d, S = sum d, Q = sum d^2: sums of S^2, Q and products
+    )
 
     @classmethod
     def empty(cls, n_blocks: int, n_actions: int, n_features: int, n_policies: int) -> BlockSums:
@@ -52,8 +58,9 @@ class BlockSums:
         zeros = {
             name: np.zeros(shape) for name, shape in cls.shapes(n_blocks, n_actions, n_features, n_policies).items()
         }
-        nothing = {"smallest_reward": [np.inf], "largest_reward": [-np.inf], "extremes": [-np.inf, -np.inf, 0.0]}
-        return cls(**zeros | {name: np.array(values) for name, values in nothing.items()})
+        nothing = {"smallest_reward": np.inf, "largest_reward": -np.inf}
+        nothing |= {"smallest_returns": np.inf, "largest_returns": -np.inf}
+        return cls(**zeros | {name: np.full(zeros[name].shape, value) for name, value in nothing.items()})
 
     @staticmethod
     def shapes(n_blocks: int, n_actions: int, n_features: int, n_policies: int) -> dict[str, tuple[int, ...]]:
@@ -75,8 +82,11 @@ class BlockSums:
             "n_rows": (k,),
             "smallest_reward": (1,),
             "largest_reward": (1,),
-            "extremes": (3,),
+            "smallest_returns": (FEW,),
+            "largest_returns": (FEW,),
+            "left_out": (1,),
             "residuals": (5,),
+            "lasting": (5,),
         }
 
     @property
@@ -92,7 +102,9 @@ class BlockSums:
         }
         parts["smallest_reward"] = np.minimum(self.smallest_reward, other.smallest_reward)
         parts["largest_reward"] = np.maximum(self.largest_reward, other.largest_reward)
-        parts["extremes"] = np.maximum(self.extremes, other.extremes)
+        parts["smallest_returns"] = _smallest([self.smallest_returns, other.smallest_returns])
+        parts["largest_returns"] = -_smallest([-self.largest_returns, -other.largest_returns])
+        parts["left_out"] = np.maximum(self.left_out, other.left_out)
         return BlockSums(**parts)
 
     def without_block(self, block: int) -> BlockSums:
@@ -220,9 +232,9 @@ def _add_counts(sums: BlockSums, seen: Seen, rewards: Floats, is_cut: Booleans, 
     sums.smallest_reward[0] = min(sums.smallest_reward[0], rewards.min())
     sums.largest_reward[0] = max(sums.largest_reward[0], rewards.max())
     rows, returns = np.flatnonzero(is_cut & (powers > 0)), seen.counted(stretch.so_far)[closing]
-    if len(returns):
-        left_out = discount * powers[rows].max(initial=0.0)
-        np.maximum(sums.extremes, [-returns.min(), returns.max(), left_out], out=sums.extremes)
+    sums.smallest_returns = _smallest([sums.smallest_returns, returns])
+    sums.largest_returns = -_smallest([-sums.largest_returns, -returns])
+    np.maximum(sums.left_out, discount * powers[rows].max(initial=0.0), out=sums.left_out)
     for block, places in _groups(seen.blocks[rows]):
         some = rows[places]
         sums.cut[block] += discount * powers[some] @ seen.phi[seen.there[some]]
@@ -240,6 +252,21 @@ def add_residuals(sums: BlockSums, seen: Seen, theta: Floats, discount: float) -
     pairs = np.flatnonzero(is_known[:-1] & is_known[1:] & seen.stretch.is_followed[: n - 1])
     first, second = errors[pairs], errors[pairs + 1]
     sums.residuals += [len(pairs), first.sum(), first @ first, second @ second, first @ second]
+    _add_lasting(sums, seen, np.where(is_known, errors * seen.counted(seen.stretch.powers), 0.0))
+
+
+def _add_lasting(sums: BlockSums, seen: Seen, errors: Floats) -> None:
+    """Add sums of the discounted TD errors of the episodes that begin and close within the stretch."""
+    is_start, goes_on = seen.counted(seen.stretch.is_start), bool(seen.counted(seen.stretch.is_followed)[-1])
+    episodes = np.cumsum(is_start)  # 0: began before
+    total, squares = (np.bincount(episodes, values)[1 : -1 if goes_on else None] for values in (errors, errors**2))
+    total_square = total**2
+    products = (total_square @ total_square, total_square @ squares, squares @ squares)
+    sums.lasting += [total_square.sum(), squares.sum(), *products]
+
+
+def _smallest(parts: Sequence[Floats]) -> Floats:
+    return np.asarray(np.sort(np.concatenate(parts))[:FEW])
 
 
 def _groups(keys: Integers) -> list[tuple[int, Integers]]:

@@ -283,6 +283,21 @@ class Evidence:
             return float("nan")
         return float(product / np.sqrt(square * next_square))
 
+    @cached_property
+    def lasting(self) -> tuple[float, float]:
+        """How much more the values of episodes are off than single steps explain, and the standard error of that.
+
+        If the state tells all that matters, discounted TD errors d of an episode are a martingale's steps, and the
+        mean of (sum d)^2 is that of sum d^2: their ratio is 1.  What lasts through an episode and is not recorded
+        makes it larger.  nan where there are no errors.
+        """
+        totals, squares, *products = self.sums.lasting
+        if squares <= 0:
+            return float("nan"), float("nan")
+        ratio = totals / squares
+        variance = products[0] - 2.0 * ratio * products[1] + ratio**2 * products[2]
+        return float(ratio), float(np.sqrt(max(variance, 0.0)) / squares)
+
 
 VALUE, NOW, GAIN, SELF_CHECK = (np.array(c, dtype=float) for c in ([1, 0, 0], [0, 1, 0], [1, -1, 0], [0, 1, -1]))
 

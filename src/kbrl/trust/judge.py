@@ -24,7 +24,7 @@ from kbrl.trust.influence import influences
 from kbrl.trust.judgement import BETTER, CANNOT_TELL, WORSE, Interval, Judgement
 from kbrl.trust.learnt_episodes import refuse_learnt
 from kbrl.trust.rehearsed import ROWS, Rehearsed, looks_ahead, rehearse, runs_for
-from kbrl.trust.verdict import excess_of_self_check, judged, quantile
+from kbrl.trust.verdict import excess_of_self_check, judged, quantile, sums_count
 
 MOST_ROWS_AHEAD = 100_000
 _AFFORDABLE_SEED = 104  # of a split of episodes that has nothing to do with others
@@ -103,13 +103,25 @@ def _flags(evaluator: PolicyEvaluator) -> list[str]:
 
 def judge_all(evaluator: PolicyEvaluator, log: Any, level: float) -> list[Judgement]:
     """Judge every policy of an evaluator that was fitted to a log, each at this level; no episode is named."""
-    return [judgement for judgement, _ in _all_judged(evaluator, log, level)]
+    return [found.judgement for found in _all_judged(evaluator, log, level)]
 
 
-def _all_judged(evaluator: PolicyEvaluator, log: Any, level: float) -> list[tuple[Judgement, Rung | None]]:
+@dataclass(frozen=True)
+class _Judged:
+    """A judgement and the estimates behind it."""
+
+    judgement: Judgement
+    methods: tuple[Rung | None, Rung | None]  # by sums and by rehearsal; None: it has no say
+
+
+def _all_judged(evaluator: PolicyEvaluator, log: Any, level: float) -> list[_Judged]:
     evidence = [_evidence(evaluator).of(place) for place in range(len(evaluator.policies))]
-    both = zip(evidence, _rehearsed(evaluator, log))
-    return [judged(each, rungs(each), level, second=second) for each, second in both]
+    found = []
+    for each, second in zip(evidence, _rehearsed(evaluator, log)):
+        judgement, rung = judged(each, rungs(each), level, second=second)
+        by_sums = rung if sums_count(each, second) else None
+        found.append(_Judged(judgement, (by_sums, None if isinstance(second, str) else second.rung)))
+    return found
 
 
 def _rehearsed(evaluator: PolicyEvaluator, log: Any) -> Sequence[Rehearsed | str]:
@@ -187,8 +199,8 @@ def compare(policies: Mapping[str, Any], log: Any, level: float = 0.95, **option
     n_statements = len(names) * (len(names) + 1) // 2
     each = 1.0 - (1.0 - in_unit_interval(level, "level")) / n_statements
     found = dict(zip(names, _all_judged(evaluator, log, each)))
-    differences = {(a, b): _difference(found[a][1], found[b][1], each) for a, b in combinations(names, 2)}
-    return Comparison({name: pair[0] for name, pair in found.items()}, differences, level, n_statements)
+    differences = {(a, b): _difference(found[a], found[b], each) for a, b in combinations(names, 2)}
+    return Comparison({name: one.judgement for name, one in found.items()}, differences, level, n_statements)
 
 
 def _evidence(evaluator: PolicyEvaluator) -> Evidence:
@@ -197,10 +209,16 @@ def _evidence(evaluator: PolicyEvaluator) -> Evidence:
     return Evidence(evaluator.sums, evaluator.discount, features=evaluator.checked_frame().features)
 
 
-def _difference(one: Rung | None, other: Rung | None, level: float) -> Interval:
-    """Return the difference of two values with its interval; the blocks are the same, so its error is paired."""
-    if one is None or other is None:
+def _difference(one: _Judged, other: _Judged, level: float) -> Interval:
+    """Return the difference of two values with its interval, by the methods that have a say about both."""
+    found = [_paired(a, b, level) for a, b in zip(one.methods, other.methods) if a is not None and b is not None]
+    if not found:
         return Interval(float("nan"), -np.inf, np.inf)
+    return found[0] if len(found) == 1 else found[0].mixed(found[1])
+
+
+def _paired(one: Rung, other: Rung, level: float) -> Interval:
+    """Return the difference by one method; blocks, starts and luck are the same, so its error is paired."""
     t = quantile(level, one)
     both = replace(
         one,

@@ -41,20 +41,27 @@ class Interval:
         cut = [float(np.clip(x, low, high)) for x in (self.estimate, self.low, self.high)]
         return replace(self, estimate=cut[0], low=cut[1], high=cut[2])
 
-    def mixed(self, other: Interval, weight: float, *, spans_both: bool) -> Interval:
+    def mixed(self, other: Interval, weight: float | None = None, *, spans_both: bool | None = None) -> Interval:
         """Return the mean of two, this one counting with a weight; it holds a number that both hold.
 
-        If it is to span both, what is missing counts as smoothing: the estimate depends on the method.
+        By default the weight falls with the square of the half width.  Where the two do not meet, or if it is to span
+        both, what is missing counts as smoothing: the estimate depends on the method.
         """
+        weight = self.weight_beside(other) if weight is None else weight
         parts = [
             weight * getattr(self, name) + (1.0 - weight) * getattr(other, name)
             for name in ("sampling", "smoothing", "self_check")
         ]
         estimate = weight * self.estimate + (1.0 - weight) * other.estimate
-        if spans_both:
+        if not self.overlaps(other) if spans_both is None else spans_both:
             ends = np.array([self.low, self.high, other.low, other.high])
             parts[1] += max(0.0, float(np.abs(ends - estimate).max()) - sum(parts))
         return Interval(estimate, estimate - sum(parts), estimate + sum(parts), *parts)
+
+    def weight_beside(self, other: Interval) -> float:
+        """Return how much this one counts in a mean of both: the surer one counts more."""
+        squares = self.half**2, other.half**2
+        return squares[1] / sum(squares) if sum(squares) > 0 else 0.5
 
     def overlaps(self, other: Interval) -> bool:
         """Whether two intervals have a point in common."""
@@ -105,6 +112,7 @@ class Judgement:
     n_rows: int
     thin_share: float  # of the policy's decisions: at states where fewer than five rows show the action
     memory: float  # the correlation of an error of the logged policy's values with the next one
+    lasting: float  # the variance of what episodes earn beyond their values, relative to what single steps explain
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     far_share: float | None = None  # of the policy's decisions: far from all logged ones; None: not rehearsed

@@ -29,7 +29,7 @@ from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Stage
 from kbrl.lines.step_loops import World, act_as_people
-from kbrl.lines.surface import surface_of
+from kbrl.lines.surface import surface_of, with_flags
 from kbrl.model.kernels import Basis
 from kbrl.model.model import basis_for
 from kbrl.settings import Settings
@@ -67,8 +67,6 @@ def why_not(log: Transitions | None, discount: float) -> str:
         return "there are too few rows"
     if log.n_dims > MOST_DIMS:
         return f"there are {log.n_dims} state variables, and at most {MOST_DIMS} can be"
-    if log.source.recipe is not None:
-        return "state variables are made of words, dates or values that may be missing"
     if log.terminals.all():
         return "no decision is followed by another"
     if discount**_MOST_STEPS > _MOST_AHEAD:
@@ -141,7 +139,9 @@ class _Theatre:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KbrlWarning)  # of fewer representative states than rows would carry
             basis = basis_for(settings, log)
-        surface = surface_of(basis.coordinates, basis.circles)
+        recipe = log.source.recipe
+        levels = () if recipe is None else recipe.level_places()
+        surface = with_flags(surface_of(basis.coordinates, basis.circles, levels), log.states)
         parts = [LineSums(basis).accumulate(log[episodes.row_groups == group]) for group in range(GROUPS)]
         total, size = reduce(add, parts), 1 + log.n_dims
         wanted = [(total, None), (total, _WIDE * size), (total, _NARROW * size), *((total - x, None) for x in parts)]

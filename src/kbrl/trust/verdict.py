@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from kbrl.arrays import Floats
+from kbrl.trust.block_sums import FEW
 from kbrl.trust.estimates import GAIN, NOW, SELF_CHECK, SMALL_WEIGHT, VALUE, Evidence, Rung
 from kbrl.trust.judgement import BETTER, CANNOT_TELL, WORSE, Estimate, Interval, Judgement
 from kbrl.trust.rehearsed import Rehearsed
@@ -20,6 +21,7 @@ MOST_THIN = 0.10  # the share of the policy's decisions that fewer than five row
 MOST_FAR = 0.10  # the share of the policy's decisions in rehearsal that may be far from all logged ones
 MOST_MEMORY = 0.3  # the correlation of errors from which on something that matters is not recorded
 SOME_MEMORY = 0.1
+MOST_LASTING = 1.5  # the ratio of `Evidence.lasting` from which on something lasting that matters is not recorded
 SOME_BIAS = 0.2  # standard deviations of the return
 SOME_CUT = 0.05
 SOME_VARIANCE = 0.25
@@ -36,9 +38,10 @@ class Limits:
     high: float
 
     def returns(self, evidence: Evidence) -> tuple[float, float]:
-        """Return bounds on the smallest and the largest return of a logged episode; what was cut may be anything."""
-        minus_smallest, largest, left_out = evidence.sums.extremes.tolist()
-        return -minus_smallest + left_out * min(self.low, 0.0), largest + left_out * max(self.high, 0.0)
+        """Return returns that fewer than five logged episodes are below, and above; what was cut may be anything."""
+        smallest, largest = float(evidence.sums.smallest_returns[-1]), float(evidence.sums.largest_returns[-1])
+        left_out = float(evidence.sums.left_out[0])
+        return smallest + left_out * min(self.low, 0.0), largest + left_out * max(self.high, 0.0)
 
     @classmethod
     def of(cls, evidence: Evidence) -> Limits:
@@ -69,6 +72,11 @@ def interval(rung: Rung, contrast: Floats, level: float) -> Interval:
     return Interval(estimate, estimate - sum(parts), estimate + sum(parts), *parts)
 
 
+def sums_count(evidence: Evidence, second: Rehearsed | str) -> bool:
+    """Whether the sums have a say: not where a rehearsal can judge and they have too few rows to."""
+    return isinstance(second, str) or evidence.thin_share <= MOST_THIN
+
+
 def judged(
     evidence: Evidence, found: list[Rung], level: float, *, second: Rehearsed | str = ""
 ) -> tuple[Judgement, Rung | None]:
@@ -80,15 +88,18 @@ def judged(
     rung = min(found, key=lambda each: interval(each, GAIN, level).half) if found else None
     first = None if rung is None else Three.of(rung, NOW, GAIN, level)
     other = None if isinstance(second, str) else Three.of(second.rung, OBSERVED, AGAINST_OBSERVED, level)
+    weighed = first if sums_count(evidence, second) else None
     if first is None:
         nothing = Interval(0.0, limits.low - limits.high, limits.high - limits.low)
         everything = Interval(evidence.mean_return, limits.low, limits.high)
         three = Three(everything, everything, nothing)
+    elif other is None:
+        three = first
     else:
-        three = first if other is None else first.mixed(other)
+        three = other if weighed is None else weighed.mixed(other)
     impossible = first is None or any(x.low > limits.high or x.high < limits.low for x in (three.now, three.value))
     unbounded = tuple(_unbounded(evidence, second, impossible))
-    refusals = (*unbounded, *_refusals(evidence, first, other))
+    refusals = (*unbounded, *_refusals(evidence, weighed, other))
     warnings = tuple(_warnings(evidence, rung, None if unbounded else three, limits))
     three = three.opened(evidence, limits) if not unbounded else three.unbounded(limits)
     three = three.clipped(limits)
@@ -105,6 +116,7 @@ def judged(
         n_rows=int(evidence.sums.n_rows.sum()),
         thin_share=evidence.thin_share,
         memory=evidence.memory,
+        lasting=evidence.lasting[0],
         refusals=refusals,
         warnings=warnings,
         far_share=None if isinstance(second, str) else second.far_share,
@@ -139,14 +151,13 @@ class Three:
 
         Weights fall with the square of the half width of the gain.  Where the two do not meet, intervals hold both.
         """
-        squares = self.gain.half**2, other.gain.half**2
-        weight = squares[1] / sum(squares) if sum(squares) > 0 else 0.5
+        weight = self.gain.weight_beside(other.gain)
         meets = Estimate(self.value, self.gain).meets(Estimate(other.value, other.gain))
         pairs = ((self.now, other.now), (self.value, other.value), (self.gain, other.gain))
         return Three(*(one.mixed(another, weight, spans_both=not meets) for one, another in pairs))
 
     def opened(self, evidence: Evidence, limits: Limits) -> Three:
-        """Return intervals without an upper (lower) end where the value is above (below) all logged returns."""
+        """Return intervals without an upper (lower) end where the value is above (below) nearly all logged returns."""
         smallest, largest = limits.returns(evidence)
         low, high = self.value.estimate < smallest, self.value.estimate > largest
         if not low and not high:
@@ -174,11 +185,8 @@ class Three:
 
 def _unbounded(evidence: Evidence, second: Rehearsed | str, impossible: bool) -> Iterator[str]:
     """Yield the reasons for which the data do not bound the value of the policy."""
-    if evidence.thin_share > MOST_THIN:
-        yield (
-            f"{100 * evidence.thin_share:.0f} % of the policy's decisions would be taken where fewer than "
-            f"{SMALL_WEIGHT:g} logged rows show the action; at most {100 * MOST_THIN:.0f} % may be."
-        )
+    if isinstance(second, str) and evidence.thin_share > MOST_THIN:
+        yield f"{_thin(evidence)}; at most {100 * MOST_THIN:.0f} % may be."
     if not isinstance(second, str) and second.far_share > MOST_FAR:
         yield (
             f"in rehearsal, {100 * second.far_share:.0f} % of the policy's decisions are far from all logged ones; at "
@@ -189,6 +197,13 @@ def _unbounded(evidence: Evidence, second: Rehearsed | str, impossible: bool) ->
             f"errors of the values follow each other (correlation {evidence.memory:.2f}, at most {MOST_MEMORY:g}): "
             f"something that matters is not among the state variables."
         )
+    ratio, error = evidence.lasting
+    if ratio - error > MOST_LASTING:
+        yield (
+            f"what episodes earn differs from what their states tell, more than chance at single steps explains "
+            f"({ratio:.1f} times the variance, give or take {error:.1f}; at most {MOST_LASTING:g} times): something "
+            f"that lasts and matters is not among the state variables."
+        )
     if evidence.followed_share < LEAST_FOLLOWED:
         yield (
             f"after {100 * (1 - evidence.followed_share):.0f} % of the rows the episode is cut, and the next action is "
@@ -196,6 +211,13 @@ def _unbounded(evidence: Evidence, second: Rehearsed | str, impossible: bool) ->
         )
     if impossible:
         yield "the estimate lies outside of what the rewards allow, or the equations could not be solved."
+
+
+def _thin(evidence: Evidence) -> str:
+    return (
+        f"{100 * evidence.thin_share:.0f} % of the policy's decisions would be taken where fewer than "
+        f"{SMALL_WEIGHT:g} logged rows show the action"
+    )
 
 
 def _refusals(evidence: Evidence, first: Three | None, other: Three | None) -> Iterator[str]:
@@ -214,13 +236,15 @@ def _refusals(evidence: Evidence, first: Three | None, other: Three | None) -> I
 def _beyond(value: float, smallest: float, largest: float) -> Iterator[str]:
     if value > largest:
         yield (
-            f"the policy would earn more than any logged episode (at most {largest:.4g}): it goes where nobody was, "
-            f"and how much more is not known. The intervals are open above."
+            f"the policy would earn more than nearly all logged episodes (fewer than {FEW} earned more than "
+            f"{largest:.4g}): it goes where hardly anybody was, and how much more it earns is not known. The intervals "
+            f"are open above."
         )
     if value < smallest:
         yield (
-            f"the policy would earn less than any logged episode (at least {smallest:.4g}): it goes where nobody was, "
-            f"and how much less is not known. The intervals are open below."
+            f"the policy would earn less than nearly all logged episodes (fewer than {FEW} earned less than "
+            f"{smallest:.4g}): it goes where hardly anybody was, and how much less it earns is not known. The "
+            f"intervals are open below."
         )
 
 
@@ -230,6 +254,8 @@ def _warnings(evidence: Evidence, rung: Rung | None, three: Three | None, limits
     spread = float(np.sqrt(max(0.0, float(sums.squared_returns.sum()) / n - evidence.mean_return**2)))
     if three is not None:
         yield from _beyond(three.value.estimate, *limits.returns(evidence))
+        if evidence.thin_share > MOST_THIN:
+            yield f"{_thin(evidence)}. So the sums do not count, and only the rehearsal does."
     if three is not None and three.value.smoothing > SOME_BIAS * spread:
         yield (
             f"the value depends on the smoothing, by {three.value.smoothing:.3g} (the returns of episodes have a "

@@ -50,14 +50,14 @@ class Stage:
         outside = np.broadcast_to(self.value_outside, self.n_steps)
         late = np.zeros((3, len(states)))  # of the last quarter of the steps: their number, rewards and ends
         for number in range(self.n_steps):
-            noise = draws.standard_normal(self.starts.shape)[runs]
+            noise = self.noise(draws)[runs]
             acting = np.flatnonzero(alive > _SURVIVAL)
             if len(acting) == 0:
                 break
             here, at = states[acting], cells[acting]
             if told is not None:
                 told(acting, factors[acting] * alive[acting])
-            step = Step.of(here, at, decide(here), noise[acting], self.world)
+            step = self.step(acting, here, at, decide(here), noise[acting])
             inside, factor = step.inside, factors[acting]
             returns[acting] += factor * alive[acting] * np.where(inside, step.rewards, outside[number])
             alive[acting] *= np.where(inside, 1.0 - step.ends, 0.0)
@@ -67,6 +67,14 @@ class Stage:
             if number >= self.n_steps - self.n_steps // 4:
                 late[:, acting] += np.stack([np.ones(len(acting)), step.rewards, step.ends])
         return Rehearsal(returns, left, factors * np.where(alive > _SURVIVAL, alive, 0.0) * self._for_ever(late))
+
+    def noise(self, draws: np.random.Generator) -> Floats:
+        """Draw the noise of a step for all starts, (n_runs, n_dims)."""
+        return draws.standard_normal(self.starts.shape)
+
+    def step(self, acting: Integers, states: Floats, cells: Integers, actions: Integers, noise: Floats) -> Step:
+        """Let some runs, (n,), take their actions, in place."""
+        return Step.of(states, cells, actions, noise, self.world)
 
     def _for_ever(self, late: Floats) -> Floats:
         """Return what each run would be worth after its last step if it went on as in the last quarter, (n_runs,)."""

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import pairwise
 from operator import add
 from typing import Any
 
@@ -27,7 +28,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import world_of
-from kbrl.lines.stage import Stage
+from kbrl.lines.stage import Stage, Step
 from kbrl.lines.step_loops import World, act_as_people
 from kbrl.lines.surface import surface_of, with_flags
 from kbrl.model.kernels import Basis
@@ -38,8 +39,9 @@ from kbrl.trust.evaluator import Frame
 from kbrl.trust.policy_answers import DEFERS, PolicyAnswers
 from kbrl.trust.trajectories import Stretch, Trajectories
 
-# From scaled states, (n, n_dims), and numbers drawn between 0 and 1, (n,), to the places of actions, (n,).
-Decide = Callable[[Floats, Floats], Integers]
+Parts = list[tuple[World, slice]]  # which states are in which world
+# From scaled states, (n, n_dims), numbers drawn between 0 and 1, (n,), and their worlds to places of actions, (n,).
+Decide = Callable[[Floats, Floats, Parts], Integers]
 ROWS = 20_000  # about so many, of whole episodes
 GROUPS = 10  # of episodes, one of which is left out at a time
 RUNS, RUNS_AHEAD = 400, 100  # from logged first states, at least; of policies that look ahead, which takes time
@@ -155,7 +157,7 @@ class _Theatre:
     def estimates(self, answers: PolicyAnswers) -> Rehearsed:
         """Let a policy rehearse in all lines."""
         far = _Far(self)
-        values = self._means([self._decider(answers, world) for world in self.worlds], far)
+        values = self._means(self._decider(answers), far)
         numbers = np.column_stack([values, self.now])  # (3 + GROUPS, 3)
         rung = Rung(
             smoothing=float("nan"),
@@ -170,41 +172,34 @@ class _Theatre:
     @cached_property
     def now(self) -> Floats:
         """The value of the copy of what people did, in all lines, and what was observed, (3 + GROUPS, 2)."""
-        copied = self._means([_people(world) for world in self.worlds])
+        copied = self._means(_as_people)
         observed = self.episodes.returns + self._to_come()
         kept = [self.episodes.groups != group for group in range(GROUPS)]
         means = [observed.mean()] * 3 + [observed[some].mean() for some in kept]
         return np.column_stack([copied, means])
 
-    def _means(self, decide: Sequence[Decide], watch: _Far | None = None) -> Floats:
+    def _means(self, decide: Decide, watch: _Far | None = None) -> Floats:
         """Return the mean return in each of the lines, (3 + GROUPS,).
 
         All runs act in the lines of all episodes.  What other lines change is told by some of the runs, under the same
         chance; without a group, the runs from its first states do not count either.
         """
-        whole = _played(self._stage(self.worlds[0], self.starts), decide[0], watch)
-        some = self.starts[::_FEWER]
-        same = _played(self._stage(self.worlds[0], some), decide[0])
-        found = [whole.mean()]
-        for place in range(1, len(self.worlds)):
-            change = _played(self._stage(self.worlds[place], some), decide[place]) - same
-            found.append(whole[self.start_groups != place - 3].mean() + change.mean())
-        return np.array(found)
+        whole = _played(self._stage(self.worlds[:1], self.starts), decide, watch)
+        beside = _played(self._stage(self.worlds, self.starts[::_FEWER]), decide).reshape(len(self.worlds), -1)
+        changes = (beside - beside[0]).mean(axis=1)
+        kept = [self.start_groups != place - 3 for place in range(len(self.worlds))]  # the first three leave out none
+        return np.array([whole[some].mean() for some in kept]) + changes
 
-    def _stage(self, world: World, starts: Floats) -> Stage:
+    def _stage(self, worlds: tuple[World, ...], starts: Floats) -> _Stages:
         enough = np.log(_LAST_WEIGHT) / np.log(self.discount) if self.discount > 0 else 1.0
-        return Stage(world, starts, max(1, min(_MOST_STEPS, int(np.ceil(enough)))), self.discount, value_outside=0.0)
+        n_steps, all_starts = max(1, min(_MOST_STEPS, int(np.ceil(enough)))), np.tile(starts, (len(worlds), 1))
+        return _Stages(worlds[0], all_starts, n_steps, self.discount, value_outside=0.0, worlds=worlds)
 
-    def _decider(self, answers: PolicyAnswers, world: World) -> Decide:
-        people = _people(world)
-
-        def decide(states: Floats, luck: Floats) -> Integers:
-            told = answers(self.basis.coordinates.back(states))
-            actions = told.drawn(luck)
-            defers = np.flatnonzero(actions == DEFERS)
-            if len(defers):
-                actions[defers] = people(states[defers], luck[defers])
-            return actions
+    def _decider(self, answers: PolicyAnswers) -> Decide:
+        def decide(states: Floats, luck: Floats, parts: Parts) -> Integers:
+            actions = answers(self.basis.coordinates.back(states)).drawn(luck)
+            defers = actions == DEFERS
+            return np.where(defers, _as_people(states, luck, parts), actions) if defers.any() else actions
 
         return decide
 
@@ -213,7 +208,7 @@ class _Theatre:
         episodes, result = self.episodes, np.zeros(len(self.episodes.first))
         if len(episodes.cut_rows):
             states = self.basis.coordinates.of(self.log.next_states[episodes.cut_rows])
-            ahead = _played(self._stage(self.worlds[0], states), _people(self.worlds[0]))
+            ahead = _played(self._stage(self.worlds[:1], states), _as_people)
             np.add.at(result, episodes.of_cut, episodes.cut_weights * ahead)
         return result
 
@@ -252,40 +247,71 @@ class _Far:
         return found
 
 
-class _Actor:
-    """A policy on a stage: it draws its actions, each run with luck of its own, and may be watched."""
+@dataclass(frozen=True, eq=False)
+class _Stages(Stage):
+    """Several worlds side by side: runs from the same starts, with the same luck in each."""
 
-    def __init__(self, decide: Decide, n_runs: int, watch: _Far | None) -> None:
-        self._decide, self._n_runs, self._watch = decide, n_runs, watch
+    worlds: tuple[World, ...] = ()
+
+    @property
+    def n_starts(self) -> int:
+        """The number of runs in each world."""
+        return len(self.starts) // len(self.worlds)
+
+    def noise(self, draws: np.random.Generator) -> Floats:
+        """Draw the noise of a step, the same in all worlds."""
+        return np.tile(draws.standard_normal((self.n_starts, self.starts.shape[1])), (len(self.worlds), 1))
+
+    def luck(self, draws: np.random.Generator) -> Floats:
+        """Draw numbers between 0 and 1, (n_runs,), the same in all worlds."""
+        return np.tile(draws.random(self.n_starts), len(self.worlds))
+
+    def parts(self, acting: Integers) -> Parts:
+        """Return which of some runs, in their order, are in which world."""
+        ends = np.searchsorted(acting, self.n_starts * np.arange(len(self.worlds) + 1)).tolist()
+        return [(world, slice(*both)) for world, both in zip(self.worlds, pairwise(ends)) if both[0] < both[1]]
+
+    def step(self, acting: Integers, states: Floats, cells: Integers, actions: Integers, noise: Floats) -> Step:
+        """Let each run take its action in its own world, in place."""
+        found = [Step.of(states[k], cells[k], actions[k], noise[k], world) for world, k in self.parts(acting)]
+        return Step(*map(np.concatenate, zip(*found)))
+
+
+class _Actor:
+    """A policy on stages: it draws its actions, each run with luck of its own, and may be watched."""
+
+    def __init__(self, decide: Decide, stages: _Stages, watch: _Far | None) -> None:
+        self._decide, self._stages, self._watch = decide, stages, watch
         self._draws = np.random.default_rng([0, 1])
         self._luck = self._weights = np.empty(0)
+        self._parts: Parts = []
 
     def told(self, acting: Integers, weights: Floats) -> None:
         """Draw luck for the runs that act now."""
-        self._luck, self._weights = self._draws.random(self._n_runs)[acting], weights
+        self._luck, self._weights = self._stages.luck(self._draws)[acting], weights
+        self._parts = self._stages.parts(acting)
 
     def __call__(self, states: Floats) -> Integers:
         """Return the places of actions, (n,), at scaled states."""
-        actions = self._decide(states, self._luck)
+        actions = self._decide(states, self._luck, self._parts)
         if self._watch is not None:
             self._watch(states, actions, self._weights)
         return actions
 
 
-def _played(stage: Stage, decide: Decide, watch: _Far | None = None) -> Floats:
+def _played(stages: _Stages, decide: Decide, watch: _Far | None = None) -> Floats:
     """Return what a policy earns in each run."""
-    actor = _Actor(decide, len(stage.starts), watch)
-    run = stage.rehearse(actor, told=actor.told)
+    actor = _Actor(decide, stages, watch)
+    run = stages.rehearse(actor, told=actor.told)
     return np.asarray(run.returns + run.ahead)
 
 
-def _people(world: World) -> Decide:
-    def decide(states: Floats, luck: Floats) -> Integers:
-        actions = np.empty(len(states), dtype=np.intp)
-        act_as_people(np.ascontiguousarray(states), luck, world, actions)
-        return actions
-
-    return decide
+def _as_people(states: Floats, luck: Floats, parts: Parts) -> Integers:
+    """Return what people would do, as the lines of each world have it."""
+    actions = np.empty(len(states), dtype=np.intp)
+    for world, part in parts:
+        act_as_people(np.ascontiguousarray(states[part]), luck[part], world, actions[part])
+    return actions
 
 
 def _repeated(n: int, n_wanted: int) -> Integers:

@@ -76,15 +76,15 @@ def with_holes(frame: pandas.DataFrame, share: float = 0.15, seed: int = 1) -> p
     return frame
 
 
-def score(predict, n_patients: int = 600, seed: int = 9) -> float:
+def score(predict, n_patients: int = 600, seed: int = 9, discount: float = 1.0) -> float:
     """Return the mean return of a policy, a function of a frame of states: -0.1 per day and point, 20 at home."""
     ward, total = Ward(n_patients, seed), np.zeros(n_patients)
     present = np.ones(n_patients, dtype=bool)
-    for _ in range(LONGEST):
+    for day in range(LONGEST):
         labels = np.asarray(predict(ward.states()))
         ward.step(np.array([DRUGS.index(label) for label in labels]))
         died, home = ward.sofa > 18.0, ward.sofa < 2.0
-        total += np.where(present, -0.1 * ward.sofa + 20.0 * home - 20.0 * died, 0.0)
+        total += discount**day * np.where(present, -0.1 * ward.sofa + 20.0 * home - 20.0 * died, 0.0)
         present &= ~died & ~home
     return float(total.mean())
 

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from kbrl import KBSF, PolicyEvaluator, Transitions, judge
+from kbrl import KBSF, PolicyEvaluator, Transitions, judge, open_log, split_episodes
 from kbrl.choosing.rehearsal import EpisodeSample
 from kbrl.trust.judge import affordable
 from kbrl.trust.policy_answers import Answers
 from kbrl.trust.rehearsed import GROUPS, rehearse, why_not
+from messy_ward import COLUMNS, clean_log, score, with_holes
 
 DISCOUNT = 0.9
 
@@ -112,6 +113,33 @@ def test_what_cannot_be_rehearsed_is_said():
     assert rehearsed(few, lambda states: np.ones(len(states), dtype=int)) == "there are too few rows"
     found = judge(lambda states: np.ones(len(states), dtype=int), single, discount=0.9)
     assert "Not rehearsed: no decision is followed by another." in str(found)
+
+
+@pytest.mark.filterwarnings("ignore::kbrl.checks.KbrlWarning")  # of what missing values become
+def test_categories_flags_and_missing_values_are_rehearsed():
+    opened = open_log(with_holes(clean_log(500), share=0.1), columns=COLUMNS)
+    learn, rest = split_episodes(opened, 0.5)
+    model = KBSF(80, sample_width=0.5, rep_width=0.5, discount=DISCOUNT, random_state=0).fit(learn.chunks()).model_
+    found = judge(model, rest)
+    truth = score(model.predict, 4000, discount=DISCOUNT)
+    assert found.not_rehearsed == ""
+    assert found.by_rehearsal.value.low < truth < found.by_rehearsal.value.high
+    assert found.value.low < truth < found.value.high
+    assert found.verdict == "better"
+
+
+def test_a_run_is_always_at_one_level_of_a_category():
+    log = next(iter(open_log(clean_log(300), columns=COLUMNS).chunks()))
+    seen = []
+
+    def watched(states):
+        seen.append(states)
+        return np.full(len(states), "high")
+
+    rehearsed(log, watched)
+    ((first, stop),) = [pair for pair in log.source.recipe.level_places() if pair[1] - pair[0] > 1]
+    shares = np.concatenate(seen[-20:])[:, first:stop]  # the last ones come from runs
+    np.testing.assert_allclose(np.sort(shares, axis=1), [[0.0, 0.0, 1.0]] * len(shares), atol=1e-9)
 
 
 def test_a_policy_that_looks_ahead_is_judged_by_a_sample_of_whole_episodes():

@@ -120,9 +120,8 @@ class Seen:
     """A stretch with its features: those of its states, and of next states that are not among its states."""
 
     stretch: Stretch
-    phi: Floats  # (n_points, m)
-    here: Integers  # (n,): the point of the state of each counted row
-    there: Integers  # (n,): that of its next state
+    phi: Floats  # (n_points, m): the states of the rows come first
+    there: Integers  # (n,): the point of the next state of each counted row
     blocks: Integers  # (n,)
     next_actions: Integers  # (n,): the action of the next row; DEFERS where it is not known
 
@@ -136,7 +135,7 @@ class Seen:
         there[is_apart] = len(log) + np.arange(int(is_apart.sum()))
         following = np.append(log.action_indices[1:], 0)[:n]
         next_actions = np.where(is_apart, DEFERS, following)
-        return cls(stretch, phi, np.arange(n), there, block_of(stretch.hashes[:n], n_blocks), next_actions)
+        return cls(stretch, phi, there, block_of(stretch.hashes[:n], n_blocks), next_actions)
 
     def counted(self, values: Any) -> Any:
         """Return the entries of the rows that are counted."""
@@ -189,7 +188,7 @@ def _add_moments(sums: BlockSums, seen: Seen, actions: Integers, rewards: Floats
     keys = (is_cut * k + seen.blocks) * a + actions
     for key, rows in _groups(keys):
         kind, block, action = key // (k * a), key // a % k, key % a
-        phi = seen.phi[seen.here[rows]]
+        phi = seen.phi[rows]
         sums.weight[kind, block, action] += phi.sum(axis=0)
         sums.reward[kind, block, action] += rewards[rows] @ phi
         sums.square[kind, block, action] += phi.T @ phi
@@ -208,7 +207,7 @@ def _add_products(out: Floats, seen: Seen, actions: Integers, answers: Answers) 
         if not is_plain:
             after = after * answers.weights[places, None]
         square = out[block, action * m : (action + 1) * m, following * m : (following + 1) * m]
-        square += seen.phi[seen.here[rows]].T @ after
+        square += seen.phi[rows].T @ after
 
 
 def _add_starts(out: Floats, seen: Seen, answers: Answers) -> None:
@@ -217,7 +216,7 @@ def _add_starts(out: Floats, seen: Seen, answers: Answers) -> None:
     for key, places in _groups(seen.blocks[answers.rows] * n_actions + answers.actions):
         block, action = divmod(key, n_actions)
         rows = answers.rows[places]
-        out[block, action * m : (action + 1) * m] += answers.weights[places] @ seen.phi[seen.here[rows]]
+        out[block, action * m : (action + 1) * m] += answers.weights[places] @ seen.phi[rows]
 
 
 def _add_counts(sums: BlockSums, seen: Seen, rewards: Floats, is_cut: Booleans, discount: float) -> None:

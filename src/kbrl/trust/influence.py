@@ -73,8 +73,8 @@ def _terms(seen: Seen, solved: Solved, smoothing: float, discount: float, policy
     actions, ends, is_cut = (seen.counted(x) for x in (log.action_indices, log.terminals, stretch.is_cut))
     theta, ratios = solved.theta.reshape(-1, m), solved.ratios.reshape(-1, m)
     values, rows = seen.phi @ theta.T, np.arange(n)
-    ratio = (seen.phi[seen.here] @ ratios.T)[rows, actions]
-    smoothed = (seen.phi[seen.here] @ (ratios * theta).T)[rows, actions]
+    both = seen.phi[:n] @ np.concatenate([ratios, ratios * theta]).T  # the states of the rows come first
+    ratio, smoothed = both[rows, actions], both[rows, actions + len(theta)]
     going_on, starts = np.flatnonzero(~ends), np.flatnonzero(seen.counted(stretch.is_start))
     if policy is None:
         going_on = going_on[~is_cut[going_on]]

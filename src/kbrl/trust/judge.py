@@ -126,10 +126,11 @@ def _all_judged(evaluator: PolicyEvaluator, log: Any, level: float) -> list[_Jud
 
 def _rehearsed(evaluator: PolicyEvaluator, log: Any) -> Sequence[Rehearsed | str]:
     """Return what the rehearsal of each policy found, or why there is none."""
-    sample = EpisodeSample(int(_evidence(evaluator).sums.n_rows.sum()), ROWS)
+    n_rows = int(_evidence(evaluator).sums.n_rows.sum())
+    sample = EpisodeSample(n_rows, ROWS)
     for _ in sample.kept(chunks_of(log)):
         pass
-    n_runs = min(map(runs_for, evaluator.policies.values()))
+    n_runs = min(runs_for(policy, n_rows) for policy in evaluator.policies.values())
     found = rehearse(evaluator.answers(), sample, evaluator.checked_frame(), n_runs)
     return [found] * len(evaluator.policies) if isinstance(found, str) else found
 

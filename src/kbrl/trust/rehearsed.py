@@ -44,7 +44,8 @@ Parts = list[tuple[World, slice]]  # which states are in which world
 Decide = Callable[[Floats, Floats, Parts], Integers]
 ROWS = 20_000  # about so many, of whole episodes
 GROUPS = 10  # of episodes, one of which is left out at a time
-RUNS, RUNS_AHEAD = 400, 100  # from logged first states, at least; of policies that look ahead, which takes time
+RUNS, FEWER_RUNS = 400, 100  # from logged first states, at least; fewer where more would take long
+_MANY_ROWS = 10 * ROWS  # of a log: its sums are surer than a rehearsal in a sample, which then checks them
 _FEWER = 4  # times fewer runs tell what other lines change
 _LAST_WEIGHT, _MOST_STEPS = 0.01, 400  # the discount of the last step of a run, and how many there are at most
 _MOST_AHEAD = 0.25  # the discount of the last step must be lower
@@ -321,9 +322,9 @@ def _repeated(n: int, n_wanted: int) -> Integers:
     return np.tile(np.arange(n), -(-n_wanted // n))
 
 
-def runs_for(policy: Any) -> int:
-    """Return how many runs a policy rehearses: fewer if it looks ahead."""
-    return RUNS_AHEAD if looks_ahead(policy) else RUNS
+def runs_for(policy: Any, n_rows: int) -> int:
+    """Return how many runs a policy rehearses: fewer if it looks ahead, or if the log is far larger than the sample."""
+    return FEWER_RUNS if looks_ahead(policy) or n_rows > _MANY_ROWS else RUNS
 
 
 def looks_ahead(policy: Any) -> bool:

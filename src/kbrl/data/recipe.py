@@ -80,6 +80,11 @@ class Recipe:
         return found
 
     @property
+    def ordered_levels(self) -> dict[str, tuple[str, ...]]:
+        """The levels of ordinal columns, from low to high; their variable is the place of the level."""
+        return {column.name: column.levels for column in self.columns if column.kind == "ordinal"}
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns of the state."""
         return tuple(column.name for column in self.columns)

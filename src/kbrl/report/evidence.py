@@ -74,7 +74,7 @@ def judged(inputs: Inputs) -> tuple[Judgement | None, str]:
     except ValueError as error:
         return None, f"Judging is not possible here: {error}"
     if found is None:
-        return None, "The model has learnt from the episodes of this log, and none were held out."
+        return None, "The model has learnt from episodes of this log, and it does not say that others were held out."
     if not np.isfinite([found.gain.estimate, found.gain.low, found.gain.high]).all():
         return None, f"Judging is not possible here: {' '.join(found.refusals)}"
     return found, ""

@@ -9,15 +9,17 @@ To say more: add a field to `Facts`, or a property if it follows from others, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 
 from kbrl.arrays import Floats
 from kbrl.data.scaling import Moments
 from kbrl.data.transitions import Transitions
+from kbrl.report.case_form import Field, form_fields
 from kbrl.report.evidence import Stability, judged
 from kbrl.report.inputs import Inputs
 from kbrl.report.lookup import LookUp, look_up
@@ -166,6 +168,26 @@ class Facts:
     def titles(self) -> tuple[str, ...]:
         """The names of the state variables with their units."""
         return tuple(f"{name} ({self.units[name]})" if name in self.units else name for name in self.names)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of what the state is made of: the columns of the table, or else the state variables."""
+        recipe = self.inputs.model.recipe
+        return tuple(self.names) if recipe is None else recipe.names
+
+    @property
+    def example(self) -> str:
+        """A state near the medians, as it is written in a command."""
+        if self.inputs.model.recipe is None:
+            return ",".join(self.medians)
+        cells = self.inputs.model.recipe.described([spread.median for spread in self.variables])
+        return ",".join(f"{name}={'' if value is None else value}" for name, value in cells.items())
+
+    @property
+    def form(self) -> list[Field]:
+        """The fields of the look-up."""
+        medians = [spread.median for spread in self.variables]
+        return form_fields(self.inputs.model.recipe, self.names, medians, self.units)
 
     @property
     def units(self) -> Mapping[str, str]:
@@ -332,6 +354,9 @@ def condition_text(inputs: Inputs, condition: Condition) -> str:
     if name in flags and (condition.low is None) != (condition.high is None):  # 0 or 1: one side is a statement
         is_true, is_false = flags[name]
         return is_false if condition.low is None else is_true
+    levels = {} if inputs.model.recipe is None else inputs.model.recipe.ordered_levels
+    if name in levels:
+        return _levels_text(name, levels[name], condition)
     unit = f" {inputs.units[name]}" if name in inputs.units else ""
     low, high = (None if limit is None else f"{limit:.10g}" for limit in (condition.low, condition.high))
     if low is None:
@@ -339,6 +364,21 @@ def condition_text(inputs: Inputs, condition: Condition) -> str:
     if high is None:
         return f"{name} is {low}{unit} or more"
     return f"{name} is from {low} to below {high}{unit}"
+
+
+def _levels_text(name: str, levels: Sequence[str], condition: Condition) -> str:
+    """Return a condition on an ordinal column, whose levels are 0, 1 and so on."""
+    first = 0 if condition.low is None else min(max(ceil(condition.low), 0), len(levels) - 1)
+    last = len(levels) - 1 if condition.high is None else min(max(ceil(condition.high) - 1, 0), len(levels) - 1)
+    if first >= last:
+        return f"{name} is {levels[last]}"
+    if condition.low is None:
+        return f"{name} is {levels[last]} or lower"
+    return (
+        f"{name} is {levels[first]} or higher"
+        if condition.high is None
+        else f"{name} is from {levels[first]} to {levels[last]}"
+    )
 
 
 def _spreads(moments: Moments, sampled: Floats) -> tuple[Spread, ...]:

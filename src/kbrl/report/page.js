@@ -191,15 +191,21 @@ function show(model, raw) {
   document.getElementById("look-up-result").hidden = false;
 }
 
+function valuesOf(box) {  // the state variables that a field stands for
+  const listed = text => text === "" ? [] : text.split(" ").map(Number), text = box.value.trim();
+  if (box.tagName === "SELECT") return listed(text);
+  if (text === "" && box.dataset.missing) return listed(box.dataset.missing);
+  const number = text === "" ? NaN : Number(text.replace(",", ".")), turn = 2 * Math.PI * number / box.dataset.period;
+  return [...(box.dataset.period ? [Math.sin(turn), Math.cos(turn)] : [number]), ...listed(box.dataset.after)];
+}
+
 const lookUp = openModel(), form = document.getElementById("look-up-form");
 if (lookUp && form) {
   form.hidden = false;
   form.addEventListener("submit", event => {
     event.preventDefault();
-    const raw = [...form.querySelectorAll("input")].map(box => box.value === "" ? NaN : Number(box.value));
-    const missing = raw.findIndex(x => !isFinite(x));
-    document.getElementById("look-up-error").textContent =
-      missing < 0 ? "" : `${lookUp.names[missing]} must be a number.`;
-    if (missing < 0) show(lookUp, raw);
+    const boxes = [...form.querySelectorAll("input, select")], wrong = boxes.find(box => !valuesOf(box).every(isFinite));
+    document.getElementById("look-up-error").textContent = wrong ? `${wrong.dataset.name} must be a number.` : "";
+    if (!wrong) show(lookUp, boxes.flatMap(valuesOf));
   });
 }

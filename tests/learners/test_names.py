@@ -264,3 +264,21 @@ def test_a_model_of_a_column_of_vectors_takes_that_column_and_its_numbered_parts
         assert learner.act(parts[["observation_1", "observation_0"]].iloc[0]) == learner.predict(rows[:1])[0]
         with pytest.raises(ValueError, match="lack 'observation_0', 'observation_1' and have 'age', 'sofa'"):
             learner.predict(STATES)
+
+
+def test_rows_of_a_model_with_categories_may_be_mappings_and_what_lacks_is_named():
+    table = STATES.assign(sex=np.where(RNG.random(N) < 0.5, "F", "M"), dose=DOSES, score=-STATES["sofa"])
+    table["over"] = np.arange(N) % 10 == 9
+    columns = {"state": ["sofa", "sex"], "action": "dose", "reward": "score", "terminated": "over"}
+    model = KBSF(**SETTINGS).fit(table, columns=columns)
+    asked = table[["sofa", "sex"]][:20]
+    expected = model.predict(asked).tolist()
+    assert model.predict(asked.to_dict("records")).tolist() == expected
+    assert model.predict(asked.to_dict("list")).tolist() == expected
+    assert [model.predict(row)[0] for row in asked.to_dict("records")] == expected
+    assert [model.act(row) for row in asked.to_dict("records")] == expected
+    for ask in (model.predict, model.act, model.q_values):
+        with pytest.raises(ValueError, match="fitted to, 'sofa', 'sex', but they lack 'sex'"):
+            ask({"sofa": 3.0})
+    with pytest.raises(ValueError, match="One state must have one value per column, but 'sofa' has several"):
+        model.act({"sofa": [3.0, 4.0], "sex": "F"})

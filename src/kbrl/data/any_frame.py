@@ -29,12 +29,15 @@ def is_lazy(source: Any) -> bool:
 def columns_of(frame: Any) -> list[tuple[Any, Any]] | None:
     """Return the columns of a frame with their labels, in their order; None for what is no frame.
 
-    The index of a frame is no column.  Labels may repeat.
+    The index of a frame is no column.  Labels may repeat.  A list of mappings is a frame, too: one mapping per row.
 
     >>> import pyarrow as pa
     >>> [(label, column.to_pylist()) for label, column in columns_of(pa.table({"age": [61, 47]}))]
     [('age', [61, 47])]
     """
+    if isinstance(frame, (list, tuple)) and frame and all(isinstance(row, Mapping) for row in frame):
+        labels = dict.fromkeys(label for row in frame for label in row)
+        return [(label, [row.get(label) for row in frame]) for label in labels]
     if not is_frame(frame):
         return None
     if is_lazy(frame):

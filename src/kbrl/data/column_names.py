@@ -1,10 +1,12 @@
-"""The usual names of columns: canonical names first, then those of other libraries.
+"""The usual names of columns: canonical names, those of other libraries, and words that people use.
 
 Recognised: Gymnasium, Minari, D4RL, d3rlpy, RLlib and LeRobot.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 
 # The first name of each role is the canonical one.
@@ -29,6 +31,35 @@ PREFIXES: dict[str, tuple[str, ...]] = {
     "next_state": ("next_observation_", "next_observations_", "next_obs_", "new_obs_", "next_state_"),
 }
 
+# Words in the names of columns that people made, without accents: the better ones first.
+ROLE_WORDS = {
+    "episode": "episode|trajectory|patient|subject|stay|admission|hadm|person|session|participant|case|user|customer|"
+    "client|pat|fall|fallnr|fallnummer|aufenthalt|kunde|sujet|sejour|dossier|paciente|paziente|cliente|sujeto|caso|"
+    "ingreso|unit|machine|device|maschine|anlage|maquina",
+    "step": "step|time|timestamp|datetime|date|day|hour|minute|min|second|visit|charttime|week|month|seq|sequence|"
+    "round|t|at|when|datum|zeit|zeitpunkt|uhrzeit|tag|stunde|woche|monat|visite|jour|heure|semaine|mois|fecha|hora|dia|"
+    "semana|mes|visita|data|giorno|ora|paso|schritt|etape",
+    "action": "action|treatment|therapy|drug|dose|dosage|medication|arm|intervention|decision|insulin|choice|offer|"
+    "vasopressor|control|setting|setpoint|command|exercise|lesson|staffing|staff|charging|irrigation|watering|"
+    "fertilizer|feeding|maintenance|repair|behandlung|therapie|medikament|dosis|gabe|massnahme|aktion|entscheidung|"
+    "wartung|bewasserung|traitement|medicament|decision|tratamiento|terapia|farmaco|medicamento|accion|riego|azione|"
+    "trattamento|acao",
+    "reward": "reward|return|payoff|gain|benefit|utility|score|click|clicked|conversion|profit|revenue|range|success|"
+    "paid|points|yield|earnings|nutzen|erfolg|belohnung|ertrag|gewinn|umsatz|erlos|punkte|recompense|benefice|revenu|"
+    "recompensa|ganancia|beneficio|ingresos|puntos|ricompensa|guadagno|ricavo",
+    "minimize": "cost|costs|risk|loss|penalty|mortality|pain|kosten|risiko|verlust|cout|couts|risque|perte|coste|costo|"
+    "riesgo|perdida|rischio|perdita|custo",
+    "terminated": "terminated|terminal|done|end|ended|ends|died|death|dead|discharged|discharge|finished|over|last|"
+    "outcome|status|exit|result|entlassen|entlassung|verstorben|tod|ende|verlauf|ergebnis|ausgang|deces|mort|decede|"
+    "sorti|sortie|fin|issue|alta|fallecido|muerte|fin|resultado|estado|dimesso|deceduto|esito|obito",
+    "harm": "died|death|dead|deceased|mortality|failed|failure|fail|broken|breakdown|crash|crashed|dropout|dropped|"
+    "churn|churned|relapse|readmitted|readmission|complication|defect|defaulted|cancelled|verstorben|gestorben|tod|tot|"
+    "ausfall|ausgefallen|defekt|panne|storung|abbruch|gekundigt|deces|decede|mort|abandon|muerte|fallecido|fallo|"
+    "averia|abandono|deceduto|guasto|obito|falha",
+    "truncated": "truncated|timeout|censored|cut|lost|abgebrochen|abbruch|censure|perdu|censurado|abandono",
+    "propensity": "propensity|probability|prob|pscore",
+}
+
 
 def without_prefix(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of state variables without a common prefix such as observation_."""
@@ -40,3 +71,15 @@ def listing(names: Sequence[str]) -> str:
     """Return the names, quoted, for a message; at most a dozen of them."""
     shown = ", ".join(map(repr, names[:12]))
     return (shown or "no columns") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def has_word(text: str, role: str) -> bool:
+    """Return whether a text has a word of a role."""
+    return not set(words_of(text)).isdisjoint(ROLE_WORDS[role].split("|"))
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name, without accents: patientId, patient_id and "Patient ID" have the same."""
+    bare = "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
+    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", bare.replace("ß", "ss"))
+    return [word for word in re.split(r"[\W_]+", spaced.lower()) if word]

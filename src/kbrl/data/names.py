@@ -199,8 +199,12 @@ def _encoded(columns: Sequence[tuple[Any, Any]], source: Source) -> Encoded | No
     """
     known = source.recipe.names if source.recipe else ()
     texts = [str(label) for label, _ in columns]
-    if source.recipe is None or not set(known) <= set(texts):
+    if source.recipe is None or find_names(texts, source.recipe.variables) == list(source.recipe.variables):
         return None
+    if not set(known) <= set(texts):
+        if not any(isinstance(label, str) for label, _ in columns):
+            return None
+        raise ValueError(f"{_differences(known, texts, 'The states')} Pass these columns by these names.")
     unknown = [text for text in texts if text not in known and not source.knows(text)]
     if unknown:
         raise ValueError(f"{_differences(known, [*known, *unknown], 'The states')} Leave these columns out.")
@@ -256,7 +260,10 @@ def row_by_name(state: Any, source: Source) -> Any:
     labels = list(state) if isinstance(state, Mapping) else getattr(state, "index", None)
     if labels is None or callable(labels):
         return state
-    if source.recipe is not None and set(source.recipe.names) <= {str(label) for label in labels}:
+    if source.recipe is not None and any(isinstance(label, str) for label in labels):
+        several = [c.name for c in source.recipe.columns if c.kind != "vector" and np.ndim(state.get(c.name)) > 0]
+        if several:
+            raise ValueError(f"One state must have one value per column, but {listing(several)} has several.")
         return rows_by_name({label: [state[label]] for label in labels}, source)[0]
     found = _found_labels(list(labels), source, "states")
     if found is None:

@@ -19,6 +19,8 @@ from kbrl.tables.formats import Table, regrouped
 from kbrl.tables.text_files import PLAIN, Dialect
 
 SAMPLE_ROWS = 5000
+_FALLING = 0.2  # share of the episodes that must begin before the one above them ends: dates may overlap
+_SOME = 5  # last rows on which a flag must be true to be taken for one of ends, whatever its name is
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +105,13 @@ class Profile:
         kinds = {"text": f"{self.n_distinct} different texts", "number": "numbers", "boolean": "true or false"}
         return f"{kinds.get(self.kind, self.kind)}{missing}"
 
+    @property
+    def is_counter(self) -> bool:
+        """Whether the values are whole numbers that mostly rise by the same."""
+        rises = np.diff(self.numbers)
+        usual = float(np.median(rises)) if len(rises) else 0.0
+        return usual > 0 and usual % 1 == 0 and float(np.mean(rises == usual)) > 0.5
+
     @cached_property
     def kind(self) -> str:
         """What its values are: list, nothing, boolean, number, date or text."""
@@ -164,6 +173,29 @@ def is_unique_within(column: Profile, episodes: Profile) -> bool:
     return len(np.unique(pairs, axis=0)) == len(pairs)
 
 
+def is_ordered_within(step: Profile, episodes: Profile) -> bool:
+    """Return whether a column rises within each run of equal episodes, and falls where some of them begin.
+
+    Then the two tell, whatever they are called, which rows belong together and in which order.
+    """
+    rises, is_new = np.diff(step.numbers), episodes.codes[1:] != episodes.codes[:-1]
+    if step.is_missing.any() or episodes.is_missing.any() or returns(episodes) or not 2 < is_new.sum() < len(rises) / 2:
+        return False
+    return bool((rises[~is_new] > 0).all() and (rises[is_new] <= 0).mean() > _FALLING)
+
+
+def finest_episodes(candidates: Sequence[Profile], steps: Sequence[Profile]) -> tuple[Profile, Profile] | None:
+    """Return the column with the most values within whose runs a step rises, and this step; None if there is none."""
+    found = [(each, step) for each in candidates if (step := ordering_step(steps, each)) is not None]
+    return max(found, key=lambda pair: pair[0].n_distinct) if found else None
+
+
+def ordering_step(steps: Sequence[Profile], episodes: Profile) -> Profile | None:
+    """Return the first column that rises within episodes, of some that may order the rows."""
+    usable = (p for p in steps if p.name != episodes.name)
+    return next((p for p in usable if is_ordered_within(p, episodes)), None)
+
+
 def changes_within(column: Profile, episodes: Profile | None) -> float:
     """Return how often a column changes from a row to the next of the same episode, as a share of these pairs."""
     same = np.ones(len(column) - 1, dtype=bool) if episodes is None else episodes.codes[1:] == episodes.codes[:-1]
@@ -180,6 +212,12 @@ def returns(episodes: Profile) -> int:
     """Return how often an episode starts again that had been left before."""
     starts = episodes.codes[np.append(True, episodes.codes[1:] != episodes.codes[:-1])]
     return len(starts) - len(np.unique(starts))
+
+
+def is_closing(flags: Profile, is_last: Booleans) -> bool:
+    """Return whether a flag is true on some last rows of episodes, and on no others."""
+    rows = np.flatnonzero(flags.numbers[:-1] == 1)  # nothing is known of the last row of all
+    return len(rows) >= _SOME and bool(is_last[rows].all())
 
 
 def closing_levels(column: Profile, is_last: Booleans, known: Sequence[int]) -> list[str]:

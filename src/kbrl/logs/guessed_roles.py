@@ -6,54 +6,45 @@ them.  A person reads the result before it is used.
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from kbrl.data.column_names import ALIASES, PREFIXES
+from kbrl.data.column_names import ALIASES, PREFIXES, ROLE_WORDS, has_word, words_of
 from kbrl.logs.column_profiles import (
     Profile,
     changes_within,
     closing_levels,
+    finest_episodes,
+    is_closing,
     is_unique_within,
     last_rows,
+    ordering_step,
     profiles_of,
     returns,
     rises_within,
 )
-from kbrl.logs.proposal import Proposal, as_key, as_toml, guess_cells
+from kbrl.logs.proposal import (
+    FEW,
+    Proposal,
+    as_column,
+    as_key,
+    ask_of_later,
+    guess_cells,
+    propose_classes,
+    propose_for_cells,
+    propose_harm,
+    propose_intervals,
+    reward_of_ends,
+)
 from kbrl.tables.formats import open_table
 from kbrl.tables.sniffing import guess_dialect
 from kbrl.tables.text_files import PLAIN, Dialect, dialect_in
 
-_WORDS = {
-    "episode": "episode|trajectory|patient|subject|stay|admission|hadm|person|session|participant|case|user|customer|"
-    "client|pat|fall|fallnr|fallnummer|aufenthalt|kunde|sujet|sejour|dossier|paciente|paziente|cliente|sujeto|caso|"
-    "ingreso|unit|machine|device|maschine|anlage|maquina",
-    "step": "step|time|timestamp|datetime|date|day|hour|minute|min|second|visit|charttime|week|month|seq|sequence|"
-    "round|t|at|when|datum|zeit|zeitpunkt|uhrzeit|tag|stunde|woche|monat|visite|jour|heure|semaine|mois|fecha|hora|dia|"
-    "semana|mes|visita|data|giorno|ora|paso|schritt|etape",
-    "action": "action|treatment|therapy|drug|dose|dosage|medication|arm|intervention|decision|insulin|choice|offer|"
-    "vasopressor|control|setting|behandlung|therapie|medikament|dosis|gabe|massnahme|aktion|entscheidung|traitement|"
-    "medicament|decision|tratamiento|terapia|farmaco|medicamento|accion|azione|trattamento|acao",
-    "reward": "reward|return|payoff|gain|benefit|utility|score|click|clicked|conversion|profit|revenue|range|success|"
-    "paid|nutzen|erfolg|belohnung|ertrag|gewinn|umsatz|recompense|benefice|revenu|recompensa|ganancia|beneficio|"
-    "ingresos|ricompensa|guadagno",
-    "minimize": "cost|costs|risk|loss|penalty|mortality|pain|kosten|risiko|verlust|cout|couts|risque|perte|coste|costo|"
-    "riesgo|perdida|rischio|perdita|custo",
-    "terminated": "terminated|terminal|done|end|ended|ends|died|death|dead|discharged|discharge|finished|over|last|"
-    "outcome|status|exit|result|entlassen|entlassung|verstorben|tod|ende|verlauf|ergebnis|ausgang|deces|mort|decede|"
-    "sorti|sortie|fin|issue|alta|fallecido|muerte|fin|resultado|estado|dimesso|deceduto|esito|obito",
-    "truncated": "truncated|timeout|censored|cut|lost|abgebrochen|abbruch|censure|perdu|censurado|abandono",
-    "propensity": "propensity|probability|prob|pscore",
-}
 _CLEAR = ("patient", "subject", "stay", "admission", "hadm", "person", "session", "episode", "participant", "pat",
           "fallnr", "paciente", "paziente", "sejour")  # fmt: skip
-_FEW = 20  # more different numbers than that are amounts, to be put into classes
 _MOST_LEVELS = 50  # of a text in the state
 ROLES = ("episode", "step", "terminated", "truncated", "action", "reward")
 
@@ -154,10 +145,10 @@ class _Roles:
 
     def _named(self, role: str, *kinds: str) -> list[Profile]:
         """Return the columns whose name has a word of a role, best first: the earlier the word, the better."""
-        words = _WORDS[role].split("|")
+        words = ROLE_WORDS[role].split("|")
         found = []
         for place, profile in enumerate(self._free.values()):
-            ranks = [words.index(word) for word in _words_of(profile.name) if word in words]
+            ranks = [words.index(word) for word in words_of(profile.name) if word in words]
             if ranks and (not kinds or profile.kind in kinds):
                 found.append((min(ranks), place, profile))
         return [profile for _, _, profile in sorted(found, key=lambda item: item[:2])]
@@ -171,8 +162,7 @@ class _Roles:
 
     def _is_flag(self, profile: Profile) -> bool:
         """Whether a column that never changes is a flag of ends, which may come later."""
-        words = {*_WORDS["terminated"].split("|"), *_WORDS["truncated"].split("|")}
-        return profile.kind == "boolean" and any(word in words for word in _words_of(profile.name))
+        return profile.kind == "boolean" and any(has_word(profile.name, role) for role in ("terminated", "truncated"))
 
     def _families(self) -> dict[str, list[str]]:
         """Return the columns of states and next states that have the prefixes of other libraries, or next_."""
@@ -191,17 +181,36 @@ class _Roles:
         known = self._known("episode")
         if known is not None:
             return self._take(known.name, "episode", "its name says so")
+        ordered = self._ordered_episodes(given)
+        if ordered is not None:
+            episode, step = ordered
+            is_named = has_word(episode.name, "episode")
+            why = _comes(episode) if is_named else f"{step.name} rises while it stays, and falls when it changes"
+            return self._take(episode.name, "episode", why)
         for profile in self._named("episode", "number", "text"):
             if self._tells_apart(profile):
-                times = profile.n_filled / profile.n_distinct
-                return self._take(
-                    profile.name, "episode", f"its name, and each value comes {times:.3g} times on average"
-                )
-        ids = [p for p in self._free.values() if "id" in _words_of(p.name) and self._tells_apart(p)]
+                return self._take(profile.name, "episode", _comes(profile))
+        ids = [p for p in self._free.values() if "id" in words_of(p.name) and self._tells_apart(p)]
         if ids:
             self._proposal.doubts.append(f"whether {ids[0].name!r} tells episodes apart: it is called an identifier")
             return self._take(ids[0].name, "episode", "it is called an identifier, and its values repeat")
         return None
+
+    def _ordered_episodes(self, given: dict[str, Any]) -> tuple[Profile, Profile] | None:
+        """Return the episodes and the step that order the rows, whatever they are called; named episodes count more."""
+        steps = self._possible_steps(given)
+        for candidates in ([p] for p in self._named("episode", "number", "text")):
+            if (found := finest_episodes(candidates, steps)) is not None:
+                return found
+        return finest_episodes([p for p in self._free.values() if p.kind in ("number", "text")], steps)
+
+    def _possible_steps(self, given: dict[str, Any]) -> list[Profile]:
+        if "step" in given:
+            return [profile for profile in self._profiles if profile.name == given["step"]]
+        dated = [p for p in self._free.values() if p.kind == "date"]
+        counting = [p for p in self._free.values() if p.kind == "number" and p.is_counter]
+        named = self._named("step", "number")
+        return [*dated, *named, *(p for p in counting if p not in named)]
 
     def _fill_down(self, given: dict[str, Any]) -> None:
         """Propose that an empty cell means the one above it, where identifiers stand on the first row of a block."""
@@ -220,7 +229,7 @@ class _Roles:
     @staticmethod
     def _tells_apart(profile: Profile) -> bool:
         """Whether values repeat, one after the other; not so in an unsorted log, where a name must be clear."""
-        is_clear = any(word in _CLEAR for word in _words_of(profile.name))
+        is_clear = any(word in _CLEAR for word in words_of(profile.name))
         in_runs = returns(profile) <= profile.n_distinct
         return 2 < profile.n_distinct < 0.7 * profile.n_filled and (in_runs or is_clear)
 
@@ -232,6 +241,10 @@ class _Roles:
         known = self._known("step")
         if known is not None:
             return self._take(known.name, "step", "its name says so")
+        ordering = None if episode is None else ordering_step(self._possible_steps(given), episode)
+        if ordering is not None:
+            why = "it holds dates" if ordering.kind == "date" else "it rises within episodes, and falls between them"
+            return self._take(ordering.name, "step", why)
         dated = [p for p in self._free.values() if p.kind == "date"]
         for profile in [*dated, *self._named("step", "number", "date")]:
             rises = rises_within(profile, episode)
@@ -259,9 +272,13 @@ class _Roles:
     def _flags(self, role: str, episode: Profile | None) -> None:
         """Give a role to the flag that is named so; to several of them if each is true on last rows only."""
         named = self._named(role, "boolean")
+        is_last = None if episode is None or len(episode) < 2 else last_rows(episode)
+        if not named and role == "terminated" and is_last is not None:
+            for profile in [p for p in self._free.values() if p.kind == "boolean" and is_closing(p, is_last)][:1]:
+                self._proposal.doubts.append(f"whether {profile.name!r} says that an episode ended")
+                self._take(profile.name, role, "it is true on last rows of episodes only")
         if not named:
             return
-        is_last = None if episode is None or len(episode) < 2 else last_rows(episode)
         closing = [p for p in named if is_last is not None and is_last[:-1][p.numbers[:-1] == 1].all()]
         if len(closing) < 2:
             self._take((closing or named)[0].name, role, "its name, and it is true or false")
@@ -278,7 +295,7 @@ class _Roles:
         is_last = last_rows(episode)
         for profile in self._named("terminated", "text"):
             levels = closing_levels(profile, is_last, range(len(episode) - 1))
-            if levels and profile.n_distinct <= _FEW:
+            if levels and profile.n_distinct <= FEW:
                 self._free.pop(profile.name)
                 listed = ", ".join(f"'{level}'" for level in levels)
                 why = f"{profile.name} is so on the last rows of episodes only"
@@ -296,7 +313,7 @@ class _Roles:
         named = [known] if known is not None else self._named("action", "text", "number", "boolean", "list")
         if known is None and not named:
             named = self._few_that_change(episode)
-            for profile in named:
+            for profile in named[:1]:
                 self._proposal.doubts.append(f"whether {profile.name!r} is the action: it only has few values")
         if not named:
             self._proposal.doubts.append("which column is the action: none has a name or values that say so")
@@ -307,28 +324,18 @@ class _Roles:
         profile = self._take(
             named[0].name, "action", "its name says so" if known is not None else "its name and values"
         )
-        self._classes(profile)
+        propose_classes(profile, self._proposal)
 
     def _few_that_change(self, episode: Profile | None) -> list[Profile]:
-        """Return the column of few words, or of flags, that changes most within episodes: a sex does not."""
-        few = [p for p in self._free.values() if p.kind == "text" and 2 <= p.n_distinct <= _FEW]
-        few = few or [p for p in self._free.values() if p.kind == "boolean"]
-        few = few or [p for p in self._free.values() if p.kind == "number" and 2 <= p.n_distinct <= 5]
-        return sorted(few, key=lambda profile: -changes_within(profile, episode))[:1]
+        """Return the columns of few words, or of flags, that change within episodes: a sex does not.
 
-    def _classes(self, profile: Profile) -> None:
-        """Propose classes for an action of many numbers."""
-        if profile.kind == "list":
-            entries = [f"{profile.name}_{k}" for k in range(profile.width)]
-            self._proposal.state("split", [profile.name], f"each cell holds {profile.width} numbers")
-            self._proposal.state("action", entries, "the entries of the vector; their combinations are the actions")
-            self._proposal.state("bins", dict.fromkeys(entries, 3), "amounts are put into classes by quantiles")
-        elif profile.kind == "number" and profile.n_distinct > _FEW:
-            zeros = float(np.mean(profile.numbers[~np.isnan(profile.numbers)] == 0))
-            classes: Any = "0+3" if zeros > 0.1 else 4
-            why = f"{profile.n_distinct} different numbers are amounts; they are put into classes"
-            self._proposal.state("bins", {profile.name: classes}, why)
-            self._proposal.doubts.append(f"how many classes the amounts of {profile.name!r} should have")
+        The last one comes first: people write what they saw before what they did.
+        """
+        free = [p for p in self._free.values() if changes_within(p, episode) > 0]
+        few = [p for p in free if p.kind == "text" and 2 <= p.n_distinct <= FEW]
+        few = few or [p for p in free if p.kind == "boolean" and not has_word(p.name, "harm")]
+        few = few or [p for p in free if p.kind == "number" and 2 <= p.n_distinct <= 5]
+        return few[::-1]
 
     def _reward(self, given: dict[str, Any]) -> None:
         if "reward" in given or "minimize" in given:
@@ -349,12 +356,26 @@ class _Roles:
             self._take(costs[0].name, "minimize", "its name says that less of it is better")
             self._proposal.doubts.append(f"whether {costs[0].name!r} is what should be small")
             return
+        if "minimize" in self._options and self._reward_by_ends(given):
+            return
         numbers = [p for p in self._free.values() if p.kind in ("number", "boolean") and p.n_distinct != 1]
         if numbers:
             self._proposal.doubts.append(
                 f"what the reward is: no name says so, and {numbers[-1].name!r}, the last column of numbers, stands in"
             )
             self._take(numbers[-1].name, "reward", "the last column of numbers: correct this")
+
+    def _reward_by_ends(self, given: dict[str, Any]) -> bool:
+        """Propose a reward by the ends, where words tell good ones from harms; return whether they do."""
+        ended = next((name for name, (role, _) in self._proposal.roles.items() if role == "terminated"), None)
+        if ended is None or "terminated" in given:
+            return False
+        profile = next(p for p in self._profiles if p.name == ended)
+        found = reward_of_ends(profile, str(self._proposal.stated["terminated"]))
+        if found is not None:
+            self._proposal.state(*found, "no column is named as a reward, and words tell good ends from harms")
+            self._proposal.doubts.append(f"what the reward is: the ends in {ended!r} stand in")
+        return found is not None
 
     def _next_states(self, families: dict[str, list[str]]) -> None:
         own = [name for name in families["next_state"] if name in self._free]
@@ -377,35 +398,29 @@ class _Roles:
         if "state" not in given:
             chosen = list(self._free)
             self._proposal.state("state", chosen, "all other columns that change" if not own else "their names say so")
-            self._missing([self._free[name] for name in chosen])
+            propose_for_cells([self._free[name] for name in chosen], self._options, self._proposal)
+            ask_of_later([profile.name for profile in self._profiles], chosen, self._proposal)
 
     def _judge(self, profile: Profile) -> None:
         """Leave a column out that cannot be a state variable."""
-        words = _words_of(profile.name)
+        words = words_of(profile.name)
         if profile.kind == "text" and (profile.is_unique or profile.n_distinct > _MOST_LEVELS):
             self._leave(profile.name, f"it has {profile.n_distinct} different texts, as identifiers and notes do")
         elif profile.kind == "date":
             self._leave(profile.name, "it holds dates")
             self._proposal.hints.append(f'# elapsed = {{ {as_key(profile.name)} = "1 day" }}  # with it in the state')
+        elif profile.kind == "boolean" and has_word(profile.name, "harm"):
+            self._leave(profile.name, "its name is that of a harm: what came of an action is no state")
+            propose_harm(profile, self._proposal)
         elif profile.is_unique and "id" in words:
             self._leave(profile.name, "it is an identifier: every value is different")
-        elif any(word in _WORDS["propensity"].split("|") for word in words) and profile.kind == "number":
+        elif has_word(profile.name, "propensity") and profile.kind == "number":
             if "action-prob" in self._options:
                 self._take(profile.name, "action_prob", "its name: how likely the action was that was taken")
             else:
                 self._leave(profile.name, "it looks like the probability of the action that was taken")
         else:
             self._proposal.roles[profile.name] = ("state", profile.described)
-
-    def _missing(self, profiles: list[Profile]) -> None:
-        lacking = {p.name: "median" for p in profiles if p.is_missing.any()}
-        if lacking and "missing" in self._options:
-            self._proposal.hints.append(
-                f"# missing = {as_toml(lacking)}  # or forward, drop, a constant; check says what is done without it"
-            )
-        coded = [p.name for p in profiles if p.kind == "number" and p.is_coded]
-        if coded and "category" in self._options:
-            self._proposal.hints.append(f"# category = {as_toml(coded)}  # if their numbers are names of levels")
 
     def _order(self, episode: Profile | None, step: Profile | None) -> None:
         stated = self._proposal.stated
@@ -421,34 +436,15 @@ class _Roles:
                 )
             self._proposal.doubts.append("which rows belong together: no column tells episodes apart or orders rows")
         if step is not None:
-            self._intervals(step, episode)
+            propose_intervals(rises_within(step, episode), step, self._proposal)
         query = stated.get("query")
         if query and episode is not None and step is not None and "sort" not in stated:
             ordered = f'{query} order by "{episode.name}", "{step.name}"'
             self._proposal.state("query", ordered, f"{self._proposal.reasons['query']}, in the order of the rows")
 
-    def _intervals(self, step: Profile, episode: Profile | None) -> None:
-        rises = rises_within(step, episode)
-        rises = rises[rises > 0]
-        if not len(rises) or rises.min() == rises.max():
-            return
-        low, high = np.quantile(rises, [0.05, 0.95])
-        unit = " seconds" if step.kind == "date" else ""
-        self._proposal.state("stride", "any", f"rows are {low:g} to {high:g}{unit} apart")
-        period = '"1 day"' if step.kind == "date" else f"{float(np.median(rises)):g}"
-        self._proposal.hints.append(f"# discount_per = {period}  # to discount by the time between rows")
 
-
-def _words_of(name: str) -> list[str]:
-    """Return the words of a name, without accents: patientId, patient_id and "Patient ID" have the same."""
-    bare = "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
-    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", bare.replace("ß", "ss"))
-    return [word for word in re.split(r"[\W_]+", spaced.lower()) if word]
-
-
-def as_column(name: str) -> str:
-    """Return the name of a column as an expression has it."""
-    return name if name.isidentifier() and name.isascii() else f"`{name}`"
+def _comes(profile: Profile) -> str:
+    return f"its name, and each value comes {profile.n_filled / profile.n_distinct:.3g} times on average"
 
 
 def _listed(value: Any) -> list[str]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from kbrl.arrays import Floats
+from kbrl.data.column_names import has_word
 from kbrl.data.written import DATE_ORDERS, iso_date
 from kbrl.logs.column_profiles import Profile
 
+FEW = 20  # more different numbers than that are amounts, to be put into classes
 _MOST_MARKS, _LONGEST_MARK = 4, 20  # different texts beside numbers, and their characters
 _SENTINELS = frozenset({-1.0, -8.0, -9.0, *(sign * float("9" * n) for n in range(2, 7) for sign in (1, -1))})
 _AMOUNT = re.compile(r"([+-]?[0-9][0-9.,']*)\s*([^\d\s.,;=][^\d;=]{0,11})")
@@ -65,6 +68,26 @@ def _comment(text: str) -> str:
 
 def as_key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def as_column(name: str) -> str:
+    """Return the name of a column as an expression has it."""
+    return name if name.isidentifier() and name.isascii() else f"`{name}`"
+
+
+def reward_of_ends(ended: Profile, rule: str) -> tuple[str, str] | None:
+    """Return a reward of 1 for a good end and -1 for a harm, with its option; None where words do not tell them apart.
+
+    ``rule`` is the expression that was proposed for the ends.
+    """
+    if ended.kind == "boolean":
+        return ("minimize", ended.name) if has_word(ended.name, "harm") else None
+    levels = sorted(level for level in set(ended.filled) if f"'{level}'" in rule)
+    harms = [level for level in levels if has_word(level, "harm")]
+    if not 0 < len(harms) < len(levels):
+        return None
+    parts = [f"{'-' if level in harms else '+'} ({as_column(ended.name)} == '{level}')" for level in levels]
+    return "reward", " ".join(parts).removeprefix("+ ")
 
 
 def as_toml(value: Any) -> str:
@@ -157,3 +180,65 @@ def _date_order(profile: Profile, proposal: Proposal) -> str:
 
 def _first_date(profiles: Sequence[Profile], name: str) -> str:
     return next(profile.filled[0] for profile in profiles if profile.name == name)
+
+
+def propose_classes(profile: Profile, proposal: Proposal) -> None:
+    """Propose classes for an action of many numbers."""
+    if profile.kind == "list":
+        entries = [f"{profile.name}_{k}" for k in range(profile.width)]
+        proposal.state("split", [profile.name], f"each cell holds {profile.width} numbers")
+        proposal.state("action", entries, "the entries of the vector; their combinations are the actions")
+        proposal.state("bins", dict.fromkeys(entries, 3), "amounts are put into classes by quantiles")
+    elif profile.kind == "number" and profile.n_distinct > FEW:
+        zeros = float(np.mean(profile.numbers[~np.isnan(profile.numbers)] == 0))
+        classes: Any = "0+3" if zeros > 0.1 else 4
+        why = f"{profile.n_distinct} different numbers are amounts; they are put into classes"
+        proposal.state("bins", {profile.name: classes}, why)
+        proposal.doubts.append(f"how many classes the amounts of {profile.name!r} should have")
+
+
+def propose_intervals(rises: Floats, step: Profile, proposal: Proposal) -> None:
+    """Propose what to do about unequal rises of the step, (n,)."""
+    rises = rises[rises > 0]
+    if not len(rises) or rises.min() == rises.max():
+        return
+    low, high = np.quantile(rises, [0.05, 0.95])
+    unit = " seconds" if step.kind == "date" else ""
+    proposal.state("stride", "any", f"rows are {low:g} to {high:g}{unit} apart")
+    period = '"1 day"' if step.kind == "date" else f"{float(np.median(rises)):g}"
+    proposal.hints.append(f"# discount_per = {period}  # to discount by the time between rows")
+
+
+def propose_harm(profile: Profile, proposal: Proposal) -> None:
+    """Ask what a flag that names a harm should count for."""
+    proposal.doubts.append(f"whether {profile.name!r} should be an end, or count in the reward")
+    stated = proposal.stated
+    reward = str(stated.get("reward", "0"))
+    reward = as_column(reward) if reward in proposal.roles else reward
+    reward = f"-{as_column(stated['minimize'])}" if "minimize" in stated else reward
+    rule = as_toml(f"{reward} - where({as_column(profile.name)}, 10, 0)")
+    proposal.hints.append(f"# reward = {rule}  # with the weight that it has, in place of the reward above")
+
+
+def ask_of_later(names: Sequence[str], chosen: Sequence[str], proposal: Proposal) -> None:
+    """Ask about columns of the state that stand after the action in a table: they may be what came of it."""
+    action = proposal.stated.get("action")
+    after = names[names.index(action) + 1 :] if action in names else []
+    later = [name for name in chosen if name in after]
+    if later and len(later) < len(chosen):
+        listed = ", ".join(map(repr, later))
+        proposal.doubts.append(
+            f"whether {listed} can be known before the action, after which they stand: what came of it is no state"
+        )
+
+
+def propose_for_cells(profiles: Sequence[Profile], options: Collection[str], proposal: Proposal) -> None:
+    """Hint at rules for missing values and for numbers that may be names of levels."""
+    lacking = {p.name: "median" for p in profiles if p.is_missing.any()}
+    if lacking and "missing" in options:
+        proposal.hints.append(
+            f"# missing = {as_toml(lacking)}  # or forward, drop, a constant; check says what is done without it"
+        )
+    coded = [p.name for p in profiles if p.kind == "number" and p.is_coded]
+    if coded and "category" in options:
+        proposal.hints.append(f"# category = {as_toml(coded)}  # if their numbers are names of levels")

@@ -175,8 +175,13 @@ def test_the_look_would_have_seen_errors_requests_and_overflow(tmp_path):
 
 
 def check_answers(model, states, answers):
-    """The page answers as the model does, but for the rounding of 32-bit numbers."""
-    np.testing.assert_allclose([[float(v) for v in one["q"]] for one in answers], model.q_values(states), rtol=2e-5)
+    """The page answers as the model does, but for the rounding of 32-bit numbers: of those that are mixed.
+
+    A mixture of large values may be near zero, so its error is measured by them, not by itself.
+    """
+    rounding = np.abs(model.answer_q[np.isfinite(model.answer_q)]).max() * np.finfo(np.float32).eps
+    found, expected = [[float(v) for v in one["q"]] for one in answers], model.q_values(states)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=rounding)
     labels = model.answer_labels[[one["best"] for one in answers]]
     assert labels.tolist() == model.predict(states).tolist()
     covered = coverage(model, states)
@@ -203,6 +208,7 @@ def test_the_look_up_answers_as_the_model_does(looked, ward):
         {"variant": Variant(aggregation="hard", norm=np.inf)},
         {"defers": True},
         {"order": 1, "plan": Plan(decisions=2, hold=2, acting="reps")},
+        {"order": 1, "plan": Plan(decisions=2, hold=2, acting="reps"), "defers": True},
     ],
     ids=[
         "gaussian with neighbours",
@@ -210,13 +216,14 @@ def test_the_look_up_answers_as_the_model_does(looked, ward):
         "hard, largest difference",
         "deferring",
         "plans",
+        "plans that defer",
     ],
 )
 def test_the_look_up_answers_as_any_model_does(ward, tmp_path, options):
     options = dict(options)
     log, defers = load_log(ward.log, columns=COLUMNS), options.pop("defers", False)
     learner = KBSF(**{"n_reps": 20, "sample_width": 0.4, "rep_width": 0.3, "random_state": 0} | options).fit(log)
-    rule = {"cases": 2, "caution": 0.1} if learner.order == 0 else {"cases": 6, "caution": 1.0}
+    rule = {"cases": 2, "caution": 0.1} if learner.order == 0 else {"cases": 6, "caution": 0.5}
     model = learner.model_.deferring(**rule) if defers else learner.model_
     model, states = with_agreement(model, log), some_states(learner.model_)
     write_report(model, log, tmp_path / "page.html")

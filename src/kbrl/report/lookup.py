@@ -128,8 +128,6 @@ def _reason(model: Model, with_cases: bool) -> str:
         return "its answers come from all logged cases, which are not in this page"
     if model.allowed is not None:
         return "it has rules for where actions are allowed, which this page does not work out"
-    if model.settings.order == 1 and model.deferral is not None:
-        return "it looks ahead and defers, which this page does not work out"
     if callable(model.basis.sample_kernel.profile):
         return "its kernel is a function of the user's own"
     if _are_logged(model) and not with_cases:

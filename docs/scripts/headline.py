@@ -33,12 +33,14 @@ def headline(to_docs: str) -> str:
     lines = ["| return from 20,000 random steps | random | kbrl fit | fitted Q | LSPI |", "|---|--:|--:|--:|--:|"]
     for task in SHOWN:
         row = returns[task]
-        cells = [row[name].replace("+-", "±") for name in ("random", "kbrl fit", "fitted Q", "LSPI")]
+        cells = [row[name].replace("+-", "±") for name in ("as logged", "kbrl fit", "fitted Q", "LSPI")]
         lines.append(f"| {task} | {' | '.join(cells)} |")
+    is_mean = any("+-" in row["kbrl fit"] for row in returns.values())
     shares = (best[name] for name in ("kbrl fit", "fitted Q", "LSPI"))
     lines += ["| within 3 % of the best, of all tasks | | " + " | ".join(shares) + " |", ""]
     lines += [
-        f"- **Return**: true returns, mean ± standard error over logs. [All {len(returns)} tasks, and where others win]"
+        f"- **Return**: true returns{', mean ± standard error over logs' if is_mean else ' of one log each'}. "
+        f"[All {len(returns)} tasks, and where others win]"
         f"({to_docs}power.md).",
         "  Made by `make figures ONLY=power`.",
         f"- **Time**: one fit of lines and plans takes {_range(seconds, 'order 1')} CPU seconds on these tasks, "

@@ -110,7 +110,7 @@ CASES = {
     "a profile that rises": (lambda: Kernel(1.0, lambda z: 1 + z), "profile must never rise with z"),
     "a profile below zero": (lambda: Kernel(1.0, lambda z: 1 - z), "none below 0"),
     # learners
-    "learning from an opened log": (lambda: fit(data=open_log({"x": [0.0, 1.0], "action": [0, 1], "reward": [0, 1]})), "fit_log"),
+    "learning from an opened log": (lambda: fit(data=open_log({"obs": [0.0, 1.0], "action": [0, 1], "reward": [0, 1]})), "fit_log"),
     "learning from a list": (lambda: fit(data=[[1, 2]]), "learns from Transitions, but it got list"),
     "learning from nothing": (lambda: fit(data=iter([])), "the iterable is empty"),
     "a negative sample width": (lambda: fit(sample_width=-1.0), "sample_width must be a finite number above 0, but it is -1.0"),

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import os
 import re
 import shlex
 import sys
@@ -31,7 +32,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/start.md", *sorted(f"docs/howto/{p.name}" for p in (ROOT / "docs/howto").glob("*.md")))
-WIDTH = 116  # characters of an output line
+WIDTH = 88  # characters of an output line: what a page of the site shows beside its contents
 TOLERANCE = 0.02  # of numbers, between machines
 _BLOCK = re.compile(r"(?:<!-- (?P<note>[^>]*?) -->\n)?```(?P<kind>\w+)(?P<rest>[^\n]*)\n(?P<body>.*?)```", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
@@ -56,6 +57,7 @@ def blocks_of(text: str) -> list[Block]:
 def filled(text: str) -> str:
     """Return a page with the outputs that its blocks have now."""
     pieces, last = [], 0
+    os.environ["COLUMNS"] = str(WIDTH)
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for block in _run_all(blocks_of(text)):
             pieces += [text[last : block.span[0]], block.body]

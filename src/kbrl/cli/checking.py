@@ -24,7 +24,7 @@ from kbrl.cli.options import (
 
 if TYPE_CHECKING:
     from kbrl.logs.check import Report
-    from kbrl.tables.faults import Place
+    from kbrl.tables.faults import Fault, Place
 
 
 def _options_of_fit() -> list[str]:
@@ -68,22 +68,20 @@ def _print_faults(report: Report) -> None:
     if not report.faults:
         click.echo("No faults found.")
         return
-    rows = [
-        (
-            fault.name,
-            str(fault.count),
-            _listed(fault.places),
-            "yes" if fault.stops_learning else "no",
-            f"{fault.message} {fault.advice}",
-        )
-        for fault in report.faults
-    ]
-    print_table(("fault", "count", "first places", "stops learning", "what is wrong, and what to do"), rows)
+    print_table(("fault", "what is wrong, and what to do"), [(fault.name, _said(fault)) for fault in report.faults])
+    if not report.stops_learning:
+        click.echo("None of this stops learning.")
     units = {place.unit for fault in report.faults for place in fault.places}
     if "line" in units:
         click.echo("Lines are those of the file, with its header.")
     if "row" in units:
         click.echo("Rows are counted from 1 in each file.")
+
+
+def _said(fault: Fault) -> str:
+    places = f"; first at {_listed(fault.places)}" if fault.places else ""
+    stops = "Stops learning. " if fault.stops_learning else ""
+    return f"{stops}{fault.message} {fault.advice} ({fault.count} {fault.unit}{places}.)"
 
 
 def _listed(places: tuple[Place, ...]) -> str:

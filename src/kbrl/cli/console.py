@@ -229,7 +229,7 @@ def progress(n_steps: int, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, right: bool = False) -> None:
-    """Print a table on standard output, at least 110 characters wide."""
+    """Print a table on standard output, as wide as the terminal or COLUMNS say (at least 80), else 110 characters."""
     from rich.console import Console
     from rich.table import Table
 
@@ -239,7 +239,8 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, right: b
     for row in rows:
         table.add_row(*map(_cell, row))
     console = Console(file=_raw(sys.stdout))
-    Console(file=_raw(sys.stdout), width=max(110, console.width)).print(table)
+    console.width = max(80, console.width) if console.is_terminal or "COLUMNS" in os.environ else 110
+    console.print(table)
 
 
 def _cell(text: str) -> str:

@@ -374,7 +374,7 @@ def as_log(log: Any) -> Transitions:
     """Refuse anything but Transitions."""
     if hasattr(log, "__dask_graph__"):
         raise TypeError("A Dask collection is learnt from by kbrl.fit_on_dask(learner, log, client=client).")
-    if hasattr(log, "chunks"):
+    if hasattr(log, "chunks") and not isinstance(log, Transitions):
         raise TypeError("An opened log is learnt from by kbrl.fit_log(learner, log), which reads it twice.")
     if not isinstance(log, Transitions):
         raise TypeError(

@@ -148,13 +148,13 @@ class Judgement:
         return {"sums": self.by_sums, "rehearsal": self.by_rehearsal}
 
     def __str__(self) -> str:
-        lines = [self.sentence, "", f"{'':9}{'estimate':>12}{'low':>12}{'high':>12}   half width from"]
+        lines = [self.sentence, "", f"{'':6}{'estimate':>11}{'low':>11}{'high':>11}  half width from"]
         for name in ("now", "value", "gain"):
             found: Interval = getattr(self, name)
             parts = f"sampling {found.sampling:.3g}, smoothing {found.smoothing:.3g}, self-check {found.self_check:.3g}"
             if not self.is_bounded and name != "now":
                 parts = "not known: what rewards allow"
-            lines.append(f"{name:9}{found.estimate:12.5g}{found.low:12.5g}{found.high:12.5g}   {parts}")
+            lines.append(f"{name:6}{found.estimate:11.5g}{found.low:11.5g}{found.high:11.5g}  {parts}")
         lines += ["", f"Observed mean return {self.observed:.5g}; discount {self.discount:g}; {self.n_rows:,} rows."]
         lines += [f"Gain by {name}: {found.gain}; value: {found.value}." for name, found in self.methods.items()]
         if self.not_rehearsed:

@@ -228,6 +228,15 @@ def test_plans_of_one_step_are_the_ones_to_beat_where_noise_is_larger_than_the_g
     assert sorted(each.name[-5:] for each in found) == ["1 x 1", "2 x 2", "2 x 4", "3 x 2", "3 x 4"]
 
 
+def test_a_run_may_last_longer_than_episodes_that_ended_by_themselves_but_not_than_those_that_were_cut():
+    learner = KBSF(discount=0.95, reps="spread", random_state=0)
+    cut = noisy(0.01)  # 20 steps each
+    ended = cut.replaced(terminals=np.arange(len(cut)) % 20 == 19)
+    other = noisy(0.01, seed=1)
+    assert held_out_stage(cut, other, learner, True)[0].n_steps == 20
+    assert held_out_stage(ended, other, learner, True)[0].n_steps > 20
+
+
 def driven_out(seed=0):
     """Return episodes whose rows have nothing to do with each other: each step leads far outside."""
     log = noisy(0.01, seed)

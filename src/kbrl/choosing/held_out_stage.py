@@ -64,12 +64,12 @@ def held_out_stage(
     to_go = returns_to_go(log, is_start, fades)
     starts = log.states[is_start] if has_episodes else log.states
     picked = starts[np.linspace(0, len(starts) - 1, min(len(starts), _RUNS)).astype(np.intp)]
-    longest = int(np.diff(np.append(np.flatnonzero(is_start), len(log))).max())
+    longest = _longest(log, is_start) if has_episodes else _STEPS
     going = fades[~log.terminals]
     fade = float(np.exp(np.log(going).mean())) if len(going) and going.min() > 0 else 0.0
     horizon = int(np.ceil(np.log(_LEAST_WEIGHT) / np.log(fade))) if fade > 0 else 1
     world = world_of(model.lines, with_flags(model.surface, log.states), is_spread=True, usual=0.0)
-    n_steps = max(1, min(_STEPS, horizon, longest if has_episodes else _STEPS))
+    n_steps = max(1, min(_STEPS, horizon, longest))
     distances = cKDTree(model.basis.reps).query(model.scaled(others.states))[0]
     far = _FARTHER * float(np.quantile(distances, 1.0 - min(_LEAST_STRAYING, _STRAYING / n_steps)))
     stage = HeldOutStage(
@@ -81,6 +81,14 @@ def held_out_stage(
         model=model,
     )
     return stage, float(to_go[is_start].mean()) if has_episodes else None
+
+
+def _longest(log: Transitions, is_start: Booleans) -> int:
+    """Return how long a run may be: as the longest episode, if that was cut; what ended by itself may last longer."""
+    lengths = np.diff(np.append(np.flatnonzero(is_start), len(log)))
+    ends = np.cumsum(lengths) - 1
+    is_longest = lengths == lengths.max()
+    return int(lengths.max()) if not log.terminals[ends[is_longest]].all() else _STEPS
 
 
 def why_not_believed(stage: HeldOutStage, log: Transitions, has_episodes: bool) -> str:

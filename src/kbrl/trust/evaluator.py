@@ -58,8 +58,8 @@ class PolicyEvaluator:
     policies: a Model, a learner, a committee, or a function from states, (n, n_dims), to labels, (n,), or to
         probabilities, (n, n_actions); or a dict of them.
     discount: the value of a reward of 1 one step later; by default that of the (first) policy.
-    n_reps: the number of representative states that judging uses; by default as many as the rows carry, up to 100, and
-        no more than 800 pairs of a state and an action, so that memory is bounded.
+    n_reps: the number of representative states that judging uses; by default as many as the rows carry, up to 200, and
+        no more than 400 pairs of a state and an action, so that memory is bounded.
     n_blocks: of episodes.  Fewer than two episodes per block give no verdict.
     like: another evaluator, whose representative states, blocks, actions and discount are used.
 

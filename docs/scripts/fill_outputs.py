@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/start.md", *sorted(f"docs/howto/{p.name}" for p in (ROOT / "docs/howto").glob("*.md")))
@@ -57,8 +58,8 @@ def blocks_of(text: str) -> list[Block]:
 def filled(text: str) -> str:
     """Return a page with the outputs that its blocks have now."""
     pieces, last = [], 0
-    os.environ["COLUMNS"] = str(WIDTH)
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    wide = mock.patch.dict(os.environ, COLUMNS=str(WIDTH))
+    with wide, tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for block in _run_all(blocks_of(text)):
             pieces += [text[last : block.span[0]], block.body]
             last = block.span[1]

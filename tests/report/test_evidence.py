@@ -81,7 +81,7 @@ def test_without_held_out_episodes_the_page_says_how_to_get_a_verdict(log):
     found = gather(open_inputs(model, log))
     assert found.judgement is None
     text = text_of(found)
-    assert "<strong>Not judged.</strong> The model has learnt from the episodes of this log" in text
+    assert "<strong>Not judged.</strong> The model has learnt from episodes of this log" in text
     assert "kbrl fit LOG -o MODEL --hold-out 0.5" in text
 
 

@@ -199,10 +199,11 @@ def _encoded(columns: Sequence[tuple[Any, Any]], source: Source) -> Encoded | No
     """
     known = source.recipe.names if source.recipe else ()
     texts = [str(label) for label, _ in columns]
-    if source.recipe is None or find_names(texts, source.recipe.variables) == list(source.recipe.variables):
+    if source.recipe is None:
         return None
     if not set(known) <= set(texts):
-        if not any(isinstance(label, str) for label, _ in columns):
+        is_made = find_names(texts, source.recipe.variables) == list(source.recipe.variables)
+        if is_made or not any(isinstance(label, str) for label, _ in columns):
             return None
         raise ValueError(f"{_differences(known, texts, 'The states')} Pass these columns by these names.")
     unknown = [text for text in texts if text not in known and not source.knows(text)]

@@ -75,7 +75,7 @@ judge(KBSF(order=1, n_reps=500, reps="spread", random_state=0).fit(learn).model_
 # %% [markdown]
 # ## Next
 #
-# One log proves little. `make figures ONLY=power` repeats this on seven tasks with several logs, and reports where
+# One log proves little. `make figures ONLY=power` repeats this on ten tasks with several logs, and reports where
 # other learners win (`docs/power.md`). On the command line the same is:
 # `kbrl collect --env CartPole-v1 -n 10000 -o log.parquet`, `kbrl fit log.parquet -o model.kbrl`,
 # `kbrl evaluate model.kbrl --env CartPole-v1`.

@@ -208,7 +208,8 @@ def test_an_explanation_for_a_program_makes_up_the_value(in_folder, state, capsy
     assert facts["actions"][2]["value"] is None
 
 
-def test_an_explanation_for_a_person_shows_rows_weights_and_what_they_make(in_folder, capsys):
+def test_an_explanation_for_a_person_shows_rows_weights_and_what_they_make(in_folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")  # as wide as without a terminal
     main(["explain", "dense.kbrl", "--state", "0.3,0.7", "--log", "log.csv", "--cases", "3"])
     out, err = capsys.readouterr()
     assert err == ""

@@ -228,8 +228,12 @@ def _pooled(rows: list[Row]) -> str:
         f"{_shown(whole.false_better)} % of these.",
     ]
     if wide:
-        said = Cell.of(wide).said_better
-        lines.append(f"Of the learnt policies of the wide logs that are better, it was said of {_shown(said)} %.")
+        cell = Cell.of(wide)
+        n_better = cell.n_logs - cell.n_not_better
+        lines.append(
+            f"Of the {n_better} learnt policies of wide logs that are better, it was said of "
+            f"{_shown(cell.said_better)} %."
+        )
     return "\n".join(lines)
 
 

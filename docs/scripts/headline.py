@@ -62,13 +62,13 @@ def _range(rows: dict[str, dict[str, str]], name: str) -> str:
 def _trust_lines(trust: str, to_docs: str) -> list[str]:
     given = re.search(r"Of (\d+) judgements, (\d+) % gave no interval.*?cover the truth in (\d+) %", trust, re.DOTALL)
     wrong = re.search(r'(\d+) judgements are of policies that are not better: "better" was said of (\d+) %', trust)
-    right = re.search(r"wide logs that are better, it was said of (\d+) %", trust)
+    right = re.search(r"Of the (\d+) learnt policies of wide logs that are better, it was said of\s+(\d+) %", trust)
     if given is None or wrong is None or right is None:
         raise ValueError("docs/trust.md no longer has the sentences below its table that the headline quotes.")
     return [
-        f"- **Trust**: of {wrong[1]} judgements of policies that are not better, {wrong[2]} % said *better*; of better"
-        f" policies in logs",
-        f"  with exploration {right[1]} % were found. {given[2]} % of {given[1]} judgements gave no interval; of the "
+        f"- **Trust**: of {wrong[1]} judgements of policies that are not better, {wrong[2]} % said *better*; of "
+        f"{right[1]} better policies in logs",
+        f"  with exploration {right[2]} % were found. {given[2]} % of {given[1]} judgements gave no interval; of the "
         f"other 95 % intervals",
         f"  {given[3]} % held the truth. [Where they fail]({to_docs}trust.md#how-often-it-is-right). Made by"
         f" `make figures ONLY=trust`.",

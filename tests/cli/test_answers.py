@@ -208,6 +208,18 @@ def test_an_explanation_for_a_program_makes_up_the_value(in_folder, state, capsy
     assert facts["actions"][2]["value"] is None
 
 
+def test_an_explanation_by_lines_names_the_plan_and_does_not_call_the_average_the_value(in_folder, capsys):
+    asked = ["--order", "1", "--plan-decisions", "2", "--plan-hold", "1", "--reps", "5"]
+    main(["fit", "log.csv", "-o", "lines.kbrl", "-q", *asked])
+    capsys.readouterr()
+    main(["explain", "lines.kbrl", "--state", "0.3,0.7", "--log", "log.csv"])
+    out = " ".join(capsys.readouterr().out.split())
+    model = load_model("lines.kbrl")
+    best = model.q_values([[0.3, 0.7]])[0].max()
+    assert "which gives" not in out
+    assert f"Lines through these cases give {best:.6g}, for the plan {model.predict([[0.3, 0.7]])[0]}, " in out
+
+
 def test_an_explanation_for_a_person_shows_rows_weights_and_what_they_make(in_folder, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "110")  # as wide as without a terminal
     main(["explain", "dense.kbrl", "--state", "0.3,0.7", "--log", "log.csv", "--cases", "3"])

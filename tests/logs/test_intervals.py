@@ -154,7 +154,7 @@ def test_the_command_discounts_by_time_and_goes_on_so(tmp_path, monkeypatch, cap
     record(60).to_csv("april.csv", index=False)
     record(40, seed=2).assign(person=lambda f: f.person + 100).to_csv("may.csv", index=False)
     roles = "".join(f'{name} = "{column}"\n' for name, column in COLUMNS.items())
-    (tmp_path / "log.toml").write_text(roles + "discount_per = 1440\ndiscount = 0.9\nreps = 8\n")
+    (tmp_path / "log.toml").write_text(roles + "discount_per = 1440\ndiscount = 0.9\norder = 0\nreps = 8\n")
     main(["check", "april.csv", "--config", "log.toml"])
     main(["fit", "april.csv", "--config", "log.toml", "-o", "model.kbrl", "-q"])
     main(["update", "model.kbrl", "may.csv", "-o", "both.kbrl", "-q"])

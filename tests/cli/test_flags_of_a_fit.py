@@ -35,7 +35,7 @@ def run(capsys, *arguments):
 def test_judge_says_what_spoke_against_the_model(flagged, capsys):
     model, _, other = flagged
     said = f"When it was fitted, {FLAG}."
-    assert f"Mind: {said}" in run(capsys, "judge", model, other)
+    assert f"Note: {said}" in run(capsys, "judge", model, other)
     assert said in json.loads(run(capsys, "judge", model, other, "--json"))["warnings"]
 
 

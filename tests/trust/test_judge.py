@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF, Committee, KbrlWarning, Transitions, compare, judge, open_log, split_episodes
+from kbrl.tasks import PuddleWorld
 from kbrl.trust.estimates import Evidence, Rung, rungs
 from kbrl.trust.evaluator import PolicyEvaluator
 from kbrl.trust.importance import importance_estimate
@@ -54,6 +55,17 @@ def test_the_gain_is_the_value_minus_now_and_its_half_width_the_sum_of_its_parts
         assert part.half == pytest.approx(part.sampling + part.smoothing + part.self_check)
         assert part.high - part.low <= 2 * part.half + 1e-12
     assert json.loads(found.to_json())["gain"]["low"] == found.gain.low
+
+
+@pytest.mark.parametrize("unit", [2.0, 0.001, 37.0])
+def test_a_judgement_is_the_same_in_every_unit_of_rewards(unit):
+    given = PuddleWorld(noise=True).collect(3000, random_state=3, max_steps=60)
+    parts = (given.states, given.actions, given.rewards * unit, given.next_states, given.terminals)
+    plain, scaled = (
+        judge(always(2), each, discount=0.95, rehearsed=False) for each in (given, Transitions(*parts, given.episodes))
+    )
+    for one, other in zip((plain.now, plain.value, plain.gain), (scaled.now, scaled.value, scaled.gain)):
+        np.testing.assert_allclose([other.low, other.high], np.multiply([one.low, one.high], unit), rtol=1e-6)
 
 
 def test_the_most_influential_episode_is_the_one_whose_absence_changes_the_gain_most(log):

@@ -295,9 +295,9 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
     if choice.now is not None:
         lines["logged decisions"] = f"{choice.now:.4g} per episode, discounted, in the same episodes"
     if choice.is_better_than_now is False:
-        lines["mind"] = "nothing rehearsed clearly better than the logged decisions: judge the model before you use it"
+        lines["note"] = "nothing rehearsed clearly better than the logged decisions: judge the model before you use it"
     for number, flag in enumerate(choice.flags, start=1):
-        lines[f"mind {number}"] = flag
+        lines[f"note {number}"] = flag
     return lines
 
 

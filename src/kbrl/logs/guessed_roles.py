@@ -298,7 +298,7 @@ class _Roles:
             if levels and profile.n_distinct <= FEW:
                 self._free.pop(profile.name)
                 listed = ", ".join(f"'{level}'" for level in levels)
-                why = f"{profile.name} is so on the last rows of episodes only"
+                why = f"{profile.name} has these values on the last rows of episodes only"
                 column = as_column(profile.name)
                 rule = f"{column} == {listed}" if len(levels) == 1 else f"{column} in ({listed})"
                 self._proposal.state("terminated", rule, why)
@@ -444,7 +444,7 @@ class _Roles:
 
 
 def _comes(profile: Profile) -> str:
-    return f"its name, and each value comes {profile.n_filled / profile.n_distinct:.3g} times on average"
+    return f"its name, and each value occurs {profile.n_filled / profile.n_distinct:.3g} times on average"
 
 
 def _listed(value: Any) -> list[str]:

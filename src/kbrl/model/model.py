@@ -94,7 +94,7 @@ class Model(ReducedModel):
         ]
         facts += [("left out", counted(self.left_out, self.left_out.values()))] if self.left_out else []
         facts += [("held out", f"{100 * self.held_out:g} % of the episodes")] if self.held_out else []
-        facts += [("mind", flag) for flag in self.flags]
+        facts += [("note", flag) for flag in self.flags]
         return facts + ([("defers", f"answers {self.deferral.label!r} at times")] if self.deferral else [])
 
     @property

@@ -95,6 +95,7 @@ def choose_features(seen: Survey, n_reps: Any = None) -> Features:
     different = np.unique(points, axis=0)
     if len(different) <= most:
         return Features(different, units, 1.0, is_exact=True)
+    points = points[np.lexsort(points.T)]  # the order of a sample depends on rewards, and so on their unit
     reps = k_means(points, min(limit, len(different)), np.random.default_rng(0))
     return Features(reps, units, WIDTH * _median_gap(reps), is_exact=False)
 

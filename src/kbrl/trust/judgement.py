@@ -162,7 +162,7 @@ class Judgement:
         if self.importance is not None:
             lines.append(str(self.importance))
         lines += [f"No verdict: {text}" for text in self.refusals]
-        lines += [f"Mind: {text}" for text in self.warnings]
+        lines += [f"Note: {text}" for text in self.warnings]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -172,7 +172,7 @@ class Judgement:
             found: Interval = getattr(self, name)
             parts = f"sampling {found.sampling:.3g}, smoothing {found.smoothing:.3g}, self-check {found.self_check:.3g}"
             rows.append((name, *(f"{x:.4g}" for x in (found.estimate, found.low, found.high)), parts))
-        rows += [("no verdict", text) for text in self.refusals] + [("mind", text) for text in self.warnings]
+        rows += [("no verdict", text) for text in self.refusals] + [("note", text) for text in self.warnings]
         return html_table(self.sentence, rows, head=("", "estimate", "low", "high", "half width from"))
 
     def to_dict(self) -> dict[str, Any]:

@@ -374,7 +374,8 @@ def _sum_up(action: ActionExplanation) -> str:
     shown = f"Weight of the cases shown: {action.shown_weight:.4f}"
     rest = f"of the other {n_rest}: {action.rest_weight:.4f}, worth {action.rest_worth:.6g} on average"
     parts = f"{shown}; {rest}" if n_rest else shown
+    total = f"{parts}; of all: {action.total_weight:.6g}"
     if not action.plan:
-        return f"{parts}; of all: {action.total_weight:.6g}, which gives {action.explained:.6g}."
+        return f"{total}, which gives {action.explained:.6g}."
     then = f", for the plan {', '.join(map(str, action.plan))}" if len(action.plan) > 1 else ""
-    return f"{parts}; of all: {action.total_weight:.6g}, worth {action.explained:.6g}. Lines through these cases give {action.value:.6g}{then}."
+    return f"{total}, worth {action.explained:.6g}. Lines through these cases give {action.value:.6g}{then}."

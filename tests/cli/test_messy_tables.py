@@ -156,7 +156,7 @@ def test_every_answer_about_classes_of_doses_has_the_dose_that_stands_for_the_cl
 
 
 def test_rules_for_values_cannot_be_changed_by_a_later_log(folder):
-    from kbrl.storage.matching_log import open_matching_log
+    from kbrl.learners.matching_log import open_matching_log
 
     main(["fit", "ward.csv", "--config", "ward.toml", "-o", "m.kbrl", "-q"])
     model = read_model("m.kbrl").model

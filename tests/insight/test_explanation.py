@@ -13,6 +13,7 @@ from kbrl import KBSF, KbrlWarning, Solver, Transitions, Variant, load_model, sa
 from kbrl.insight.explanation import explain
 from kbrl.logs.log import open_log
 from kbrl.logs.writing import as_columns
+from kbrl.tables.faults import LogError
 from naive import kappa
 from samples import random_log
 
@@ -212,7 +213,7 @@ def test_bad_arguments_are_refused():
         explain(model, [0.5], log=log)
     with pytest.raises(TypeError, match="learns from Transitions"):
         explain(model, [0.5, 0.5], log=3)
-    with pytest.raises(TypeError, match="learns from Transitions"):
+    with pytest.raises(LogError, match=r"There is no file log\.csv"):
         explain(model, [0.5, 0.5], log="log.csv")
 
 

@@ -81,8 +81,8 @@ def predict(
 
     Example: kbrl predict model.kbrl new.csv -o answers.csv
     """
+    from kbrl.learners.matching_log import names_by_role
     from kbrl.logs.state_tables import read_states
-    from kbrl.storage.matching_log import names_by_role
     from kbrl.storage.model_file import read_model
     from kbrl.tables.formats import open_table
     from kbrl.tables.text_files import dialect_in

@@ -218,8 +218,8 @@ def _flag(text: str) -> bool:
 
 
 def _with_labels(log: Any, labels: list[Any]) -> Any:
+    from kbrl.learners.matching_log import with_labels
     from kbrl.logs.log import Log
-    from kbrl.storage.matching_log import with_labels
 
     return with_labels(log, labels) if isinstance(log, Log) else log.with_actions(labels)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def open_for(saved: SavedModel, log: tuple[str, ...], columns: dict[str, Any]) -> Log:
     """Open a log as a model needs it: in its columns, where no others are named, and with its actions."""
-    from kbrl.storage.matching_log import open_matching_log
+    from kbrl.learners.matching_log import open_matching_log
 
     refuse_repeated(log)
     return open_matching_log(saved.model, source_of(log), columns, stored=saved.columns)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -45,6 +45,7 @@ class Source:
     other_names: tuple[str, ...] = ()  # of the log's other columns, which a frame of states may have as well
     has_episode_ids: bool = True  # episodes, if there are any, were identified by the log, not numbered by the reader
     recipe: Recipe | None = None  # how columns became state variables; None: each column is a variable
+    roles: Mapping[str, Any] | None = field(default=None, compare=False)  # names of the log's columns by role
 
     @classmethod
     def of_columns(cls, state: Sequence[str], n_dims: int, *, others: Sequence[str], has_episode_ids: bool) -> Source:
@@ -75,7 +76,8 @@ class Source:
         rest = (name for name in dict.fromkeys([*self.other_names, *other.other_names]) if name not in taken)
         self.check_same_recipe(other)
         recipe = self.recipe or other.recipe
-        return Source(names, tuple(rest), self.has_episode_ids and other.has_episode_ids, recipe)
+        has_ids = self.has_episode_ids and other.has_episode_ids
+        return Source(names, tuple(rest), has_ids, recipe, self.roles or other.roles)
 
     def check_same_recipe(self, other: Source) -> None:
         """Refuse another source whose columns became state variables in another way."""

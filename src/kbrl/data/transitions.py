@@ -379,6 +379,7 @@ def as_log(log: Any) -> Transitions:
     if not isinstance(log, Transitions):
         raise TypeError(
             f"A learner learns from Transitions, but it got {type(log).__name__}. "
-            f"Make them by Transitions(states, actions, rewards, next_states, terminals)."
+            f"Make them by Transitions(states, actions, rewards, next_states, terminals), or read a frame or a file by "
+            f"load_log(frame, columns={{...}})."
         )
     return log

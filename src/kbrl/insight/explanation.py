@@ -22,7 +22,8 @@ from kbrl.data.transitions import Transitions, as_log, join
 from kbrl.insight.agreement import agreement
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
-from kbrl.logs.log import Log
+from kbrl.learners.matching_log import opened
+from kbrl.logs.log import Log, Mapped
 from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model, as_model
 
@@ -104,16 +105,24 @@ class Explanation:
 
 
 def explain(
-    model: Any, state: Any, *, log: Any = None, n_cases: int = 10, step: Callable[[int], None] | None = None
+    model: Any,
+    state: Any,
+    *,
+    log: Any = None,
+    n_cases: int = 10,
+    step: Callable[[int], None] | None = None,
+    columns: Mapped = None,
 ) -> Explanation:
     """Return the logged cases that the value of each action in a state, (n_dims,), comes from.
 
     model: a Model, or a learner that has one.
-    log: what the model was fitted to: Transitions, a list of them, or an opened log, which is read once, chunk by
-        chunk.  None: the cases come from the model itself.  These are its samples (`Variant.q_function`), or the
-        outcomes it kept (sample_neighbors), without rows and states; equal outcomes count as one case.
+    log: what the model was fitted to: Transitions, a list of them, an opened log, which is read once, chunk by
+        chunk, a frame, or the path of a file.  None: the cases come from the model itself.  These are its samples
+        (`Variant.q_function`), or the outcomes it kept (sample_neighbors), without rows and states; equal outcomes
+        count as one case.
     n_cases: how many cases to show per action, the heaviest first.
     step: called with the number of transitions after each chunk of the log.
+    columns: those of a frame or a file that have other names than in the model's log, by role.
 
     The value is the sum of weight * worth over the cases shown and the rest.  A warning says if it is not, as with
     another log than the model's.  Models of order 1 answer from lines and plans: their cases are those that the lines
@@ -149,7 +158,7 @@ def explain(
         source, log = "samples", join(model.samples)
     tallies = [_Tally(n_cases) for _ in model.action_labels]
     if log is not None:
-        _weigh_log(model, row, _numbered(log), tallies, step or (lambda n_rows: None))
+        _weigh_log(model, row, _numbered(opened(log, columns, policy=model)), tallies, step or (lambda n_rows: None))
     else:
         source = "outcomes"
         for action, tally in enumerate(tallies):

@@ -7,7 +7,6 @@ Paper: Algorithm 1 (batch) and Algorithm 2 (further data), sections 4 and 5; sec
 
 from __future__ import annotations
 
-import os
 import warnings
 from itertools import chain
 from typing import Any
@@ -16,13 +15,12 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning, NotFittedError, in_unit_interval
-from kbrl.data.any_frame import is_frame
 from kbrl.data.names import Source
 from kbrl.data.overlap import is_learnt_batch, overlap
 from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions, as_chunks, as_log
 from kbrl.learners.learner import Learner, clone, say_if_rare
-from kbrl.logs.log import load_log
+from kbrl.learners.matching_log import loaded
 from kbrl.mdp.bounds import Bound
 from kbrl.mdp.deferral import AS_NOW
 from kbrl.mdp.dynamic_programming import Solution
@@ -79,9 +77,7 @@ class KBSF(Settings, Learner):
         ['b', 'a']
         """
         settings = checked(self, min_cases=FEW_CASES)
-        if columns is not None or not isinstance(log, Transitions):
-            log = _loaded(log, columns)
-        chunks = as_chunks(log)
+        chunks = as_chunks(loaded(log, columns))
         first = next(chunks)
         model = first_model(settings, first).extend(chain([first], chunks), n_jobs=settings.n_jobs, is_batch=True)
         model.solve()
@@ -286,14 +282,3 @@ def _say_if_again(before: Model, after: Model) -> None:
             KbrlWarning,
             stacklevel=3,
         )
-
-
-def _loaded(log: Any, columns: Any) -> Any:
-    """Return the transitions of a frame, a mapping or a file; anything else as it is."""
-    if isinstance(log, (str, os.PathLike)) or is_frame(log):
-        return load_log(log, columns=columns)
-    if columns is not None:
-        raise TypeError(
-            f"columns name those of a frame or a file, but the log is {type(log).__name__}. Leave them out."
-        )
-    return log

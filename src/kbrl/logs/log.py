@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -85,11 +86,17 @@ class Log:
 
     def source(self, n_dims: int) -> Source:
         """Return what is known about the transitions beside their numbers, given the number of state variables."""
-        names, has_ids = self.state_names or self.columns.state, self.columns.episode is not None
+        names, has_ids, roles = self.state_names or self.columns.state, self.columns.episode is not None, self.roles
         if self.recipe is not None:
             rest = tuple(name for name in self.table.names if name not in self.recipe.variables)
-            return Source(self.recipe.variables, rest, has_ids, self.recipe)
-        return Source.of_columns(names, n_dims, others=self.table.names, has_episode_ids=has_ids)
+            return Source(self.recipe.variables, rest, has_ids, self.recipe, roles)
+        found = Source.of_columns(names, n_dims, others=self.table.names, has_episode_ids=has_ids)
+        return replace(found, roles=roles)
+
+    @cached_property
+    def roles(self) -> dict[str, Any]:
+        """The names of the columns by role, as a model keeps them."""
+        return self.columns.to_dict()
 
     def chunks(self, chunk_rows: int = CHUNK_ROWS) -> Iterator[Transitions]:
         """Yield the transitions in their order; each chunk comes from about ``chunk_rows`` rows."""

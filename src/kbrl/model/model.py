@@ -308,6 +308,13 @@ def as_model(source: Any) -> Model:
     return model
 
 
+def models_of(policy: Any) -> list[Model]:
+    """Return the models behind a policy: itself, that of a learner, those of a committee; none of a function."""
+    sources = [policy, *getattr(policy, "members_", ()), getattr(policy, "model", None)]
+    models = [each if isinstance(each, Model) else getattr(each, "model_", None) for each in sources]
+    return [model for model in models if isinstance(model, Model)]
+
+
 def _either(one: bool | None, other: bool | None) -> bool | None:
     """Return whether one of two is true, None where that is not known."""
     if one or other:

@@ -17,10 +17,10 @@ import numpy as np
 from kbrl.arrays import Integers
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
+from kbrl.learners.matching_log import names_by_role, open_matching_log
 from kbrl.logs.columns import Columns
 from kbrl.logs.log import CHUNK_ROWS, Log
 from kbrl.model.model import Model, as_model
-from kbrl.storage.matching_log import names_by_role, open_matching_log
 from kbrl.storage.model_file import read_model
 
 

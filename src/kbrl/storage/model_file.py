@@ -67,7 +67,8 @@ def save_model(model: KBSF | Model, path: str | os.PathLike[str], *, columns: Co
     """Write a Model, or that of a KBSF, to a file.
 
     An existing file is replaced as a whole; if writing fails, it stays as it was.
-    columns: the names of the state variables, or a dict of names (of strings, or lists of them), to keep in the file.
+    columns: the names of the state variables, or a dict of names (of strings, or lists of them), to keep in the file;
+        by default those of the log that the model was fitted to, by role, if it was read from a table.
     A ``random_state`` is stored only if it is a seed.  A model whose ``profile`` is a function cannot be stored.
 
     >>> from kbrl import KBSF, Transitions, load_model, save_model
@@ -128,7 +129,7 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
 def _contents(model: Model, columns: Columns | None) -> Contents:
     solution = model.solution
     settings, given_arrays = _parted(_with_ordered_reps(flattened(model.settings), model.source))
-    columns = _columns_as_facts(columns)
+    columns = _columns_as_facts(model.source.roles if columns is None else columns)
     facts = {
         "library_version": __version__,
         "learner": "KBSF",
@@ -319,7 +320,7 @@ def _model(contents: Contents) -> Model:
         sums=_sums(basis, facts, arrays),
         settings=_settings_of_the_fit(contents),
         action_labels=action_labels,
-        source=_source(names, facts.get("recipe")),
+        source=_source(names, facts.get("recipe"), facts["columns"]),
         sketch=_sketch(facts["sketch"], arrays),
         has_changed=facts["history"]["has_changed"],
         held_out=facts["history"]["held_out"],
@@ -332,9 +333,10 @@ def _model(contents: Contents) -> Model:
     )
 
 
-def _source(names: dict[str, Any], recipe: Any) -> Source:
+def _source(names: dict[str, Any], recipe: Any, columns: Any) -> Source:
     state = None if names["state"] is None else tuple(names["state"])
-    return Source(state, tuple(names["others"]), recipe=None if recipe is None else Recipe.from_dict(recipe))
+    known = None if recipe is None else Recipe.from_dict(recipe)
+    return Source(state, tuple(names["others"]), recipe=known, roles=columns if isinstance(columns, dict) else None)
 
 
 def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transitions, ...]:

@@ -17,6 +17,8 @@ from kbrl.checks import in_unit_interval, whole
 from kbrl.data.names import UNNAMED, Source
 from kbrl.data.survey import Survey, survey
 from kbrl.data.transitions import Transitions, as_log
+from kbrl.learners.matching_log import opened
+from kbrl.logs.log import Mapped
 from kbrl.threads import one_blas_thread
 from kbrl.trust.block_sums import BlockSums, Seen, accumulate, add_residuals
 from kbrl.trust.estimates import Evidence, solve_system
@@ -63,8 +65,8 @@ class PolicyEvaluator:
     n_blocks: of episodes.  Fewer than two episodes per block give no verdict.
     like: another evaluator, whose representative states, blocks, actions and discount are used.
 
-    ``fit(log)`` takes Transitions or an opened log; ``partial_fit(chunk)`` takes rows that follow those before, and
-    ``finish()`` says that no more will come.  Evaluators of different episodes add up.
+    ``fit(log)`` takes Transitions, an opened log or a frame; ``partial_fit(chunk)`` takes rows that follow those
+    before, and ``finish()`` says that no more will come.  Evaluators of different episodes add up.
 
     >>> from kbrl import PolicyEvaluator
     >>> from kbrl.tasks import PuddleWorld
@@ -115,8 +117,12 @@ class PolicyEvaluator:
             raise ValueError("This PolicyEvaluator has seen no data yet. Call fit with a log first.")
         return self.frame
 
-    def fit(self, log: Any, *, step: Callable[[int], Any] | None = None) -> PolicyEvaluator:
-        """Forget what was added up, and add up a log: Transitions, an opened log, or a list of chunks."""
+    def fit(self, log: Any, *, columns: Mapped = None, step: Callable[[int], Any] | None = None) -> PolicyEvaluator:
+        """Forget what was added up, and add up a log: Transitions, an opened log, a list of chunks, a frame or a file.
+
+        A frame or a file is read as the model of the first policy needs it; ``columns`` are as for `judge`.
+        """
+        log = opened(log, columns, policy=next(iter(self.policies.values())))
         self.sums = None
         self._trajectories = None
         if self.frame is None:
@@ -157,8 +163,8 @@ class PolicyEvaluator:
 
     def answers(self) -> list[PolicyAnswers]:
         """Return the policies with their answers as places among the labels."""
-        labels = self.checked_frame().action_labels
-        return [as_answers(policy, labels) for policy in self.policies.values()]
+        frame = self.checked_frame()
+        return [as_answers(policy, frame.action_labels, frame.source) for policy in self.policies.values()]
 
     def _add(self, stretches: Iterable[Stretch]) -> None:
         frame, policies = self.checked_frame(), self.answers()

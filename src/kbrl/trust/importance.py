@@ -90,7 +90,7 @@ def _checked(propensities: Any, log: Transitions) -> Floats:
 
 def _probabilities(policy: Any, log: Transitions) -> Floats:
     """Return how probable the logged action of each row is under the policy, (n,)."""
-    answers = as_answers(policy, log.action_labels)(log.states)
+    answers = as_answers(policy, log.action_labels, log.source)(log.states)
     same = (answers.actions == log.action_indices[answers.rows]) | (answers.actions == DEFERS)
     return np.asarray(np.bincount(answers.rows[same], answers.weights[same], minlength=len(log)), dtype=np.float64)
 

@@ -16,6 +16,8 @@ from kbrl.checks import in_unit_interval
 from kbrl.choosing.rehearsal import EpisodeSample
 from kbrl.data.episodes import EpisodePart
 from kbrl.data.transitions import Transitions
+from kbrl.learners.matching_log import opened
+from kbrl.logs.log import Mapped
 from kbrl.model.model import Model
 from kbrl.trust.estimates import VALUE, Evidence, Rung, rungs
 from kbrl.trust.evaluator import N_BLOCKS, PolicyEvaluator, chunks_of
@@ -41,18 +43,21 @@ def judge(
     propensities: Any = None,
     rehearsed: bool = True,
     allow_learnt: bool = False,
+    columns: Mapped = None,
 ) -> Judgement:
     """Judge a policy against what was done in a log: value of now, value of the policy, gain, and a verdict.
 
     policy: a Model, a learner, a committee, or a function from states, (n, n_dims), to labels, (n,), or to
         probabilities, (n, n_actions).  Where it answers "as now", the logged action counts.
-    log: Transitions with episodes, or an opened log (`open_log`), of episodes that the policy did not learn from.  Of
-        a large one, a policy that looks ahead (order 1) is judged by about 100,000 rows.
+    log: Transitions with episodes, an opened log (`open_log`), a frame or the path of a file, of episodes that the
+        policy did not learn from.  Of a large one, a policy that looks ahead (order 1) is judged by about 100,000 rows.
     level: of the intervals.
     discount, n_reps, n_blocks: as for `PolicyEvaluator`.
     propensities: the logged probabilities of the logged actions, (n,); with them, importance weights are shown, too.
     rehearsed: also let the policy rehearse in lines of a sample of the episodes, as a second estimate.
     allow_learnt: judge on episodes that the model has learnt from, all the same; its value is too high then.
+    columns: which column of a frame or a file is what.  A model reads it as its own log, by its recipe, so that only
+        columns with other names need to be named; for a function they are as for `open_log`.
 
     >>> from kbrl import KBSF, judge, split_episodes
     >>> from kbrl.tasks import PuddleWorld
@@ -63,6 +68,7 @@ def judge(
     ('better', True, True)
     """
     in_unit_interval(level, "level")
+    log = opened(log, columns, policy=policy)
     if not allow_learnt:
         refuse_learnt(policy, log)
     some = affordable(policy, log, len(log) if isinstance(log, Transitions) else getattr(log, "n_rows", 0))
@@ -192,6 +198,7 @@ def compare(policies: Mapping[str, Any], log: Any, level: float = 0.95, **option
     >>> found.n_statements, found.verdict("corner", "down")
     (3, 'better')
     """
+    log = opened(log, options.pop("columns", None), policy=next(iter(policies.values()), None))
     if not options.pop("allow_learnt", False):
         for policy in policies.values():
             refuse_learnt(policy, log)

@@ -16,7 +16,7 @@ from kbrl.checks import KbrlWarning
 from kbrl.data.episodes import episode_hashes
 from kbrl.data.overlap import overlap
 from kbrl.data.sketch import LISTED_EPISODES, Hashes, Sketch
-from kbrl.model.model import Model
+from kbrl.model.model import models_of
 from kbrl.trust.evaluator import chunks_of
 
 _WAY_OUT = (
@@ -31,7 +31,7 @@ class LearntError(ValueError):
 
 def refuse_learnt(policy: Any, log: Any) -> None:
     """Refuse a log of which a model, or a member of a committee, has learnt episodes, as far as its sketch tells."""
-    sketches = [model.sketch for model in _models(policy)]
+    sketches = [model.sketch for model in models_of(policy)]
     if None in sketches:
         warnings.warn(
             "The model comes from a file of format 1, which does not say what was learnt from. If it learnt from "
@@ -44,12 +44,6 @@ def refuse_learnt(policy: Any, log: Any) -> None:
             _refuse_episodes(sketch, log)
         elif sketch is not None and sketch.n_rows:
             _refuse_rows(sketch, log)
-
-
-def _models(policy: Any) -> list[Model]:
-    sources = [policy, *getattr(policy, "members_", ()), getattr(policy, "model", None)]
-    models = [each if isinstance(each, Model) else getattr(each, "model_", None) for each in sources]
-    return [model for model in models if isinstance(model, Model)]
 
 
 def _refuse_episodes(sketch: Sketch, log: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import refuse_rows
-from kbrl.data.names import find_label, unite_labels
+from kbrl.data.names import UNNAMED, Source, find_label, unite_labels
 from kbrl.mdp.deferral import AS_NOW
 
 DEFERS = -1  # in the place of an action
@@ -52,12 +52,13 @@ class PolicyAnswers:
     decide: Callable[[Floats], Any]
     labels: Array  # (n_actions,)
     as_now: str = AS_NOW  # the answer that leaves a decision to people
+    places: Integers | None = None  # (n_dims,): of the policy's variables among those of the log; None: the same
 
     def __call__(self, states: Floats) -> Answers:
         """Return what the policy would do in states in the units of the data, (n, n_dims)."""
         if not len(states):
             return Answers(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), np.empty(0))
-        found = np.asarray(self.decide(states))
+        found = np.asarray(self.decide(states if self.places is None else states[:, self.places]))
         if found.shape == (len(states), len(self.labels)) and found.dtype.kind in "fiub":
             return _of_probabilities(found.astype(np.float64))
         if found.shape != (len(states),):
@@ -103,8 +104,11 @@ def _of_probabilities(table: Floats) -> Answers:
     return Answers(rows.astype(np.intp), actions.astype(np.intp), table[rows, actions])
 
 
-def as_answers(policy: Any, labels: Array) -> PolicyAnswers:
-    """Return a policy with its answers as places among labels."""
+def as_answers(policy: Any, labels: Array, source: Source) -> PolicyAnswers:
+    """Return a policy with its answers as places among labels, for states in the order of a source.
+
+    A model whose state variables are others than those of the source is refused.
+    """
     decide = getattr(policy, "predict", policy)
     if not callable(decide):
         raise TypeError(
@@ -112,7 +116,9 @@ def as_answers(policy: Any, labels: Array) -> PolicyAnswers:
             f"but it is {policy!r}."
         )
     deferral = getattr(getattr(policy, "model_", policy), "deferral", None)
-    return PolicyAnswers(decide, labels, AS_NOW if deferral is None else deferral.label)
+    own = getattr(getattr(policy, "model_", policy), "source", getattr(policy, "source_", UNNAMED))
+    places = own.places_in(source) if isinstance(own, Source) else None
+    return PolicyAnswers(decide, labels, AS_NOW if deferral is None else deferral.label, places)
 
 
 def labels_with(labels: Array, policy: Any) -> Array:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from kbrl.checks import whole
 from kbrl.data.episodes import EpisodePart, episode_hashes
 from kbrl.data.transitions import as_log
+from kbrl.learners.matching_log import loaded
+from kbrl.logs.log import Mapped
 
-AnyLog = TypeVar("AnyLog", bound=Any)
 
-
-def split_episodes(log: AnyLog, share: float = 0.5, random_state: int = 0) -> tuple[AnyLog, AnyLog]:
+def split_episodes(log: Any, share: float = 0.5, random_state: int = 0, *, columns: Mapped = None) -> tuple[Any, Any]:
     """Return two logs: about this share of the episodes to learn from, and the others to judge by.
 
     A hash of the identifier decides, so an episode is in the same part whatever the order of the rows and the files;
     another ``random_state`` splits in another way.  The log is Transitions, or an opened log (`open_log`), also one
-    that a cluster reads.
+    that a cluster reads: the parts are of the same kind.  A frame or the path of a file is loaded (`load_log`), with
+    ``columns`` as there, and the parts are Transitions.
 
     >>> from kbrl import split_episodes
     >>> from kbrl.tasks import PuddleWorld
@@ -29,6 +30,7 @@ def split_episodes(log: AnyLog, share: float = 0.5, random_state: int = 0) -> tu
     (5000, set())
     """
     part = EpisodePart(check_share(share), whole(random_state, "random_state", at_least=0))
+    log = loaded(log, columns)
     if hasattr(log, "only"):
         return log.only(part), log.only(replace(part, is_rest=True))
     learns = part.rows(as_log(log))

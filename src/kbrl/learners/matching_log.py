@@ -1,23 +1,62 @@
-"""Open a log as a model needs it: in the columns of its first log, and with its actions.
+"""A log as people pass it: Transitions, an opened log, a frame, or the path of a file.
 
-``kbrl update``, ``explain`` and ``report`` open logs by this one function.
+Where a policy has a model, a frame or a file is read as the model needs it: in the columns of its first log, by its
+recipe, and with its actions.  ``kbrl update``, ``explain``, ``judge`` and ``report`` open logs by the same function.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kbrl.data.any_frame import is_frame
 from kbrl.data.names import find_names
 from kbrl.data.values import RULES
-from kbrl.logs.columns import carried_over
-from kbrl.logs.log import Log, open_log
+from kbrl.logs.columns import Columns, carried_over
+from kbrl.logs.log import Log, Mapped, load_log, open_log
 from kbrl.logs.rows import label_array
-from kbrl.model.model import Model
+from kbrl.model.model import Model, models_of
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import open_table
 from kbrl.tables.text_files import dialect_in
+
+
+def is_table(log: Any) -> bool:
+    """Return whether a log is a table that is still to be read: a frame, a mapping of columns, or a path."""
+    return isinstance(log, (str, os.PathLike)) or is_frame(log)
+
+
+def loaded(log: Any, columns: Mapped = None) -> Any:
+    """Return the transitions of a table, whose ``columns`` are as for `load_log`; any other log as it is."""
+    if is_table(log):
+        return load_log(log, columns=columns)
+    _refuse_columns(log, columns)
+    return log
+
+
+def opened(log: Any, columns: Mapped = None, *, policy: Any = None) -> Any:
+    """Return a table as an opened log, which can be read again and again; any other log as it is.
+
+    ``columns`` names, by role, those that differ from the columns that the model of the policy was fitted to.  Without
+    a model they are as for `open_log`.
+    """
+    if not is_table(log):
+        _refuse_columns(log, columns)
+        return log
+    model = next(iter(models_of(policy)), None)
+    if model is None:
+        return open_log(log, columns=columns)
+    return open_matching_log(model, log, columns.to_dict() if isinstance(columns, Columns) else dict(columns or {}))
+
+
+def _refuse_columns(log: Any, columns: Mapped) -> None:
+    if columns is not None:
+        raise TypeError(
+            f"columns name those of a frame or a file, but the log is {type(log).__name__}. Leave them out, or name "
+            f"them where the log is read: open_log(frame, columns=...)."
+        )
 
 
 def open_matching_log(
@@ -25,10 +64,12 @@ def open_matching_log(
 ) -> Log:
     """Open a log for a model.
 
-    ``source`` is anything that `open_log` takes; ``stored`` are the columns in the model's file; ``columns`` names, by
-    role, those that differ.
+    ``source`` is anything that `open_log` takes; ``stored`` are the columns in the model's file, by default those that
+    the model knows; ``columns`` names, by role, those that differ.
     """
-    known, recipe = names_by_role(stored), model.source.recipe
+    recipe, named = model.source.recipe, model.source.state_names
+    stored = stored or model.source.roles or (named if recipe is None else recipe.names)
+    known = names_by_role(stored)
     available = open_table(source, dialect_in(known | dict(columns))).names
     said = [name for name in RULES if name in columns]
     if said:

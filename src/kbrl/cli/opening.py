@@ -33,12 +33,12 @@ def state_columns(saved: SavedModel) -> list[str]:
 
 def variables(saved: SavedModel) -> list[str]:
     """Return a name for each state variable: those of the file, mostly without the prefix of a dialect, or x0, x1..."""
-    from kbrl.logs.columns import Columns
+    from kbrl.data.column_names import display_names
 
     names, n_dims = state_columns(saved), saved.model.coordinates.n_dims
     if saved.model.source.recipe is not None:
         return list(saved.model.source.recipe.variables)
-    return list(Columns(tuple(names), "", "").labels) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
+    return list(display_names(names)) if len(names) == n_dims else [f"x{k}" for k in range(n_dims)]
 
 
 def columns_in(table: Sequence[str], saved: SavedModel) -> list[str] | None:

@@ -67,6 +67,12 @@ def without_prefix(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name[len(prefix) :] for name in names)
 
 
+def display_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of state variables for people: without a common prefix, unless only a number would be left."""
+    bare = without_prefix(names)
+    return tuple(names) if any(name.isdigit() for name in bare) else bare
+
+
 def listing(names: Sequence[str]) -> str:
     """Return the names, quoted, for a message; at most a dozen of them."""
     shown = ", ".join(map(repr, names[:12]))

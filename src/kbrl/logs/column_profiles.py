@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
+from kbrl.data.column_names import words_of
 from kbrl.data.written import iso_date
 from kbrl.tables.cell_values import BLANKS, FLAGS, Labels, Numbers
 from kbrl.tables.faults import LogError
@@ -21,6 +22,9 @@ from kbrl.tables.text_files import PLAIN, Dialect
 SAMPLE_ROWS = 5000
 _FALLING = 0.2  # share of the episodes that must begin before the one above them ends: dates may overlap
 _SOME = 5  # last rows on which a flag must be true to be taken for one of ends, whatever its name is
+# Words that name what episodes are about, also where rows are in any order.
+_CLEAR = ("patient", "subject", "stay", "admission", "hadm", "person", "session", "episode", "participant", "pat",
+          "fallnr", "paciente", "paziente", "sejour")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +172,7 @@ def rises_within(step: Profile, episodes: Profile | None) -> Floats:
 
 
 def is_unique_within(column: Profile, episodes: Profile) -> bool:
-    """Return whether no value comes twice in an episode."""
+    """Return whether no value occurs twice in an episode."""
     pairs = np.column_stack([episodes.codes, column.codes])[~column.is_missing & ~episodes.is_missing]
     return len(np.unique(pairs, axis=0)) == len(pairs)
 
@@ -212,6 +216,26 @@ def returns(episodes: Profile) -> int:
     """Return how often an episode starts again that had been left before."""
     starts = episodes.codes[np.append(True, episodes.codes[1:] != episodes.codes[:-1])]
     return len(starts) - len(np.unique(starts))
+
+
+def tells_apart(column: Profile) -> bool:
+    """Return whether a column may tell episodes apart: its values repeat, in runs unless its name is clear."""
+    is_clear = any(word in _CLEAR for word in words_of(column.name))
+    in_runs = returns(column) <= column.n_distinct
+    return 2 < column.n_distinct < 0.7 * column.n_filled and (in_runs or is_clear)
+
+
+def is_on_first_rows(column: Profile) -> bool:
+    """Return whether a column seems to have a value on the first row of each block only."""
+    known = column.codes[~column.is_missing]
+    is_sparse = column.is_missing.mean() > 0.3 and not column.is_missing[0]
+    return bool(is_sparse and column.n_distinct > 2 and len(np.unique(known)) == len(known))
+
+
+def filled_down(column: Profile) -> Profile:
+    """Return a column whose missing values are those of the row above them."""
+    rows = np.where(column.is_missing, 0, np.arange(len(column)))
+    return column.ordered(np.maximum.accumulate(rows))
 
 
 def is_closing(flags: Profile, is_last: Booleans) -> bool:

@@ -24,15 +24,8 @@ from kbrl.tables.text_files import STATED, dialect_in
 
 ROLES = tuple(ALIASES)
 REQUIRED = ("state", "action", "reward")
-SETTINGS = (
-    "stride",
-    "allow_gaps",
-    "discount_per",
-    "one_step",
-    "sort",
-    "drop_repeats",
-    *STATED,
-)  # about rows; others name columns
+# About rows and cells; the others name columns.
+SETTINGS = ("stride", "allow_gaps", "discount_per", "one_step", "sort", "drop_repeats", *STATED)
 SWITCHES = ("one_step", "sort", "drop_repeats")  # settings that are true or false
 SEVERAL = ("state", "next_state", "action")  # roles that several columns may have together
 BY_EXPRESSION = {"reward": "number", "terminated": "truth", "truncated": "truth"}  # roles, and their types
@@ -73,16 +66,6 @@ class Columns:
     dates: str | None = None
     action_parts: tuple[str, ...] = ()  # the columns whose combinations are the actions, if there are several
     rules: Rules = field(default_factory=Rules)  # for the values of the columns
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The names of the state variables without the prefix that they share with the dialect."""
-        return without_prefix(self.state)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the state variables for people: with the prefix, if only a number would be left."""
-        return self.state if any(name.isdigit() for name in self.variables) else self.variables
 
     @property
     def rows_follow(self) -> bool:
@@ -440,7 +423,7 @@ def _in_order_of(state: tuple[str, ...], next_state: tuple[str, ...], given: boo
     """Return the columns of the next state in the order of those of the state, by the names after the prefix."""
     if given or len(next_state) <= 1:
         return next_state
-    variables = Columns(state, "", "").variables
+    variables = without_prefix(state)
     places = {_variable(name): name for name in next_state}
     if sorted(places) != sorted(variables):
         raise LogError(

@@ -17,14 +17,17 @@ from kbrl.logs.column_profiles import (
     Profile,
     changes_within,
     closing_levels,
+    filled_down,
     finest_episodes,
     is_closing,
+    is_on_first_rows,
     is_unique_within,
     last_rows,
     ordering_step,
     profiles_of,
     returns,
     rises_within,
+    tells_apart,
 )
 from kbrl.logs.proposal import (
     FEW,
@@ -43,8 +46,6 @@ from kbrl.tables.formats import open_table
 from kbrl.tables.sniffing import guess_dialect
 from kbrl.tables.text_files import PLAIN, Dialect, dialect_in
 
-_CLEAR = ("patient", "subject", "stay", "admission", "hadm", "person", "session", "episode", "participant", "pat",
-          "fallnr", "paciente", "paziente", "sejour")  # fmt: skip
 _MOST_LEVELS = 50  # of a text in the state
 ROLES = ("episode", "step", "terminated", "truncated", "action", "reward")
 
@@ -136,9 +137,13 @@ class _Roles:
         self._proposal.give(name, role, why)
         return self._free.pop(name)
 
-    def _leave(self, name: str, why: str) -> None:
-        self._proposal.roles[name] = ("left out", why)
+    def _set_aside(self, name: str, role: str, why: str) -> None:
+        """Note the role of a column that is not an option by itself."""
+        self._proposal.roles[name] = (role, why)
         self._free.pop(name)
+
+    def _leave(self, name: str, why: str) -> None:
+        self._set_aside(name, "left out", why)
 
     def _known(self, role: str) -> Profile | None:
         return next((p for p in self._free.values() if p.name.lower() in ALIASES[role]), None)
@@ -188,9 +193,9 @@ class _Roles:
             why = _comes(episode) if is_named else f"{step.name} rises while it stays, and falls when it changes"
             return self._take(episode.name, "episode", why)
         for profile in self._named("episode", "number", "text"):
-            if self._tells_apart(profile):
+            if tells_apart(profile):
                 return self._take(profile.name, "episode", _comes(profile))
-        ids = [p for p in self._free.values() if "id" in words_of(p.name) and self._tells_apart(p)]
+        ids = [p for p in self._free.values() if "id" in words_of(p.name) and tells_apart(p)]
         if ids:
             self._proposal.doubts.append(f"whether {ids[0].name!r} tells episodes apart: it is called an identifier")
             return self._take(ids[0].name, "episode", "it is called an identifier, and its values repeat")
@@ -217,21 +222,10 @@ class _Roles:
         if "fill-down" not in self._options or "episode" in given:
             return
         for profile in self._named("episode", "number", "text"):
-            gone, known = profile.is_missing, profile.codes[~profile.is_missing]
-            if gone.mean() > 0.3 and not gone[0] and profile.n_distinct > 2 and len(np.unique(known)) == len(known):
+            if is_on_first_rows(profile):
                 self._proposal.state("fill-down", [profile.name], "an identifier stands on the first row of its block")
-                whole = replace(
-                    profile, codes=profile.codes[np.maximum.accumulate(np.where(gone, 0, np.arange(len(gone))))]
-                )
-                self._free[profile.name] = whole
+                self._free[profile.name] = filled_down(profile)
                 return
-
-    @staticmethod
-    def _tells_apart(profile: Profile) -> bool:
-        """Whether values repeat, one after the other; not so in an unsorted log, where a name must be clear."""
-        is_clear = any(word in _CLEAR for word in words_of(profile.name))
-        in_runs = returns(profile) <= profile.n_distinct
-        return 2 < profile.n_distinct < 0.7 * profile.n_filled and (in_runs or is_clear)
 
     def _step(self, given: dict[str, Any], episode: Profile | None) -> Profile | None:
         if "step" in given:
@@ -263,8 +257,7 @@ class _Roles:
             elif role not in given and not (role == "terminated" and done is not None):
                 self._flags(role, episode)
         if done is not None:
-            self._proposal.roles[done.name] = ("done", "its name says so")
-            self._free.pop(done.name)
+            self._set_aside(done.name, "done", "its name says so")
         if "terminated" in self._proposal.stated or "terminated" in given or done is not None:
             return
         self._ends_by_level(episode)
@@ -285,8 +278,7 @@ class _Roles:
             return
         rule = " or ".join(as_column(profile.name) for profile in closing)
         for profile in closing:
-            self._leave(profile.name, "")
-            self._proposal.roles[profile.name] = (role, "its name, and it is true on last rows of episodes only")
+            self._set_aside(profile.name, role, "its name, and it is true on last rows of episodes only")
         self._proposal.state(role, rule, "their names, and they are true on the last rows of episodes only")
 
     def _ends_by_level(self, episode: Profile | None) -> None:
@@ -296,13 +288,12 @@ class _Roles:
         for profile in self._named("terminated", "text"):
             levels = closing_levels(profile, is_last, range(len(episode) - 1))
             if levels and profile.n_distinct <= FEW:
-                self._free.pop(profile.name)
                 listed = ", ".join(f"'{level}'" for level in levels)
                 why = f"{profile.name} has these values on the last rows of episodes only"
                 column = as_column(profile.name)
                 rule = f"{column} == {listed}" if len(levels) == 1 else f"{column} in ({listed})"
                 self._proposal.state("terminated", rule, why)
-                self._proposal.roles[profile.name] = ("terminated", why)
+                self._set_aside(profile.name, "terminated", why)
                 self._proposal.doubts.append(f"whether all of {listed} in {profile.name!r} are real ends")
                 return
 
@@ -380,8 +371,7 @@ class _Roles:
     def _next_states(self, families: dict[str, list[str]]) -> None:
         own = [name for name in families["next_state"] if name in self._free]
         for name in own:
-            self._free.pop(name)
-            self._proposal.roles[name] = ("next_state", "its name says so")
+            self._set_aside(name, "next_state", "its name says so")
         if own:
             self._proposal.state("next_state", own, "their names say so")
 

@@ -110,7 +110,7 @@ def guess_cells(profiles: Sequence[Profile], proposal: Proposal) -> dict[str, st
     units = {p.name: unit for p in profiles if (unit := _unit(p))}
     orders = {p.name: order for p in profiles if (order := _date_order(p, proposal))}
     if marks:
-        why = "; ".join(f"{listed(found)} stands for a missing value in {name}" for name, found in marks.items())
+        why = "; ".join(f"{', '.join(found)} stands for a missing value in {name}" for name, found in marks.items())
         proposal.state("na", marks, why)
     if units:
         said = (f"the numbers of {name} have the unit {unit} in their cells" for name, unit in units.items())
@@ -119,11 +119,6 @@ def guess_cells(profiles: Sequence[Profile], proposal: Proposal) -> dict[str, st
         name, order = next(iter(orders.items()))
         proposal.state("dates", order, f"{name} has dates such as {_first_date(profiles, name)}")
     return {name: proposal.stated[name] for name in ("na", "suffix", "dates") if name in proposal.stated}
-
-
-def listed(marks: Sequence[str]) -> str:
-    """Return marks for people."""
-    return ", ".join(marks)
 
 
 def _marks(profile: Profile, proposal: Proposal) -> list[str]:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Integers
+from kbrl.data.column_names import display_names
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.matching_log import names_by_role, open_matching_log
-from kbrl.logs.columns import Columns
 from kbrl.logs.log import CHUNK_ROWS, Log
 from kbrl.model.model import Model, as_model
 from kbrl.storage.model_file import read_model
@@ -116,7 +116,7 @@ def _variables(log: Log | Transitions, state: str | Sequence[str], n_dims: int) 
     """Return a name for each state variable: those of the columns, or x0, x1 and so on, as the command calls them."""
     names = tuple(state.split(",")) if isinstance(state, str) else tuple(state)
     if isinstance(log, Log):
-        names = Columns(names, "", "").labels if len(names) == n_dims else log.columns.labels
+        names = display_names(names if len(names) == n_dims else log.columns.state)
     if len(names) == n_dims:
         return tuple(name.strip() for name in names)
     if len(names) == 1:  # a column of lists

@@ -443,9 +443,3 @@ def test_ctrl_c_in_the_middle_leaves_the_old_file_and_no_litter(folder):
         assert done.stderr.strip() == "Stopped."
         assert Path("m.kbrl").read_bytes() == before
         assert sorted(os.listdir()) == ["log.csv", "m.kbrl"]
-
-
-def test_each_command_has_an_example_in_its_help(capsys):
-    for command in ("fit", "update", "merge"):
-        run(command, "--help")
-        assert f"Example: kbrl {command}" in " ".join(capsys.readouterr().out.split())

@@ -241,3 +241,9 @@ def test_variables_that_are_numbers_keep_the_names_of_their_columns(folder, caps
     main([*FIT, "-m", "10", "--sample-width", "0.2", "--rep-width", "0.2"])
     main(["explain", "m.kbrl", "--state", "observation_0=0.5,observation_1=0.2", "--log", "log.csv"])
     assert "State observation_0 = 0.5, observation_1 = 0.2;" in capsys.readouterr().out
+
+
+def test_each_command_has_an_example_in_its_help(capsys):
+    for command in ("fit", "update", "merge"):
+        main([command, "--help"])
+        assert f"Example: kbrl {command}" in " ".join(capsys.readouterr().out.split())

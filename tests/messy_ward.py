@@ -7,8 +7,13 @@ drift.  A patient goes home when sofa falls below 2 and dies above 18.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas
+
+from kbrl import KBSF
+from kbrl.checks import KbrlWarning
 
 DRUGS = ("none", "low", "high")
 UNITS = ("icu", "ward", "day clinic")
@@ -98,3 +103,10 @@ COLUMNS = {
     "step": "day",
     "ordinal": {"severity": list(CLASSES)},
 }
+
+
+def fitted(rows, **columns):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KbrlWarning)
+        learner = KBSF(n_reps=120, sample_width=0.3, rep_width=0.3, discount=0.95, random_state=0)
+        return learner.fit(rows, columns=COLUMNS | columns)

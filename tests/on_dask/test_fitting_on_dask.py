@@ -1,20 +1,14 @@
-"""KBSF on a cluster of real worker processes: the model of one process, whoever is lost on the way."""
+"""KBSF on a cluster of real worker processes gives the model of one process."""
 
-import gc
 import os
 import pickle
-import signal
-import threading
 import time
-import weakref
-from contextlib import suppress
-from urllib.request import urlopen
 
 import numpy as np
 import pandas
-import psutil
 import pytest
 
+from clusters import SPARSE, assert_bits, assert_close, cluster_elsewhere, learner, promised
 from kbrl import KBSF, Committee, Growth, Transitions, Variant, split_episodes
 from kbrl.choosing.automatic_fit import fit_automatically, fit_log
 from kbrl.cli import main
@@ -24,64 +18,16 @@ from kbrl.logs.log import load_log, open_log
 from kbrl.logs.writing import as_columns
 from kbrl.model.model import first_model
 from kbrl.on_dask import log_parts as parts_module
-from kbrl.on_dask.clients import local_cluster, running_cluster
 from kbrl.on_dask.fitting_on_dask import _learn, fit_all_on_dask, fit_on_dask, open_on_dask
 from kbrl.on_dask.parallel_work import PartitionError, map_on
 from messy_ward import COLUMNS, clean_log, with_holes
-from samples import random_log
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
 
-SPARSE = {"sample_neighbors": 4, "rep_neighbors": 3}
 N_PARTS = 12
-
-
-def learner(**changes):
-    settings = {"sample_width": 0.3, "rep_width": 0.2, "discount": 0.9, "random_state": 0}
-    return KBSF(20, **(settings | changes))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fast_start():
-    """Fork workers from a process that has imported everything, rather than start each from nothing."""
-    from distributed.utils import get_mp_context
-
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        get_mp_context().set_forkserver_preload(["distributed", "pandas", "kbrl.on_dask.fitting_on_dask"])
-        yield
-
-
-@pytest.fixture(autouse=True)
-def bounded():
-    """Stop a test that waits for ever."""
-
-    def stop(*_):
-        raise TimeoutError("a test on the cluster took more than three minutes")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(180)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture(scope="module")
-def client(fast_start):
-    with local_cluster(2) as client:
-        yield client
-
-
-def cluster_elsewhere():
-    return distributed.LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0", protocol="tcp")
-
-
-@pytest.fixture
-def doomed(fast_start):
-    """A cluster whose workers are killed: on a busy machine or with an old Dask, some may never come back."""
-    with local_cluster(2) as client:
-        yield client
+pytestmark = pytest.mark.usefixtures("fast_start")
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +35,6 @@ def address():
     """The address of a cluster that was started by others."""
     with cluster_elsewhere() as elsewhere:
         yield elsewhere.scheduler_address
-
-
-@pytest.fixture(scope="module")
-def log():
-    return random_log(n=1200, n_actions=3)
 
 
 @pytest.fixture(scope="module")
@@ -108,41 +49,6 @@ def paths(tmp_path_factory, log):
 @pytest.fixture(scope="module")
 def dense(log):
     return fit_log(learner(), log)
-
-
-@pytest.fixture(scope="module")
-def sparse(log):
-    return fit_log(learner(**SPARSE), log)
-
-
-def assert_bits(model, expected):
-    """The exact-sparse model is the same, bit for bit."""
-    for name in ("distances", "rewards", "next_states", "terminals", "multiplicities", "counts"):
-        assert getattr(model.statistics_, name).tobytes() == getattr(expected.statistics_, name).tobytes()
-    for name in ("reps_", "scale_", "rep_q_", "growth_", "action_labels_"):
-        assert getattr(model, name).tobytes() == getattr(expected, name).tobytes()
-
-
-def assert_close(model, expected):
-    """The dense model is the same but for the order in which its sums were added."""
-    for name in ("reps_", "scale_", "growth_", "action_labels_"):
-        assert getattr(model, name).tobytes() == getattr(expected, name).tobytes()
-    np.testing.assert_allclose(model.mdp_.stacked, expected.mdp_.stacked, rtol=1e-12)
-    np.testing.assert_allclose(model.mdp_.rewards, expected.mdp_.rewards, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(model.statistics_.weight, expected.statistics_.weight, rtol=1e-12)
-    np.testing.assert_array_equal(model.statistics_.counts, expected.statistics_.counts)
-    found, wanted = (fit.statistics_.effective_cases() for fit in (model, expected))
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
-
-
-def promised(log, *, n_parts=8, seconds=0.0):
-    """Return promises of the parts of a log; each takes a while to keep."""
-
-    def slowly(part):
-        time.sleep(seconds)
-        return part
-
-    return [dask.delayed(slowly)(part) for part in log.chunks(-(-len(log) // n_parts))]
 
 
 def test_any_number_of_workers_and_any_order_of_partitions_give_the_model_of_one_process(client, paths, dense, sparse):
@@ -383,40 +289,6 @@ def test_a_log_that_changes_between_the_passes_is_refused(client, tmp_path, log)
         fit_on_dask(learner(), parts, client=client)
 
 
-def kill_a_worker(client, rng):
-    """Kill one of the worker processes of this test; none that is just starting, which Dask does not start again."""
-    known = client.cluster.scheduler.workers
-    pids = {nanny.pid for nanny in client.cluster.workers.values() if nanny.worker_address in known}
-    ours = [child for child in psutil.Process().children(recursive=True) if child.pid in pids]
-    if ours:
-        with suppress(psutil.NoSuchProcess):
-            ours[rng.integers(len(ours))].send_signal(signal.SIGKILL)
-
-
-def test_workers_killed_at_ten_random_points_change_nothing(doomed, log, sparse):
-    rng = np.random.default_rng(1)
-    parts = promised(log, seconds=0.02)
-    start = time.monotonic()
-    fit_on_dask(learner(**SPARSE), parts, client=doomed)
-    usual = time.monotonic() - start
-    for _ in range(10):
-        kill = threading.Timer(usual * rng.random(), kill_a_worker, [doomed, rng])
-        kill.start()
-        model = fit_on_dask(learner(**SPARSE), parts, client=doomed)
-        kill.join()
-        assert_bits(model, sparse)
-
-
-def test_a_partition_that_kills_its_workers_is_named(doomed, log):
-    def deadly(part):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    parts = [dask.delayed(deadly)(log[:5]), dask.delayed(log)]
-    doomed.cluster.scheduler.allowed_failures = 0
-    with pytest.raises(PartitionError, match=r"Part 1 \(partition 0\) .*workers died"):
-        fit_on_dask(learner(), parts, client=doomed)
-
-
 def test_what_travels_has_the_size_of_a_model_whatever_the_number_of_rows(log):
     for form in ({}, SPARSE):
         empty = first_model(learner(**form).settings(), log)
@@ -486,67 +358,6 @@ def test_parts_with_other_state_variables_are_refused(client, log):
         fit_on_dask(learner(), [dask.delayed(log), dask.delayed(odd)], client=client)
 
 
-def test_no_process_is_left_behind(log):
-    with local_cluster(1) as client:
-        workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
-        assert len({worker.pid for worker in workers} - {os.getpid()}) == 1
-        fit_on_dask(learner(), promised(log, n_parts=2), client=client)
-    _, alive = psutil.wait_procs(workers, timeout=10)
-    assert not alive
-
-
-def test_a_cluster_that_runs_elsewhere_is_found_by_its_address():
-    with cluster_elsewhere() as elsewhere, running_cluster(elsewhere.scheduler_address) as client:
-        assert client.submit(sum, [1, 2]).result() == 3
-
-
-def test_other_users_of_the_machine_can_neither_run_code_on_the_workers_nor_look_at_them():
-    before = listening_ports()
-    with local_cluster(1) as client:
-        info = client.scheduler_info()
-        addresses = [info["address"], *info["workers"]]
-        for address in addresses:
-            assert address.startswith("tls://127.0.0.1:")
-            for strangers_way, keys in ("tcp", None), ("tls", distributed.Security.temporary()):
-                with pytest.raises(OSError, match=r"[Cc]onnect|TLS|Timed out"):
-                    distributed.Client(address.replace("tls", strangers_way), security=keys, timeout=5)
-        for port in set(listening_ports()) - set(before):
-            with pytest.raises(OSError, match=r"404|reset|refused|timed out|[Rr]emote end"):
-                urlopen(f"http://127.0.0.1:{port}/info/main/workers.html", timeout=5)
-
-
-def connections_of(process):
-    return (process.net_connections if hasattr(process, "net_connections") else process.connections)()  # since psutil 6
-
-
-def listening_ports():
-    """Return the ports at which this process and its children listen."""
-    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    connections = [connection for process in processes for connection in connections_of(process)]
-    return [connection.laddr.port for connection in connections if connection.status == "LISTEN"]
-
-
-def work_with_a_scheduler_that_goes(cluster):
-    with running_cluster(cluster.scheduler_address) as client:
-        cluster.close()
-        map_on(client, abs, [-1, -2])
-
-
-def test_a_scheduler_that_is_lost_is_named_and_not_a_raw_error_of_dask():
-    impatient = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
-    with impatient, cluster_elsewhere() as elsewhere:
-        lost = r"The Dask scheduler at tcp://.* was lost .* Start it again, and fit again"
-        with pytest.raises(ConnectionError, match=lost):
-            work_with_a_scheduler_that_goes(elsewhere)
-
-
-def test_a_worker_that_dies_before_dask_has_heard_of_it_does_not_spoil_the_end(log):
-    with local_cluster(1) as client:
-        client.cluster._update_worker_status("remove", "tcp://127.0.0.1:1")
-        model = fit_on_dask(learner(), promised(log, n_parts=2), client=client)
-    assert model.n_samples_ == len(log)
-
-
 def test_workers_discount_by_time_and_read_packed_texts_as_one_process_does(client, tmp_path, log):
     timed = log.replaced(durations=np.random.default_rng(0).gamma(2.0, 0.5, len(log)) + 0.1)
     for number, part in enumerate(timed.chunks(len(log) // 3)):
@@ -557,17 +368,3 @@ def test_workers_discount_by_time_and_read_packed_texts_as_one_process_does(clie
     on_workers = fit_on_dask(learner(), [tmp_path], client=client, columns=stated)
     assert on_workers.model_.basis.discount == 0.9
     np.testing.assert_allclose(on_workers.q_values(log.states), model.q_values(log.states), rtol=1e-10)
-
-
-def test_what_a_closed_cluster_leaves_behind_is_cleared_away():
-    gc.collect()
-    gc.disable()  # as in a program whose collector rarely looks at old objects
-    try:
-        with local_cluster(1) as client:
-            closed = weakref.ref(client.cluster)
-        del client
-        with local_cluster(1):
-            pass
-        assert closed() is None
-    finally:
-        gc.enable()

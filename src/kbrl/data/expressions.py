@@ -2,7 +2,8 @@
 
 Rewards, ends of episodes and allowed actions are written in it.  A text is parsed into a tree of frozen records, the
 types are checked before any row is read, and the tree is evaluated on whole columns.  Nothing is run as Python.
-A comparison with a missing value is false, also ``!=``; a sum or product with one is missing.
+A comparison with a missing value is false, also ``!=``; a sum or product with one is missing.  So is ``and``, ``or`` or
+``not`` of a flag that is missing, unless the other operand decides.
 """
 
 from __future__ import annotations
@@ -101,6 +102,20 @@ class Expression:
     def truths(self, columns: Mapping[str, Cells]) -> Booleans:
         """Return in which rows it holds, (n,)."""
         return np.asarray(self._evaluated(columns)) == 1
+
+    def gaps(self, columns: Mapping[str, Cells]) -> dict[str, Booleans]:
+        """Return the columns whose missing values leave it without a value, with the rows, (n,), where they do.
+
+        >>> risk = parse("where(is_missing(bonus), 0, bonus) - risk")
+        >>> found = risk.gaps({"bonus": np.array([np.nan, 1.0]), "risk": np.array([2.0, np.nan])})
+        >>> {name: rows.tolist() for name, rows in found.items()}
+        {'risk': [False, True]}
+        """
+        without: Booleans = np.isnan(self.numbers(columns))
+        found: dict[str, Any] = {}
+        for name, rows in _gaps(self.tree, columns):
+            found[name] = found.get(name, False) | (np.broadcast_to(rows, without.shape) & without)
+        return {name: rows for name, rows in found.items() if rows.any()}
 
     def _evaluated(self, columns: Mapping[str, Cells]) -> Array:
         n_rows = len(next(iter(columns.values())))
@@ -258,6 +273,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         place = found.end()
 
 
+_NEVER_MISSING = ("==", "!=", "in", "<", "<=", ">", ">=", "is_missing")
 _FUNCTIONS = {"abs": (1, 1), "min": (2, 99), "max": (2, 99), "where": (3, 3), "is_missing": (1, 1)}
 
 
@@ -335,7 +351,7 @@ def _value(node: Node, columns: Mapping[str, Cells]) -> Any:
         return equal if node.function != "!=" else ~equal & ~_missing(first) & ~_missing(rest[0])
     operands = [_value(operand, columns) for operand in node.operands]
     if node.function in ("and", "or", "not"):
-        operands = [np.asarray(operand) == 1 for operand in operands]
+        operands = [_truth(operand) for operand in operands]
     return _OPERATIONS[node.function](*[np.asarray(o, float) if np.asarray(o).dtype == bool else o for o in operands])
 
 
@@ -349,6 +365,26 @@ def _equal(one: Any, other: Any) -> Any:
     places = {value: place for place, value in enumerate(one.values)}
     same = np.array([places.get(value, -2) for value in other.values] + [-2])[other.codes]
     return one.codes == same
+
+
+def _truth(value: Any) -> Floats:
+    """Return 1 or 0, and NaN where a flag is missing."""
+    numbers = np.asarray(value, dtype=np.float64)
+    return np.where(np.isnan(numbers), np.nan, numbers == 1)
+
+
+def _gaps(node: Node, columns: Mapping[str, Cells]) -> Iterator[tuple[str, Any]]:
+    """Yield the columns whose missing values make this node missing, and in which rows they may."""
+    if isinstance(node, Name):
+        yield node.name, _missing(columns[node.name])
+    if not isinstance(node, Call) or node.function in _NEVER_MISSING:
+        return
+    for place, operand in enumerate(node.operands):
+        asked = True
+        if node.function == "where" and place:
+            asked = _value(node.operands[0], columns) == (place == 1)
+        for name, rows in _gaps(operand, columns):
+            yield name, rows & asked
 
 
 def _missing(cells: Any) -> Any:
@@ -366,15 +402,32 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "<=": np.less_equal,
     ">": np.greater,
     ">=": np.greater_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "not": np.logical_not,
+    "and": lambda one, other: np.where((one == 0) | (other == 0), 0.0, one * other),
+    "or": lambda one, other: np.where((one == 1) | (other == 1), 1.0, one + other),
+    "not": lambda one: 1.0 - one,
     "negative": np.negative,
     "abs": np.abs,
     "min": lambda *each: reduce(np.minimum, each),
     "max": lambda *each: reduce(np.maximum, each),
-    "where": lambda holds, yes, no: np.where(np.asarray(holds) == 1, yes, no),
+    "where": lambda holds, yes, no: np.where(np.isnan(holds), np.nan, np.where(np.equal(holds, 1), yes, no)),
 }
+
+
+def filled_in(text: str, constants: Mapping[str, float]) -> str:
+    """Return an expression in which some columns count a constant where they are missing.
+
+    >>> filled_in("bonus - 2 * risk", {"bonus": 0})
+    'where(is_missing(`bonus`), 0, `bonus`) - 2 * risk'
+    """
+    parts, end, tokens = [], 0, list(_tokens(text))
+    for token, before in zip(tokens, [None, None, *tokens]):
+        is_asked = before is not None and before.text == "is_missing"  # it, a parenthesis, the column
+        if token.kind in ("name", "quoted") and token.text in constants and not is_asked:
+            start = token.place - 1 - (token.kind == "quoted")
+            column = f"`{token.text}`"
+            parts += [text[end:start], f"where(is_missing({column}), {constants[token.text]:.17g}, {column})"]
+            end = start + len(token.text) + 2 * (token.kind == "quoted")
+    return "".join([*parts, text[end:]])
 
 
 def unknown_columns(expression: Expression, names: Any) -> list[str]:

@@ -111,7 +111,7 @@ class _Check:
         names = columns.state if recipe is None else recipe.variables
         self._actions = ActionMeasure(columns, actions, is_text=table.is_text)
         self._succession = SuccessionMeasure(columns)
-        self._others = (CellMeasure(), VariableMeasure(names), RewardMeasure(columns))
+        self._others = (CellMeasure(table), VariableMeasure(names), RewardMeasure(columns))
         self._n_rows = 0
 
     def run(self, chunk_rows: int) -> Report:

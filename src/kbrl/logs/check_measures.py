@@ -19,8 +19,8 @@ from kbrl.data.names import find_label, said_of_amounts
 from kbrl.logs.columns import Columns
 from kbrl.logs.rows import ActionSet, Rows, is_usable, label_array
 from kbrl.logs.sequence import EpisodeMemory, LeftOut, LeftOutCounter, Pairs, Rises, Sequencer
-from kbrl.tables.faults import PLACE, SHOWN_ROWS, Fault, LogError, counted, make_fault
-from kbrl.tables.formats import Border
+from kbrl.tables.faults import PLACE, SHOWN_ROWS, Fault, LogError, counted, explained, make_fault
+from kbrl.tables.formats import Border, Table
 
 FEWEST_TRIES = 10  # an action taken less often than that, or in fewer than a thousandth of the rows, is rare
 LARGEST_SCALE_RATIO = 1000.0
@@ -47,7 +47,8 @@ class Tally:
 class CellMeasure:
     """Cells that are missing, infinite, too large or not numbers, and flags that contradict each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Table) -> None:
+        self._table = table
         self._found: dict[tuple[str, str], tuple[Tally, str]] = {}
         self._both = Tally()
 
@@ -60,9 +61,10 @@ class CellMeasure:
 
     def faults(self) -> Iterator[Fault]:
         """Yield one fault per column and kind of cell."""
-        for (name, column), (tally, sample) in self._found.items():
+        for (name, column), (tally, first) in self._found.items():
+            sample, columns, advice = explained(name, column, first, tally.rows, self._table)
             message = f"{column!r}: {counted(tally.count, 'cell')}, the first is {PLACE}: {sample}."
-            yield make_fault(name, message, count=tally.count, rows=tally.rows, columns=[column])
+            yield make_fault(name, message, count=tally.count, rows=tally.rows, columns=columns, advice=advice)
         if self._both.count:
             message = f"{self._both.count} rows are both terminated and truncated."
             yield make_fault("both_flags", message, count=self._both.count, rows=self._both.rows)

@@ -15,7 +15,7 @@ from typing import Any
 
 from kbrl.checks import KbrlWarning, flag
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
-from kbrl.data.expressions import ExpressionError, Name, parse, unknown_columns
+from kbrl.data.expressions import ExpressionError, Name, filled_in, parse, unknown_columns
 from kbrl.data.recipe import JOINED
 from kbrl.data.values import RULES, Rules, rules_of
 from kbrl.logs.sequence import period_text, stride_text
@@ -112,6 +112,7 @@ def resolve(
     >>> resolve(["obs_x", "obs_y", "dose", "reward"], {"action": "dose"}).state
     ('obs_x', 'obs_y')
     """
+    is_resolved = isinstance(given, Columns)
     named = vars(given) if isinstance(given, Columns) else dict(given or {})
     rules = given.rules if isinstance(given, Columns) else rules_of(named)
     settings = _checked_settings({name: named[name] for name in SETTINGS if name in named})
@@ -134,7 +135,9 @@ def resolve(
     found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
     _check_one_role(found | {"action": parts})
     parts = parts if len(parts) > 1 else ()
-    _check_rules(rules, found["state"], parts or (found["action"],), found["reward"])
+    _check_rules(rules, found["state"], parts or (found["action"],), _columns_read("reward", [found["reward"]], names))
+    if not is_resolved:
+        found["reward"] = _with_missing_rewards(found["reward"], found["state"], rules, names)
     if found["step"] is None and settings.get("stride") is not None:
         raise LogError(
             "missing_column",
@@ -224,10 +227,20 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return settings | dialect_in(settings).to_dict()
 
 
-def _check_rules(rules: Rules, state: Sequence[str], actions: Sequence[str], reward: str) -> None:
+def _with_missing_rewards(reward: str, state: Sequence[str], rules: Rules, names: Sequence[str]) -> str:
+    """Return the reward in which missing values count what the rules say; a column becomes an expression then."""
+    stated = {name: rules.missing[name] for name in _columns_read("reward", [reward], names) if name in rules.missing}
+    for name, rule in stated.items():
+        if not isinstance(rule, float) and name not in state:
+            raise ValueError(f"missing[{name!r}] must be a number, because it is about the reward, but it is {rule!r}.")
+    constants = {name: rule for name, rule in stated.items() if isinstance(rule, float)}
+    return filled_in(f"`{reward}`" if reward in names else reward, constants) if constants else reward
+
+
+def _check_rules(rules: Rules, state: Sequence[str], actions: Sequence[str], rewarding: Sequence[str]) -> None:
     """Refuse rules for columns that they cannot be about."""
     for rule, names in rules.named().items():
-        known = [*state, reward] if rule == "missing" else list(state)
+        known = [*state, *rewarding] if rule == "missing" else list(state)
         unknown = [name for name in names if name not in known]
         if unknown:
             raise LogError(

@@ -25,6 +25,7 @@ from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_o
 from kbrl.tables.faults import Place, places_of
 from kbrl.tables.formats import Border, Table, batch_length
 
+_GAP_ROWS = 65536  # that are read at a time
 _KINDS: dict[Type, Kind] = {"number": "numbers", "text": "labels", "truth": "flags"}
 
 
@@ -82,6 +83,24 @@ class PreparedTable:
                 made |= {name: _without(cast(Numbers, made[name]), absent) for name in following}
             yield made
 
+    def gaps(self, name: str, rows: Sequence[int]) -> list[str]:
+        """Return the columns that leave an expression without a value in some rows, those of the first row first.
+
+        The table is read again up to these rows.
+        """
+        maker, found, first = self._maker(name), dict[str, None](), 0
+        if not isinstance(maker, _FromExpression):
+            return []
+        for batch in self.table.batches(maker.needs, _GAP_ROWS):
+            raw = _Raw(batch, self.is_text)
+            own = [row - first for row in rows if first <= row < first + len(raw)]
+            by_column = maker.gaps(raw) if own else {}
+            found |= {column: None for row in own for column, is_gap in by_column.items() if is_gap[row]}
+            first += len(raw)
+            if first > max(rows):
+                break
+        return list(found)
+
     def said_of_filled(self, n_rows: int) -> list[str]:
         """Return what the last pass found missing without an earlier value to carry forward, for people."""
         return [said for each in self._variables for said in said_of_filled(each.column, each.n_filled, n_rows)]
@@ -90,7 +109,7 @@ class PreparedTable:
         columns = self._columns
         if name in (columns.reward, columns.terminated, columns.truncated) and name not in self.table.names:
             role = next(role for role in BY_EXPRESSION if getattr(columns, role) == name)
-            return _FromExpression(name, parse(name, BY_EXPRESSION[role]), is_flag=role != "reward")  # type: ignore[arg-type]
+            return _FromExpression(parse(name, BY_EXPRESSION[role]))  # type: ignore[arg-type]
         bins = {} if self.recipe is None else {each.name: each for each in self.recipe.bins}
         if name == columns.action and (columns.action_parts or name in bins):
             return _Combined(columns.action_parts or (name,), bins)
@@ -175,23 +194,26 @@ class Maker(Protocol):
 class _FromExpression:
     """Makes rewards or flags by an expression."""
 
-    def __init__(self, name: str, expression: Expression, *, is_flag: bool) -> None:
-        self._expression, self._is_flag = expression, is_flag
+    def __init__(self, expression: Expression) -> None:
+        self._expression = expression
         self.needs = {column: _KINDS[kind] for column, kind in expression.columns.items()}
 
     def make(self, raw: _Raw) -> Column:
-        cells = {name: raw.cells(name, kind) for name, kind in self.needs.items()}
-        if not cells:
-            cells = {"": np.zeros(len(raw))}
-        if self._is_flag:
-            return Numbers(self._expression.truths(cells).astype(np.float64))
-        numbers = self._expression.numbers(cells)
+        numbers = self._expression.numbers(self._cells(raw))
         odd = {name: column for name in self.needs if (column := _odd_numbers(raw, name, self.needs[name])) is not None}
         if not odd:
             return Numbers(numbers)
-        bad = np.logical_or.reduce([cast(Booleans, column.odd) for column in odd.values()]) & np.isnan(numbers)
+        bad = np.logical_or.reduce([cast(Booleans, column.odd) for column in odd.values()])
         texts = tuple(_first_odd(odd, row) for row in np.flatnonzero(bad).tolist())
-        return Numbers(numbers, bad, texts)
+        return Numbers(np.where(bad, np.nan, numbers), bad, texts)
+
+    def gaps(self, raw: _Raw) -> dict[str, Booleans]:
+        """Return the columns whose missing values leave it without a value, and in which rows."""
+        return self._expression.gaps(self._cells(raw))
+
+    def _cells(self, raw: _Raw) -> dict[str, Cells]:
+        cells = {name: raw.cells(name, kind) for name, kind in self.needs.items()}
+        return cells or {"": np.zeros(len(raw))}
 
 
 def _odd_numbers(raw: _Raw, name: str, kind: Kind) -> Numbers | None:

@@ -23,7 +23,7 @@ from kbrl.data.names import LARGEST_WHOLE_FLOAT, array_of_labels, find_label, fi
 from kbrl.logs.columns import Columns
 from kbrl.logs.sequence import Numbering, Order, stride_size
 from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
-from kbrl.tables.faults import PLACE, LogError, counted
+from kbrl.tables.faults import PLACE, LogError, counted, explained
 from kbrl.tables.formats import Border, Table, batch_length, borders_in, regrouped
 from kbrl.tables.text_files import COMMA, has_comma
 
@@ -432,12 +432,14 @@ def refuse_problems(problems: Sequence[Problem], first: int, table: Table) -> No
     if not problems:
         return
     problem = min(problems, key=lambda found: int(np.argmax(found.bad)))
-    n_bad = int(problem.bad.sum())
+    n_bad, rows = int(problem.bad.sum()), (first + np.flatnonzero(problem.bad)).tolist()
+    sample, columns, advice = explained(problem.name, problem.column, problem.sample, rows, table)
     raise LogError(
         problem.name,
         f"{problem.column!r} has at least {counted(n_bad, 'faulty cell')} ({problem.name}); the first is {PLACE}: "
-        f"{problem.sample}.",
-        rows=(first + np.flatnonzero(problem.bad)).tolist(),
-        columns=[problem.column],
+        f"{sample}.",
+        rows=rows,
+        columns=columns,
+        advice=advice,
         table=table,
     )

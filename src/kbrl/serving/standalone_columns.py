@@ -156,6 +156,11 @@ def _extreme(choose: Callable[[Any], float], values: tuple[float, ...]) -> float
     return math.nan if any(value != value for value in values) else choose(values)
 
 
+def _truth(value: Any) -> float:
+    """Return 1 or 0; NaN where it is missing."""
+    return math.nan if value != value else float(value == 1)
+
+
 def _ratio(one: float, other: float) -> float:
     if other != 0:
         return one / other
@@ -175,12 +180,12 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "<=": lambda one, other: one <= other,
     ">": lambda one, other: one > other,
     ">=": lambda one, other: one >= other,
-    "and": lambda one, other: one == 1 and other == 1,
-    "or": lambda one, other: one == 1 or other == 1,
-    "not": lambda one: one != 1,
+    "and": lambda one, other: 0.0 if 0.0 in (_truth(one), _truth(other)) else _truth(one) * _truth(other),
+    "or": lambda one, other: 1.0 if 1.0 in (_truth(one), _truth(other)) else _truth(one) + _truth(other),
+    "not": lambda one: 1.0 - _truth(one),
     "negative": lambda one: -one,
     "abs": abs,
     "min": lambda *each: _extreme(min, each),
     "max": lambda *each: _extreme(max, each),
-    "where": lambda yes_or_no, yes, no: yes if yes_or_no == 1 else no,
+    "where": lambda holds, yes, no: holds if holds != holds else yes if holds == 1 else no,
 }

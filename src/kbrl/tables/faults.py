@@ -57,7 +57,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "infinite_state": (True, _TOO_LARGE),
     "missing_next_state": (True, "Drop these rows, or leave the next states out to take them from the next row."),
     "infinite_next_state": (True, _TOO_LARGE),
-    "missing_reward": (True, f'{_CELLS} Or say what it is there: --reward "where(is_missing(NAME), 0, NAME)".'),
+    "missing_reward": (True, f"{_CELLS} Or say what a missing value counts: --missing NAME=0."),
     "infinite_reward": (True, "Divide the rewards by a constant, or drop or repair these rows."),
     "missing_action": (True, "Drop these rows, or give 'nothing was done' a label of its own."),
     "missing_episode": (True, "Give every row the identifier of its episode."),
@@ -177,6 +177,30 @@ def make_fault(
     stops_learning = stops_learning if stops is None else stops
     first = tuple(int(row) for row in rows[:SHOWN_ROWS])
     return Fault(name, int(count), unit, first, tuple(columns), stops_learning, message, advice or usual_advice)
+
+
+def explained(
+    fault: str, column: str, sample: str, rows: Sequence[int], table: Any
+) -> tuple[str, list[str], str | None]:
+    """Return the first cell at fault for people, the columns at fault, and what to do; None: as the catalogue says.
+
+    Where an expression has no value, the columns are those whose missing values are the reason.
+    """
+    behind = table.gaps(column, rows[:SHOWN_ROWS]) if sample == "nothing" and hasattr(table, "gaps") else []
+    first, advice = next(iter(behind), column), None
+    if fault == "missing_reward":
+        advice = (
+            f"{_CELLS} Or say what a missing value counts: --missing \"{first}=0\", in Python columns={{'missing': "
+            f"{{{first!r}: 0}}}}; or by an expression: where(is_missing(`{first}`), 0, `{first}`)."
+        )
+    elif " in " in sample and column not in getattr(table, "table", table).names:  # an odd cell behind an expression
+        advice = "Repair these cells. If one stands for a missing value, say so: --na NAME=TEXT."
+    elif fault == "bad_flag" and behind:
+        advice = (
+            f'Write true or false there, or say what a missing one means: "not is_missing(`{first}`) and `{first}`" '
+            f"takes it as false."
+        )
+    return (f"nothing in {first!r}", behind, advice) if behind else (sample, [column], advice)
 
 
 def counted(n: int, noun: str) -> str:

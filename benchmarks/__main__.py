@@ -16,6 +16,7 @@ from benchmarks import (
     cluster,
     dense,
     files,
+    judging,
     latency,
     learners,
     lines,
@@ -45,6 +46,7 @@ MODULES = (
     sarsa,
     streaming,
     files,
+    judging,
     values,
     cluster,
 )

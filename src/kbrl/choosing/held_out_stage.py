@@ -111,11 +111,11 @@ def why_not_believed(stage: HeldOutStage, log: Transitions, has_episodes: bool) 
 
 
 def _as_people(stage: Stage) -> Callable[[Floats], Integers]:
-    luck = np.random.default_rng(stage.seed)
+    luck, nearest = np.random.default_rng(stage.seed), cKDTree(stage.world.reps)
 
     def decide(states: Floats) -> Integers:
-        actions = np.empty(len(states), dtype=np.intp)
-        act_as_people(np.ascontiguousarray(states), luck.random(len(states)), stage.world, actions)
+        actions, cells = np.empty(len(states), dtype=np.intp), nearest.query(states)[1]
+        act_as_people(np.ascontiguousarray(states), cells, luck.random(len(states)), stage.world, actions)
         return actions
 
     return decide

@@ -210,12 +210,15 @@ def shares_of_actions(
 
 
 @njit(cache=True, nogil=True)
-def act_as_people(states: Floats, luck: Floats, world: World, actions: Integers) -> None:
-    """Fill in an action for each state, (n,), drawn as often as people take it there; luck is between 0 and 1, (n,)."""
+def act_as_people(states: Floats, cells: Integers, luck: Floats, world: World, actions: Integers) -> None:
+    """Fill in an action for each state, (n,), drawn as often as people take it there; luck is between 0 and 1, (n,).
+
+    ``cells``, (n,), are the representative states nearest to the states.
+    """
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
     shares = np.empty(len(world.behaviour))
     for t in range(len(states)):
-        shares_of_actions(states[t], nearest_of_all(states[t], world), world, places, weights, shares)
+        shares_of_actions(states[t], cells[t], world, places, weights, shares)
         left = luck[t] * shares.sum()
         actions[t] = len(shares) - 1
         for a in range(len(shares)):
@@ -337,7 +340,7 @@ def advance(
     n_dims, n_targets = states.shape[1], world.lines.shape[2]
     places, weights = np.zeros(world.graph.shape[1], dtype=np.intp), np.zeros(world.graph.shape[1])
     found, factor, expected = np.empty(n_targets), np.zeros((n_dims, n_dims)), np.empty(n_dims)
-    squares = np.empty(world.graph.shape[1])
+    squares, noise = np.empty(world.graph.shape[1]), np.empty((n_dims, n_dims))
     for t in range(len(states)):
         here = states[t]
         squares_around(here, cells[t], world, squares)
@@ -347,7 +350,8 @@ def advance(
         for k in range(n_dims):
             expected[k] = here[k] + found[k]
         if len(world.noise):
-            factor_of(_blended_noise(actions[t], world, places, weights), factor)
+            _blend_noise(actions[t], world, places, weights, noise)
+            factor_of(noise, factor)
             for r in range(n_dims):
                 for k in range(r + 1):
                     found[r] += factor[r, k] * draws[t, k]
@@ -361,14 +365,17 @@ def advance(
 
 
 @njit(cache=True, nogil=True)
-def _blended_noise(action: int, world: World, places: Integers, weights: Floats) -> Floats:
-    n_dims = world.noise.shape[2]
-    noise = np.zeros((n_dims, n_dims))
+def _blend_noise(action: int, world: World, places: Integers, weights: Floats, noise: Floats) -> None:
+    """Fill in the covariance of the noise, (n_dims, n_dims)."""
+    for r in range(len(noise)):
+        fill(noise[r], 0.0)
     for j in range(len(weights)):
-        for r in range(n_dims):
-            for c in range(n_dims):
-                noise[r, c] += weights[j] * world.noise[action, places[j], r, c]
-    return noise
+        if weights[j] == 0.0:
+            continue
+        own = world.noise[action, places[j]]
+        for r in range(len(noise)):
+            for c in range(len(noise)):
+                noise[r, c] += weights[j] * own[r, c]
 
 
 @njit(cache=True, nogil=True)

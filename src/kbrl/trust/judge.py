@@ -19,6 +19,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.learners.matching_log import opened
 from kbrl.logs.log import Mapped
 from kbrl.model.model import Model
+from kbrl.threads import one_blas_thread
 from kbrl.trust.estimates import VALUE, Evidence, Rung, rungs
 from kbrl.trust.evaluator import N_BLOCKS, PolicyEvaluator, chunks_of
 from kbrl.trust.importance import importance_estimate
@@ -97,7 +98,10 @@ def judge_evaluated(evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *
     second = _rehearsed(evaluator, log)[0] if rehearsed else "it was not asked for"
     judgement, rung = judged(evidence, rungs(evidence), level, second=second)
     judgement = replace(judgement, warnings=(*judgement.warnings, *_flags(evaluator)))
-    return judgement if rung is None else replace(judgement, influences=influences(evaluator, log, rung.smoothing))
+    if rung is None:
+        return judgement
+    with one_blas_thread():
+        return replace(judgement, influences=influences(evaluator, log, rung.smoothing))
 
 
 def _flags(evaluator: PolicyEvaluator) -> list[str]:
@@ -137,7 +141,8 @@ def _rehearsed(evaluator: PolicyEvaluator, log: Any) -> Sequence[Rehearsed | str
     for _ in sample.kept(chunks_of(log)):
         pass
     n_runs = min(runs_for(policy, n_rows) for policy in evaluator.policies.values())
-    found = rehearse(evaluator.answers(), sample, evaluator.checked_frame(), n_runs)
+    with one_blas_thread():  # threads gain nothing on so few states at a time
+        found = rehearse(evaluator.answers(), sample, evaluator.checked_frame(), n_runs)
     return [found] * len(evaluator.policies) if isinstance(found, str) else found
 
 

@@ -173,7 +173,7 @@ class _Theatre:
     @cached_property
     def now(self) -> Floats:
         """The value of the copy of what people did, in all lines, and what was observed, (3 + GROUPS, 2)."""
-        copied = self._means(_as_people)
+        copied = self._means(self._as_people)
         observed = self.episodes.returns + self._to_come()
         kept = [self.episodes.groups != group for group in range(GROUPS)]
         means = [observed.mean()] * 3 + [observed[some].mean() for some in kept]
@@ -200,16 +200,27 @@ class _Theatre:
         def decide(states: Floats, luck: Floats, parts: Parts) -> Integers:
             actions = answers(self.basis.coordinates.back(states)).drawn(luck)
             defers = actions == DEFERS
-            return np.where(defers, _as_people(states, luck, parts), actions) if defers.any() else actions
+            return np.where(defers, self._as_people(states, luck, parts), actions) if defers.any() else actions
 
         return decide
+
+    def _as_people(self, states: Floats, luck: Floats, parts: Parts) -> Integers:
+        """Return what people would do, as the lines of each world have it; all have the same representative states."""
+        actions, cells = np.empty(len(states), dtype=np.intp), self._nearest.query(states)[1]
+        for world, part in parts:
+            act_as_people(np.ascontiguousarray(states[part]), cells[part], luck[part], world, actions[part])
+        return actions
+
+    @cached_property
+    def _nearest(self) -> cKDTree:
+        return cKDTree(self.basis.reps)
 
     def _to_come(self) -> Floats:
         """Return what people would have earned after the cut of each episode, (n_episodes,), by rehearsal."""
         episodes, result = self.episodes, np.zeros(len(self.episodes.first))
         if len(episodes.cut_rows):
             states = self.basis.coordinates.of(self.log.next_states[episodes.cut_rows])
-            ahead = _played(self._stage(self.worlds[:1], states), _as_people)
+            ahead = _played(self._stage(self.worlds[:1], states), self._as_people)
             np.add.at(result, episodes.of_cut, episodes.cut_weights * ahead)
         return result
 
@@ -305,14 +316,6 @@ def _played(stages: _Stages, decide: Decide, watch: _Far | None = None) -> Float
     actor = _Actor(decide, stages, watch)
     run = stages.rehearse(actor, told=actor.told)
     return np.asarray(run.returns + run.ahead)
-
-
-def _as_people(states: Floats, luck: Floats, parts: Parts) -> Integers:
-    """Return what people would do, as the lines of each world have it."""
-    actions = np.empty(len(states), dtype=np.intp)
-    for world, part in parts:
-        act_as_people(np.ascontiguousarray(states[part]), luck[part], world, actions[part])
-    return actions
 
 
 def _repeated(n: int, n_wanted: int) -> Integers:

@@ -112,7 +112,7 @@ def test_ctrl_c_after_the_file_was_replaced_is_told_apart_from_ctrl_c_before(fol
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     monkeypatch.setattr(os, "replace", press_while_replacing)
-    assert "model.kbrl had already been written, whole: do not repeat the command" in interrupted(update, capsys)
+    assert "model.kbrl had already been written completely: do not repeat the command" in interrupted(update, capsys)
     assert (folder / "model.kbrl").read_bytes() != old
     monkeypatch.undo()
     monkeypatch.chdir(folder)

@@ -254,7 +254,7 @@ def test_where_a_copy_of_people_leaves_the_data_rehearsal_is_not_believed():
     assert not choice.is_believed
     assert choice.chosen is choice.tried[0]
     assert not choice.is_better_than_now
-    assert any("rehearsal was not believed: a copy of what people did" in flag for flag in choice.flags)
+    assert any("the rehearsal was not used: a copy of what people did" in flag for flag in choice.flags)
 
 
 def test_where_nothing_can_be_told_people_are_followed(monkeypatch):

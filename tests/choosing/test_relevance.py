@@ -204,7 +204,7 @@ def test_rows_without_a_past_tell_nothing():
 def test_a_state_that_misses_something_is_said():
     log, _ = with_memory(5)
     flags = choose_by_rehearsal(log, KBSF(discount=0.9, reps="spread", random_state=0), orders=(1,)).flags
-    assert any("the state seems to miss something: what was done up to 48 steps earlier" in flag for flag in flags)
+    assert any("the state seems to lack something: what was done up to 48 steps earlier" in flag for flag in flags)
     log, _ = with_memory(0)
     flags = choose_by_rehearsal(log, KBSF(discount=0.9, reps="spread", random_state=0), orders=(1,)).flags
-    assert not any("miss something" in flag for flag in flags)
+    assert not any("lack something" in flag for flag in flags)

@@ -34,7 +34,7 @@ def run(capsys, *arguments):
 
 def test_judge_says_what_spoke_against_the_model(flagged, capsys):
     model, _, other = flagged
-    said = f"When it was fitted, {FLAG}."
+    said = f"warning from the fit: {FLAG}."
     assert f"Note: {said}" in run(capsys, "judge", model, other)
     assert said in json.loads(run(capsys, "judge", model, other, "--json"))["warnings"]
 
@@ -43,7 +43,7 @@ def test_judge_says_what_spoke_against_the_model(flagged, capsys):
 def test_report_says_what_spoke_against_the_model(flagged, tmp_path, capsys, place):
     pytest.importorskip("matplotlib")
     run(capsys, "report", flagged[0], flagged[place], "-o", tmp_path / "page.html")
-    assert (tmp_path / "page.html").read_text("utf-8").count(f"When it was fitted, {FLAG}.") == 1
+    assert (tmp_path / "page.html").read_text("utf-8").count(f"warning from the fit: {FLAG}.") == 1
 
 
 def test_fit_keeps_what_it_says(flagged, tmp_path, capsys):

@@ -206,7 +206,7 @@ def test_what_is_unsure_is_said_and_stands_in_the_file(capsys):
     pandas.DataFrame(small(treatment=None, site=list("xyz") * 20)).to_csv("log.csv", index=False)
     main(["init", "log.csv"])
     told = capsys.readouterr().out
-    assert "Unsure: whether 'site' is the action: it only has few values." in told
+    assert "Unsure: whether 'site' is the action: only its few different values suggest it." in told
     assert "whether 'site' is the action" in TOML.read_text(encoding="utf-8")
 
 
@@ -223,7 +223,7 @@ def test_a_file_that_exists_is_not_written_over(capsys):
     main(["init", "log.csv"])
     with pytest.raises(SystemExit):
         main(["init", "log.csv"])
-    assert "log.toml exists. Name another file: -o NEW.toml, or write over it: --force." in capsys.readouterr().err
+    assert "log.toml exists. Name another file: -o NEW.toml, or overwrite it: --force." in capsys.readouterr().err
     main(["init", "log.csv", "--force"])
 
 

@@ -152,7 +152,7 @@ def test_every_answer_about_classes_of_doses_has_the_dose_that_stands_for_the_cl
         inside = [d for d, found in zip(doses, bins.classes(doses).codes) if bins.labels[found] == label]
         assert dose == sorted(inside)[(len(inside) - 1) // 2]
     main(["explain", "m.kbrl", "--state", "8,60,icu,medium,no", "--log", "ward.csv", "-q"])
-    assert f"; for it stands dose {bins.doses[1]:g}" in capsys.readouterr().out
+    assert f"; typical dose {bins.doses[1]:g}" in capsys.readouterr().out
 
 
 def test_rules_for_values_cannot_be_changed_by_a_later_log(folder):

@@ -216,7 +216,9 @@ def test_one_step_data_need_neither_next_states_nor_episodes():
     assert log.terminals.all()
     model = KBSF(n_reps=3, sample_width=1e-3, rep_width=1e-3, discount=0.9).fit(log)
     np.testing.assert_allclose(model.q_values([[2.0]])[0, 1], 1.0)  # the reward alone: nothing follows
-    with pytest.raises(LogError, match="With one_step, every row ends its episode, but 'over' is the terminated"):
+    with pytest.raises(
+        LogError, match="With one_step, every row ends its episode, but 'over' has the role 'terminated'"
+    ):
         load_log(rows | {"over": [0, 0, 1]}, columns=roles | {"one_step": True, "terminated": "over"})
 
 

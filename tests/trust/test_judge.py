@@ -168,7 +168,7 @@ def test_a_policy_that_goes_far_from_the_log_in_rehearsal_has_no_interval(log):
     assert found.value.low == pytest.approx(min(log.rewards.min(), log.rewards.min() / (1 - 0.9)))
     assert found.value.high == pytest.approx(log.rewards.max() / (1 - 0.9))
     assert "20 % of the policy's decisions are far from all logged ones" in found.refusals[0]
-    assert "do not say what the policy gains" in found.sentence
+    assert "do not tell what the policy gains" in found.sentence
 
 
 def test_where_five_rows_do_not_show_the_action_the_rehearsal_judges_alone(log):
@@ -179,11 +179,11 @@ def test_where_five_rows_do_not_show_the_action_the_rehearsal_judges_alone(log):
     refused, _ = judged(evidence, found, 0.95)
     assert evidence.thin_share > 0.9
     assert not refused.is_bounded
-    assert "where fewer than 5 logged rows show the action; at most 10 % may be" in refused.refusals[0]
+    assert "where fewer than 5 logged rows support the action; at most 10 % may be" in refused.refusals[0]
     alone, _ = judged(evidence, found, 0.95, second=rehearsed(10.0, 8.0))
     assert alone.is_bounded
     assert (alone.gain, alone.value) == (alone.by_rehearsal.gain, alone.by_rehearsal.value)
-    assert any("the sums do not count, and only the rehearsal does" in text for text in alone.warnings)
+    assert any("the sums are ignored, and only the rehearsal counts" in text for text in alone.warnings)
     far, _ = judged(evidence, found, 0.95, second=rehearsed(10.0, 8.0, far_share=0.2))
     assert not far.is_bounded
 
@@ -224,7 +224,10 @@ def test_a_lasting_variable_that_is_not_recorded_is_noticed_and_one_that_does_no
     rng = np.random.default_rng(seed)
     found = judge(always(0), ward(200, rng, hidden=True), discount=0.95, rehearsed=False)
     assert found.lasting > 1.6
-    assert any("something that lasts and matters is not among the state variables" in text for text in found.refusals)
+    assert any(
+        "something that matters, and lasts through an episode, is not among the state variables" in text
+        for text in found.refusals
+    )
     seen = judge(always(0), ward(200, rng, hidden=False), discount=0.95, rehearsed=False)
     assert 0.6 < seen.lasting < 1.4
     assert seen.refusals == ()

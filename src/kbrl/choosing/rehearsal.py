@@ -230,10 +230,10 @@ def _mean_and_error(values: Floats) -> tuple[float, float]:
 def _if_left(run: Rehearsal, reason: str) -> tuple[str, ...]:
     left = float(run.left.mean())
     if reason:
-        return (f"rehearsal was not believed: {reason}",)
+        return (f"the rehearsal was not used: {reason}",)
     if left <= MOST_LEFT:
         return ()
-    return (f"{left:.0%} of its rehearsals left the data: nobody knows what happens there",)
+    return (f"{left:.0%} of its runs in rehearsal left the data, and what happens there is not known",)
 
 
 def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: bool) -> tuple[str, ...]:
@@ -291,7 +291,7 @@ def _if_state_misses_something(model: Model, held: Transitions) -> list[str]:
     names = [*(held.source.state_names or [f"variable {k + 1}" for k in range(held.n_dims)]), "the reward"]
     listing = ", ".join(str(names[k]) for k in np.flatnonzero(told))
     return [
-        f"the state seems to miss something: what was done up to {PASTS[-1]} steps earlier still helps to predict "
+        f"the state seems to lack something: what was done up to {PASTS[-1]} steps earlier still helps to predict "
         f"{listing}. Add columns that remember it, such as recent doses"
     ]
 

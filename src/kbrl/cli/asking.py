@@ -199,7 +199,7 @@ def _answers(model: Model, rows: StateRows, first: int) -> Piece:
     q = model.q_values(rows.states[places]) if len(places) else np.empty((0, len(model.action_labels)))
     if model.source.recipe is not None and model.source.recipe.allowed:
         has_some = np.isfinite(q).any(axis=1)
-        reasons[places[~has_some]] = "no action is allowed in this state, or none that is was taken near it"
+        reasons[places[~has_some]] = "no action is allowed in this state, or no allowed action was taken near it"
         q, places = q[has_some], places[has_some]
     answered = _answers_for(model, rows.states[places], q) if len(places) else _no_answers(model)
     if len(places) < len(reasons):
@@ -295,9 +295,7 @@ def _print_explanation(found: Explanation, names: list[str], recipe: Recipe | No
     if found.agreement is not None:
         click.echo(f"{100 * found.agreement:.0f} % of resampled logs give the same answer, {found.answer}.")
     if found.source == "outcomes":
-        click.echo(
-            "The model has kept only the outcomes of cases; --log LOG also shows their rows, episodes and states."
-        )
+        click.echo("The model keeps only the outcomes of cases; --log LOG also shows their rows, episodes and states.")
     for rank, action in enumerate(found.actions, start=1):
         said = f"{_caution(found, action)}{_said_dose(action, recipe)}"
         click.echo(f"\n{rank}. {_heading(action)}{said}")
@@ -342,9 +340,9 @@ def _support(support: float) -> str:
 
 
 def _said_dose(action: ActionExplanation, recipe: Recipe | None) -> str:
-    """Return what stands for an action that is a class of numbers."""
+    """Return the typical dose of an action that is a class of numbers."""
     doses = {} if recipe is None else recipe.doses(action.action)
-    return f"; for it stands {', '.join(f'{name} {dose:g}' for name, dose in doses.items())}" if doses else ""
+    return f"; typical {', '.join(f'{name} {dose:g}' for name, dose in doses.items())}" if doses else ""
 
 
 def _cells(recipe: Recipe, values: tuple[float, ...]) -> str:

@@ -136,7 +136,7 @@ def _what_was_done(files: list[Path]) -> str:
     """Say which files were written before Ctrl-C: to repeat the command might count data twice."""
     if not files:
         return ""
-    return f" {', '.join(map(str, files))} had already been written, whole: do not repeat the command."
+    return f" {', '.join(map(str, files))} had already been written completely: do not repeat the command."
 
 
 def _show_error(error: click.ClickException) -> None:

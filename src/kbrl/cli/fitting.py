@@ -120,7 +120,7 @@ def fit(
         settings = checked(Settings(n_jobs=jobs, **grouped(parameters)))
     _check_pairs(parameters)
     if agreement and (workers or dask):
-        raise click.UsageError("--agreement needs one process: it does not go with --workers and --dask.")
+        raise click.UsageError("--agreement needs one process: it cannot be used with --workers or --dask.")
     choose = [name for name in CHOSEN if name not in parameters or (name == "scaling" and not _is_given(name))]
     with pointing_at_check(log), row_progress(quiet) as phase, cluster(workers, dask, phase) as client:
         phase("opening the log", 0)

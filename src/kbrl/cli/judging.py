@@ -35,10 +35,14 @@ NOT_AS_REQUIRED = 3  # the exit status
 @click.option(
     "--discount", type=FiniteRange(0, 1, max_open=True), help="Discount per decision. Default: that of MODEL."
 )
-@click.option("--require", type=click.Choice(["better", "worse", "cannot tell"]), help="Else exit with status 3.")
+@click.option(
+    "--require", type=click.Choice(["better", "worse", "cannot tell"]), help="Exit with status 3 for any other verdict."
+)
 @click.option("--sums", type=FILE, help="File to write the sums to, to be added up with those of other sites.")
 @click.option("--like", type=FILE, help="Sums of another site, with which these must add up.")
-@click.option("--allow-learnt", is_flag=True, help="Judge on episodes that MODEL learnt from; it looks too good there.")
+@click.option(
+    "--allow-learnt", is_flag=True, help="Judge on episodes that MODEL learnt from, although it looks too good there."
+)
 @click.option("--episodes", default=10, show_default=True, type=click.IntRange(0), help="Influential episodes to name.")
 @column_options
 @quiet_option
@@ -91,7 +95,7 @@ def _of_sums(paths: tuple[str, ...], level: float, options: dict[str, Any]) -> J
     from kbrl.trust.judge import judge_sums
 
     if given({name: value for name, value in options.items() if name != "sums"}):
-        raise click.UsageError("Sums are complete: only --level, --require, --sums, --json and -o go with them.")
+        raise click.UsageError("Files of sums can be used only with --level, --require, --sums, --json and -o.")
     total = reduce(add, map(load_sums, paths))
     if options["sums"] is not None:
         save_sums(total, options["sums"])

@@ -13,8 +13,8 @@ from kbrl.cli.options import FILE, column_options, given, log_argument, option_n
 
 @click.command()
 @log_argument
-@click.option("-o", "--output", type=FILE, help="TOML file to write; LOG with the ending .toml if not given.")
-@click.option("--force", is_flag=True, help="Write over a file that exists.")
+@click.option("-o", "--output", type=FILE, help="TOML file to write. Default: LOG with the ending .toml.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @column_options
 def init(log: tuple[str, ...], output: Path | None, force: bool, **columns: Any) -> None:
     """Look at a LOG, propose which column is what, and write a TOML file that check and fit take.
@@ -30,7 +30,7 @@ def init(log: tuple[str, ...], output: Path | None, force: bool, **columns: Any)
 
     output = Path(f"{_stem(log[0])}.toml") if output is None else output
     if output.exists() and not force:
-        raise click.UsageError(f"{output} exists. Name another file: -o NEW.toml, or write over it: --force.")
+        raise click.UsageError(f"{output} exists. Name another file: -o NEW.toml, or overwrite it: --force.")
     stated = given(columns) or {}
     found = propose(source_of(log), stated, option_names(fit))
     for option, value in stated.items():

@@ -51,10 +51,10 @@ class ColumnFacts:
 
     @property
     def lasts(self) -> bool:
-        """Whether the last value of the episode is a better guess than the middle of the column; yes if few tell.
+        """Whether the last value of the episode is a better guess than the middle of the column.
 
-        Of numbers, the mean square of their changes is compared with their variance; of texts, how often the last one
-        comes again with how often the most frequent one comes.
+        True if there are too few to tell.  Of numbers, the mean square of their changes is compared with their
+        variance; of texts, how often the last one occurs again with how often the most frequent one occurs.
         """
         if self.n_numbers and not self.levels:
             values, counts = self.counts.values()

@@ -1,4 +1,4 @@
-"""What the first rows of a table tell about each column: for ``kbrl init``, which proposes roles by it."""
+"""What the first rows of a table tell about each column: ``kbrl init`` proposes roles from it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Profile:
 
     @property
     def is_unique(self) -> bool:
-        """Whether no value occurs twice, among many."""
+        """Whether no value occurs twice, in more than 20 rows."""
         return self.n_distinct == self.n_filled and self.n_filled > 20
 
     @property
@@ -111,7 +111,7 @@ class Profile:
 
     @property
     def is_counter(self) -> bool:
-        """Whether the values are whole numbers that mostly rise by the same."""
+        """Whether the values are whole numbers that mostly rise by the same amount."""
         rises = np.diff(self.numbers)
         usual = float(np.median(rises)) if len(rises) else 0.0
         return usual > 0 and usual % 1 == 0 and float(np.mean(rises == usual)) > 0.5

@@ -92,7 +92,7 @@ class Columns:
     def to_dict(self) -> dict[str, Any]:
         """Return the mapping as a dict for JSON, which can be given as ``columns`` again.
 
-        ``allow_gaps`` is left out: it was said about one log, not about those that come later.  The rules are left
+        ``allow_gaps`` is left out: it was stated for one log, not for later ones.  The rules are left
         out, too: the model keeps the recipe that was learnt by them.
         """
         left_out = ("allow_gaps", "action_parts", "rules")
@@ -107,7 +107,7 @@ def resolve(
 ) -> Columns:
     """Return the column of each role: as the user says, or else recognised by its name.
 
-    ``is_first`` is False for a later log of a model: it may lack columns that something is stated of.
+    ``is_first`` is False for a later log of a model: it may lack columns that settings name.
 
     >>> resolve(["obs_x", "obs_y", "dose", "reward"], {"action": "dose"}).state
     ('obs_x', 'obs_y')
@@ -154,7 +154,7 @@ def resolve(
 
 
 def _check_cells(columns: Columns, names: Sequence[str]) -> None:
-    """Refuse what is stated of the cells of columns that there are not."""
+    """Refuse statements about the cells of columns that do not exist."""
     missing = [name for name in dialect_in(columns).named if name not in names]
     if missing:
         raise LogError(
@@ -173,7 +173,7 @@ def _check_timing(columns: Columns, names: Sequence[str]) -> None:
         raise LogError(
             "missing_column",
             f"The discount is per {columns.discount_per}, but rows have next states of their own, and no column of "
-            f"{listing(names)} is named as the time until then.",
+            f"{listing(names)} is named as the time until the next state.",
             advice=_say_which("duration"),
         )
     if columns.step is None:
@@ -185,13 +185,13 @@ def _check_timing(columns: Columns, names: Sequence[str]) -> None:
 
 
 def _check_one_step(found: Mapping[str, Any]) -> None:
-    """Refuse columns that say what follows a row, where nothing does."""
+    """With one_step, refuse columns that say what follows a row."""
     for role in ("next_state", "terminated", "truncated", "done", "step"):
         name = found[role][0] if role == "next_state" and found[role] else found[role]
         if name:
             raise LogError(
                 "ambiguous_column",
-                f"With one_step, every row ends its episode, but {name!r} is the {role}.",
+                f"With one_step, every row ends its episode, but {name!r} has the role {role!r}.",
                 columns=[name],
                 advice="Leave out --one-step; or rename the column, which is recognised by its name.",
             )
@@ -267,7 +267,7 @@ def _check_rules(rules: Rules, state: Sequence[str], actions: Sequence[str], rew
                 f"Where {label!r} is allowed, {text!r}, must depend on the state alone, {listing(list(state))}, but it "
                 f"reads {listing(other)}.",
                 columns=other,
-                advice="Add these columns to the state: an answer knows nothing else.",
+                advice="Add these columns to the state: nothing else is known when an answer is asked for.",
             )
 
 

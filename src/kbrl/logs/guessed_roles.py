@@ -1,7 +1,7 @@
-"""Which column of a table is probably what: roles with reasons, and what is unsure.
+"""Which role each column of a table probably has, with reasons and doubts.
 
-Names count first: those of other libraries, then words such as patient or dose.  What the values are decides between
-them.  A person reads the result before it is used.
+Names count first: those of other libraries, then words such as patient or dose.  If several fit, the
+values decide.  A person reads the result before it is used.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def propose(source: Any, given: dict[str, Any] | None = None, options: Sequence[
     proposal = Proposal()
     guess = guess_dialect(source)
     for option, value in guess.dialect.to_dict().items():
-        proposal.state(option, value, next(iter(guess.reasons), f"so that the {option} is right"))
+        proposal.state(option, value, next(iter(guess.reasons), f"so that the {option} is read correctly"))
     for reason, option in zip(guess.reasons, guess.dialect.to_dict()):
         proposal.reasons[option] = reason
     is_stated = any(name in (given or {}) for name in ("sheet", "query"))
@@ -109,13 +109,13 @@ class _Roles:
         self._order(episode, step)
 
     def _drop_repeats(self, episode: Profile, step: Profile) -> tuple[Profile, Profile]:
-        """Propose to drop rows that are there twice, and look at the others from here on."""
+        """Propose to drop repeated rows, and look at the others from here on."""
         cells = np.column_stack([profile.codes for profile in self._profiles if len(profile) == len(episode)])
         _, first = np.unique(cells, axis=0, return_index=True)
         kept, n_repeats = np.sort(first), len(episode) - len(first)
         if not n_repeats or "drop-repeats" not in self._options:
             return episode, step
-        why = f"{n_repeats} of the first {len(episode)} rows are there twice, equal in every column"
+        why = f"{n_repeats} of the first {len(episode)} rows repeat another row in every column"
         self._proposal.state("drop-repeats", True, why)
         self._profiles = [profile.ordered(kept) if len(profile) else profile for profile in self._profiles]
         self._free = {name: profile.ordered(kept) for name, profile in self._free.items()}
@@ -126,7 +126,7 @@ class _Roles:
         if not returns(episode) and not (rises_within(step, episode) < 0).any():
             return episode, step
         if "sort" in self._options:
-            self._proposal.state("sort", True, "rows of an episode do not follow each other in time")
+            self._proposal.state("sort", True, "the rows of an episode are not in the order of time")
         else:
             self._proposal.doubts.append("the order of the rows: sort them by episode and step first")
         order = np.lexsort([step.numbers, episode.codes])
@@ -190,15 +190,21 @@ class _Roles:
         if ordered is not None:
             episode, step = ordered
             is_named = has_word(episode.name, "episode")
-            why = _comes(episode) if is_named else f"{step.name} rises while it stays, and falls when it changes"
+            why = (
+                _comes(episode)
+                if is_named
+                else f"{step.name} rises while this stays the same, and falls when it changes"
+            )
             return self._take(episode.name, "episode", why)
         for profile in self._named("episode", "number", "text"):
             if tells_apart(profile):
                 return self._take(profile.name, "episode", _comes(profile))
         ids = [p for p in self._free.values() if "id" in words_of(p.name) and tells_apart(p)]
         if ids:
-            self._proposal.doubts.append(f"whether {ids[0].name!r} tells episodes apart: it is called an identifier")
-            return self._take(ids[0].name, "episode", "it is called an identifier, and its values repeat")
+            self._proposal.doubts.append(
+                f"whether {ids[0].name!r} tells episodes apart: its name only says that it is an identifier"
+            )
+            return self._take(ids[0].name, "episode", "its name says that it is an identifier, and its values repeat")
         return None
 
     def _ordered_episodes(self, given: dict[str, Any]) -> tuple[Profile, Profile] | None:
@@ -269,7 +275,7 @@ class _Roles:
         if not named and role == "terminated" and is_last is not None:
             for profile in [p for p in self._free.values() if p.kind == "boolean" and is_closing(p, is_last)][:1]:
                 self._proposal.doubts.append(f"whether {profile.name!r} says that an episode ended")
-                self._take(profile.name, role, "it is true on last rows of episodes only")
+                self._take(profile.name, role, "it is true only on the last rows of episodes")
         if not named:
             return
         closing = [p for p in named if is_last is not None and is_last[:-1][p.numbers[:-1] == 1].all()]
@@ -278,8 +284,8 @@ class _Roles:
             return
         rule = " or ".join(as_column(profile.name) for profile in closing)
         for profile in closing:
-            self._set_aside(profile.name, role, "its name, and it is true on last rows of episodes only")
-        self._proposal.state(role, rule, "their names, and they are true on the last rows of episodes only")
+            self._set_aside(profile.name, role, "its name, and it is true only on the last rows of episodes")
+        self._proposal.state(role, rule, "their names, and they are true only on the last rows of episodes")
 
     def _ends_by_level(self, episode: Profile | None) -> None:
         if episode is None or len(episode) < 2:
@@ -289,7 +295,7 @@ class _Roles:
             levels = closing_levels(profile, is_last, range(len(episode) - 1))
             if levels and profile.n_distinct <= FEW:
                 listed = ", ".join(f"'{level}'" for level in levels)
-                why = f"{profile.name} has these values on the last rows of episodes only"
+                why = f"{profile.name} has these values only on the last rows of episodes"
                 column = as_column(profile.name)
                 rule = f"{column} == {listed}" if len(levels) == 1 else f"{column} in ({listed})"
                 self._proposal.state("terminated", rule, why)
@@ -305,9 +311,11 @@ class _Roles:
         if known is None and not named:
             named = self._few_that_change(episode)
             for profile in named[:1]:
-                self._proposal.doubts.append(f"whether {profile.name!r} is the action: it only has few values")
+                self._proposal.doubts.append(
+                    f"whether {profile.name!r} is the action: only its few different values suggest it"
+                )
         if not named:
-            self._proposal.doubts.append("which column is the action: none has a name or values that say so")
+            self._proposal.doubts.append("which column is the action: none has a name or values that suggest it")
             return
         if len(named) > 1:
             others = ", ".join(repr(p.name) for p in named[1:])
@@ -345,27 +353,27 @@ class _Roles:
         costs = self._named("minimize", "number", "boolean")
         if costs and "minimize" in self._options:
             self._take(costs[0].name, "minimize", "its name says that less of it is better")
-            self._proposal.doubts.append(f"whether {costs[0].name!r} is what should be small")
+            self._proposal.doubts.append(f"whether {costs[0].name!r} is what should be kept low")
             return
         if "minimize" in self._options and self._reward_by_ends(given):
             return
         numbers = [p for p in self._free.values() if p.kind in ("number", "boolean") and p.n_distinct != 1]
         if numbers:
             self._proposal.doubts.append(
-                f"what the reward is: no name says so, and {numbers[-1].name!r}, the last column of numbers, stands in"
+                f"what the reward is: no name says so, so {numbers[-1].name!r}, the last column of numbers, was taken"
             )
             self._take(numbers[-1].name, "reward", "the last column of numbers: correct this")
 
     def _reward_by_ends(self, given: dict[str, Any]) -> bool:
-        """Propose a reward by the ends, where words tell good ones from harms; return whether they do."""
+        """Propose a reward by the ends, where words tell good ones from bad ones; return whether they do."""
         ended = next((name for name, (role, _) in self._proposal.roles.items() if role == "terminated"), None)
         if ended is None or "terminated" in given:
             return False
         profile = next(p for p in self._profiles if p.name == ended)
         found = reward_of_ends(profile, str(self._proposal.stated["terminated"]))
         if found is not None:
-            self._proposal.state(*found, "no column is named as a reward, and words tell good ends from harms")
-            self._proposal.doubts.append(f"what the reward is: the ends in {ended!r} stand in")
+            self._proposal.state(*found, "no column has the name of a reward, and words tell good ends from bad ones")
+            self._proposal.doubts.append(f"what the reward is: the ends in {ended!r} were taken")
         return found is not None
 
     def _next_states(self, families: dict[str, list[str]]) -> None:
@@ -382,7 +390,7 @@ class _Roles:
             own = [name[5:] for name in after if name[5:] in self._free]
         for profile in [] if "state" in given else list(self._free.values()):
             if own and profile.name not in own:
-                self._leave(profile.name, "other columns are named as the state")
+                self._leave(profile.name, "other columns have the names of a state")
             else:
                 self._judge(profile)
         if "state" not in given:
@@ -398,15 +406,17 @@ class _Roles:
             self._leave(profile.name, f"it has {profile.n_distinct} different texts, as identifiers and notes do")
         elif profile.kind == "date":
             self._leave(profile.name, "it holds dates")
-            self._proposal.hints.append(f'# elapsed = {{ {as_key(profile.name)} = "1 day" }}  # with it in the state')
+            self._proposal.hints.append(
+                f'# elapsed = {{ {as_key(profile.name)} = "1 day" }}  # if you add it to the state'
+            )
         elif profile.kind == "boolean" and has_word(profile.name, "harm"):
-            self._leave(profile.name, "its name is that of a harm: what came of an action is no state")
+            self._leave(profile.name, "its name is that of a harm: a result of the action is not part of the state")
             propose_harm(profile, self._proposal)
         elif profile.is_unique and "id" in words:
             self._leave(profile.name, "it is an identifier: every value is different")
         elif has_word(profile.name, "propensity") and profile.kind == "number":
             if "action-prob" in self._options:
-                self._take(profile.name, "action_prob", "its name: how likely the action was that was taken")
+                self._take(profile.name, "action_prob", "its name: the probability of the action that was taken")
             else:
                 self._leave(profile.name, "it looks like the probability of the action that was taken")
         else:
@@ -422,7 +432,7 @@ class _Roles:
         if episode is None and step is None and not has_end:
             if "one-step" in self._options:
                 self._proposal.state(
-                    "one-step", True, "nothing tells which row follows which: each is taken for itself"
+                    "one-step", True, "no column tells which row follows which, so each row stands alone"
                 )
             self._proposal.doubts.append("which rows belong together: no column tells episodes apart or orders rows")
         if step is not None:

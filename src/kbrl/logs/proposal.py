@@ -29,7 +29,7 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 
 @dataclass
 class Proposal:
-    """What ``kbrl init`` proposes, in the words of options, with a reason for each, and what is unsure."""
+    """What ``kbrl init`` proposes: values of options, with a reason for each, and what is uncertain."""
 
     stated: dict[str, Any] = field(default_factory=dict)  # option: value
     reasons: dict[str, str] = field(default_factory=dict)  # option: why
@@ -47,7 +47,7 @@ class Proposal:
         self.state(role, column, why)
 
     def to_toml(self, source: str, target: str) -> str:
-        """Return the text of the file ``target``: each option with its reason, and what is unsure."""
+        """Return the text of the file ``target``: each option with its reason, and what is uncertain."""
         lines = [_comment(f"Proposed by kbrl init from {source}. Read it, correct it, then:"), "#"]
         lines += [_comment(f"  kbrl check {source} --config {target}")]
         lines += [_comment(f"  kbrl fit {source} --config {target} -o model.kbrl"), ""]
@@ -62,7 +62,7 @@ class Proposal:
 
 
 def _comment(text: str) -> str:
-    """Return one line that is no option, whatever names of columns are quoted in it."""
+    """Return one line that is a comment, whatever names of columns are quoted in it."""
     return f"# {_UNSEEN.sub(lambda found: found[0].encode('unicode_escape').decode('ascii'), text)}"
 
 
@@ -212,18 +212,18 @@ def propose_harm(profile: Profile, proposal: Proposal) -> None:
     reward = as_column(reward) if reward in proposal.roles else reward
     reward = f"-{as_column(stated['minimize'])}" if "minimize" in stated else reward
     rule = as_toml(f"{reward} - where({as_column(profile.name)}, 10, 0)")
-    proposal.hints.append(f"# reward = {rule}  # with the weight that it has, in place of the reward above")
+    proposal.hints.append(f"# reward = {rule}  # instead of the reward above; set the weight, here 10")
 
 
 def ask_of_later(names: Sequence[str], chosen: Sequence[str], proposal: Proposal) -> None:
-    """Ask about columns of the state that stand after the action in a table: they may be what came of it."""
+    """Ask about columns of the state that stand after the action in a table: they may be results of it."""
     action = proposal.stated.get("action")
     after = names[names.index(action) + 1 :] if action in names else []
     later = [name for name in chosen if name in after]
     if later and len(later) < len(chosen):
         listed = ", ".join(map(repr, later))
         proposal.doubts.append(
-            f"whether {listed} can be known before the action, after which they stand: what came of it is no state"
+            f"whether {listed} can be known before the action: they stand after it, and its results are no state"
         )
 
 
@@ -232,8 +232,8 @@ def propose_for_cells(profiles: Sequence[Profile], options: Collection[str], pro
     lacking = {p.name: "median" for p in profiles if p.is_missing.any()}
     if lacking and "missing" in options:
         proposal.hints.append(
-            f"# missing = {as_toml(lacking)}  # or forward, drop, a constant; check says what is done without it"
+            f"# missing = {as_toml(lacking)}  # or forward, drop, a constant; kbrl check says what happens without it"
         )
     coded = [p.name for p in profiles if p.kind == "number" and p.is_coded]
     if coded and "category" in options:
-        proposal.hints.append(f"# category = {as_toml(coded)}  # if their numbers are names of levels")
+        proposal.hints.append(f"# category = {as_toml(coded)}  # if the numbers are only names of levels")

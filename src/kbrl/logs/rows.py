@@ -405,7 +405,7 @@ def refuse_amounts(taken: Mapping[Any, int], column: str) -> None:
             f"{column!r} has {said}.",
             columns=[column],
             advice=f"Put amounts such as doses into a few classes: --bins {column}=4, in Python columns={{'bins': "
-            f"{{{column!r}: 4}}}}. If each is an action, list them all in Python: actions=[...].",
+            f"{{{column!r}: 4}}}}. If each number is an action of its own, list all of them in Python: actions=[...].",
         )
 
 

@@ -338,7 +338,7 @@ def refuse_only_states(pairs: Pairs, action: str, table: Any) -> None:
         raise LogError(
             "missing_action",
             f"Only the last row of an episode may have no action, but {action!r} has at least "
-            f"{counted(int(bad.sum()), 'faulty cell')} (missing_action) before; the first is {PLACE}: nothing.",
+            f"{counted(int(bad.sum()), 'faulty cell')} (missing_action) before it; the first is {PLACE}: nothing.",
             rows=(pairs.first + np.flatnonzero(bad)).tolist(),
             columns=[action],
             table=table,

@@ -294,7 +294,8 @@ class _Decision:
             said = f"; the first at {PLACE} is {shown[1]}" if shown else ""
             self._refuse(
                 "not_a_date",
-                f"Elapsed time needs dates or times such as 2024-02-27 09:30, but {self._name!r} has others{said}.",
+                f"Elapsed time needs dates or times such as 2024-02-27 09:30, but {self._name!r} has other "
+                f"values{said}.",
                 advice="Write ISO dates, or say their order: --dates 'day first' or 'month first'.",
                 rows=[shown[0]] if shown else [],
             )

@@ -17,10 +17,10 @@ SHOWN_ROWS = 5  # the first rows at fault that a record names
 PLACE = "<place of the first row>"  # stands in a message until the table tells the place
 
 _CELLS = "Drop or repair these rows."
-_FLAGS = "Write flags as true and false, or 1 and 0; or say where it is so: --terminated \"NAME == 'word'\"."
+_FLAGS = "Write flags as true and false, or 1 and 0; or state a condition: --terminated \"NAME == 'word'\"."
 _TOO_LARGE = "Drop or repair these rows, or change the units."
 _SORT = (
-    "Sort the log by episode and step: --sort, or --drop-repeats if rows are there twice. If each file numbers its "
+    "Sort the log by episode and step: --sort, or --drop-repeats if rows are repeated. If each file numbers its "
     "episodes anew, do not sort: give each episode an identifier of its own."
 )
 _GAPS = (
@@ -57,12 +57,12 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "infinite_state": (True, _TOO_LARGE),
     "missing_next_state": (True, "Drop these rows, or leave the next states out to take them from the next row."),
     "infinite_next_state": (True, _TOO_LARGE),
-    "missing_reward": (True, f"{_CELLS} Or say what a missing value counts: --missing NAME=0."),
+    "missing_reward": (True, f"{_CELLS} Or say what a missing reward counts as: --missing NAME=0."),
     "infinite_reward": (True, "Divide the rewards by a constant, or drop or repair these rows."),
     "missing_action": (True, "Drop these rows, or give 'nothing was done' a label of its own."),
     "missing_episode": (True, "Give every row the identifier of its episode."),
     "missing_step": (True, "Give every row its number within the episode, or leave the column of steps out."),
-    "bad_propensity": (True, "Write how likely the action was, above 0 and up to 1, or name another column."),
+    "bad_propensity": (True, "Write the probability of the action, above 0 and up to 1, or name another column."),
     "bad_flag": (True, _FLAGS),
     "mixed_actions": (True, "Convert all actions to strings or all to whole numbers."),
     "too_many_actions": (True, "Put continuous actions into a few classes: --bins NAME=4."),
@@ -76,9 +76,9 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "bad_duration": (True, "Write how much time passes until the next state, or name another column."),
     "too_many_gaps": (True, _GAPS),
     "too_many_left_out": (True, f"{OTHER_EPISODES} {ALLOW}"),
-    "repeated_rows": (False, "Nothing, if they were exported twice; otherwise leave --drop-repeats out."),
-    "filled_values": (False, "Decide yourself by --missing NAME=median, forward, drop or a constant."),
-    "missing_steps": (False, "Nothing, if few: a row before a gap is left out unless it has its own next state."),
+    "repeated_rows": (False, "Do nothing if they were exported twice; otherwise leave --drop-repeats out."),
+    "filled_values": (False, "To decide yourself: --missing NAME=median, forward, drop or a constant."),
+    "missing_steps": (False, "Do nothing if they are few: rows before a gap are left out if they lack a next state."),
     "both_flags": (False, "Set truncated to false on real ends: a row with both flags is taken as an end."),
     "rows_after_end": (False, "Give each episode its own identifier, or set terminated on its last row only."),
     "time_limit_as_end": (False, "If a time limit cut them, set truncated instead of terminated on their last rows."),
@@ -93,7 +93,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "untried_action": (False, "Collect some of these actions, or remove them from the list: they will have no value."),
     "single_action": (False, "Check the column of actions: with one action there is nothing to decide."),
     "constant_reward": (False, "Check the column of rewards: all decisions are worth the same."),
-    "reward_outliers": (False, "Check the units and the typing of these rewards; a few outweigh all others."),
+    "reward_outliers": (False, "Check these rewards for wrong units and typing errors: a few outweigh all others."),
     "no_flags": (False, "Add a column terminated: without it, no row is taken as an end."),
     "done_only": (False, "Add a column truncated: without it, time limits are taken as ends."),
 }  # fmt: skip

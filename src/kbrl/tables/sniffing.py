@@ -30,7 +30,7 @@ _WITH_COMMAS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?", re.ASCI
 
 @dataclass(frozen=True)
 class Guess:
-    """A dialect to state, why, and what is unsure about it."""
+    """A dialect to state, the reasons for it, and what is uncertain."""
 
     dialect: Dialect
     reasons: tuple[str, ...] = ()
@@ -155,8 +155,8 @@ def _of_workbook(path: Path) -> Guess:
         return Guess(PLAIN)
     sheet, dialect, reasons, doubts = max(sizes, key=lambda name: sizes[name]), PLAIN, list[str](), list[str]()
     if len(sizes) > 1:
-        dialect, reasons = Dialect(sheet=sheet), [f"the sheet {sheet!r} has most cells"]
-        doubts = [f"the file has several sheets, {', '.join(sizes)}; the one with most cells was taken"]
+        dialect, reasons = Dialect(sheet=sheet), [f"the sheet {sheet!r} has the most cells"]
+        doubts = [f"the file has several sheets, {', '.join(sizes)}; the one with the most cells was taken"]
     skipped = _above_header(ExcelTable.widths(path, sheet, _TOP))
     if skipped:
         dialect, reasons = replace(dialect, skip=str(skipped)), [*reasons, "the rows above the header have fewer cells"]
@@ -170,8 +170,8 @@ def _of_database(path: Path) -> Guess:
         tables = re.findall(r"'([^']*)'", error.fault.message.split("but it has", 1)[-1])
         if len(tables) > 1:
             largest = max(tables, key=lambda name: len(open_database(path, Dialect(query=_all_of(name))).names))
-            doubt = f"the database has several tables, {', '.join(tables)}; the one with most columns was taken"
-            return Guess(Dialect(query=_all_of(largest)), (f"{largest!r} has most columns",), (doubt,))
+            doubt = f"the database has several tables, {', '.join(tables)}; the one with the most columns was taken"
+            return Guess(Dialect(query=_all_of(largest)), (f"{largest!r} has the most columns",), (doubt,))
     return Guess(PLAIN)
 
 

@@ -209,7 +209,7 @@ def _check_addable(one: PolicyEvaluator, other: PolicyEvaluator) -> None:
         different = ["decisions of the policies at the representative states"]
     if different:
         raise ValueError(
-            f"Sums add up only if they refer to the same, but these differ in: {', '.join(different)}. Make all of "
+            f"Sums can be added only if they are alike, but these differ in: {', '.join(different)}. Make all of "
             f"them like the first (like=, --like), with the same policy."
         )
     assert one.sums is not None

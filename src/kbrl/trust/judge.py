@@ -108,7 +108,7 @@ def _flags(evaluator: PolicyEvaluator) -> list[str]:
     """Return what spoke against trusting the policy when it was fitted, if it is a model that says so."""
     policy = next(iter(evaluator.policies.values()))
     model = getattr(policy, "model_", policy)
-    return [f"When it was fitted, {flag}." for flag in model.flags] if isinstance(model, Model) else []
+    return [f"warning from the fit: {flag}." for flag in model.flags] if isinstance(model, Model) else []
 
 
 def judge_all(evaluator: PolicyEvaluator, log: Any, level: float) -> list[Judgement]:
@@ -159,7 +159,7 @@ def judge_sums(evaluator: PolicyEvaluator, level: float = 0.95) -> Judgement:
     5000
     """
     evidence = _evidence(evaluator.finish())
-    reason = "sums hold no rows to rehearse in"
+    reason = "sums hold no rows to rehearse with"
     return judged(evidence, rungs(evidence), in_unit_interval(level, "level"), second=reason)[0]
 
 

@@ -42,10 +42,10 @@ class Interval:
         return replace(self, estimate=cut[0], low=cut[1], high=cut[2])
 
     def mixed(self, other: Interval, weight: float | None = None, *, spans_both: bool | None = None) -> Interval:
-        """Return the mean of two, this one counting with a weight; it holds a number that both hold.
+        """Return the weighted mean of two; it holds a number that both hold.
 
-        By default the weight falls with the square of the half width.  Where the two do not meet, or if it is to span
-        both, what is missing counts as smoothing: the estimate depends on the method.
+        By default the weights are inversely proportional to the square of the half width.  Where the two do not meet,
+        or if ``spans_both``, what is missing counts as smoothing: the estimate depends on the method.
         """
         weight = self.weight_beside(other) if weight is None else weight
         parts = [
@@ -59,7 +59,7 @@ class Interval:
         return Interval(estimate, estimate - sum(parts), estimate + sum(parts), *parts)
 
     def weight_beside(self, other: Interval) -> float:
-        """Return how much this one counts in a mean of both: the surer one counts more."""
+        """Return the weight of this one in a mean of both: the shorter one has the larger weight."""
         squares = self.half**2, other.half**2
         return squares[1] / sum(squares) if sum(squares) > 0 else 0.5
 
@@ -85,7 +85,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Influence:
-    """An episode, and by how much the gain would change, about, if the log had not had it."""
+    """An episode, and about how much the gain would change if the log did not have it."""
 
     episode: Any
     change: float
@@ -131,9 +131,9 @@ class Judgement:
     def sentence(self) -> str:
         """The verdict in one sentence, with its numbers."""
         if not self.is_bounded:
-            return f"Cannot tell: {self.n_episodes:,} episodes do not say what the policy gains over what is done now."
+            return f"Cannot tell: {self.n_episodes:,} episodes do not tell what the policy gains over what is done now."
         span = f"{100 * self.level:.4g} % interval {self.gain.low:+.4g} to {self.gain.high:+.4g}"
-        about = f"({span}), by {self.n_episodes:,} episodes."
+        about = f"({span}), judged on {self.n_episodes:,} episodes."
         gain = f"{self.gain.estimate:+.4g}"
         if self.verdict == CANNOT_TELL:
             return f"Cannot tell: the estimated gain over what is done now is {gain} {about}"

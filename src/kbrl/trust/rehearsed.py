@@ -69,11 +69,11 @@ def why_not(log: Transitions | None, discount: float) -> str:
     if log is None:
         return "there are too few rows"
     if log.n_dims > MOST_DIMS:
-        return f"there are {log.n_dims} state variables, and at most {MOST_DIMS} can be"
+        return f"there are {log.n_dims} state variables, and at most {MOST_DIMS} are possible"
     if log.terminals.all():
         return "no decision is followed by another"
     if discount**_MOST_STEPS > _MOST_AHEAD:
-        return f"with a discount of {discount:g} too much comes after {_MOST_STEPS} steps"
+        return f"with a discount of {discount:g} too much of the value comes after {_MOST_STEPS} steps"
     return ""
 
 

@@ -19,9 +19,9 @@ from kbrl.trust.rehearsed import Rehearsed
 
 MOST_THIN = 0.10  # the share of the policy's decisions that fewer than five rows may support
 MOST_FAR = 0.10  # the share of the policy's decisions in rehearsal that may be far from all logged ones
-MOST_MEMORY = 0.3  # the correlation of errors from which on something that matters is not recorded
+MOST_MEMORY = 0.3  # a larger correlation of errors means that something that matters is not recorded
 SOME_MEMORY = 0.1
-MOST_LASTING = 1.5  # the ratio of `Evidence.lasting` from which on something lasting that matters is not recorded
+MOST_LASTING = 1.5  # of `Evidence.lasting`: a larger ratio means that something lasting is not recorded
 SOME_BIAS = 0.2  # standard deviations of the return
 SOME_CUT = 0.05
 SOME_VARIANCE = 0.25
@@ -73,7 +73,7 @@ def interval(rung: Rung, contrast: Floats, level: float) -> Interval:
 
 
 def sums_count(evidence: Evidence, second: Rehearsed | str) -> bool:
-    """Whether the sums have a say: not where a rehearsal can judge and they have too few rows to."""
+    """Whether the sums count: not if too few rows support them and a rehearsal is possible."""
     return isinstance(second, str) or evidence.thin_share <= MOST_THIN
 
 
@@ -147,9 +147,10 @@ class Three:
         return Estimate(within.value, within.gain)
 
     def mixed(self, other: Three) -> Three:
-        """Return the mean of two methods, the surer one counting more; it holds the truth if both do.
+        """Return the weighted mean of two methods; it holds the truth if both do.
 
-        Weights fall with the square of the half width of the gain.  Where the two do not meet, intervals hold both.
+        Weights are inversely proportional to the square of the half width of the gain.  Where the two do not meet,
+        intervals hold both.
         """
         weight = self.gain.weight_beside(other.gain)
         meets = Estimate(self.value, self.gain).meets(Estimate(other.value, other.gain))
@@ -194,20 +195,20 @@ def _unbounded(evidence: Evidence, second: Rehearsed | str, impossible: bool) ->
         )
     if evidence.memory > MOST_MEMORY:
         yield (
-            f"errors of the values follow each other (correlation {evidence.memory:.2f}, at most {MOST_MEMORY:g}): "
-            f"something that matters is not among the state variables."
+            f"errors of the values at one step and the next are correlated ({evidence.memory:.2f}; at most "
+            f"{MOST_MEMORY:g} is allowed): something that matters is not among the state variables."
         )
     ratio, error = evidence.lasting
     if ratio - error > MOST_LASTING:
         yield (
-            f"what episodes earn differs from what their states tell, more than chance at single steps explains "
-            f"({ratio:.1f} times the variance, give or take {error:.1f}; at most {MOST_LASTING:g} times): something "
-            f"that lasts and matters is not among the state variables."
+            f"the returns of episodes vary more around their estimated values than chance at single steps explains "
+            f"({ratio:.1f} times the variance, with a standard error of {error:.1f}; at most {MOST_LASTING:g} times is "
+            f"allowed): something that matters, and lasts through an episode, is not among the state variables."
         )
     if evidence.followed_share < LEAST_FOLLOWED:
         yield (
-            f"after {100 * (1 - evidence.followed_share):.0f} % of the rows the episode is cut, and the next action is "
-            f"not known; at most {100 * (1 - LEAST_FOLLOWED):.0f} % may be, or what was done cannot be valued."
+            f"{100 * (1 - evidence.followed_share):.0f} % of the rows are the last ones before a cut, so that the next "
+            f"action is not known; at most {100 * (1 - LEAST_FOLLOWED):.0f} % may be."
         )
     if impossible:
         yield "the estimate lies outside of what the rewards allow, or the equations could not be solved."
@@ -215,8 +216,8 @@ def _unbounded(evidence: Evidence, second: Rehearsed | str, impossible: bool) ->
 
 def _thin(evidence: Evidence) -> str:
     return (
-        f"{100 * evidence.thin_share:.0f} % of the policy's decisions would be taken where fewer than "
-        f"{SMALL_WEIGHT:g} logged rows show the action"
+        f"{100 * evidence.thin_share:.0f} % of the policy's decisions are in states where fewer than "
+        f"{SMALL_WEIGHT:g} logged rows support the action"
     )
 
 
@@ -230,21 +231,21 @@ def _refusals(evidence: Evidence, first: Three | None, other: Three | None) -> I
         and other is not None
         and not Estimate(first.value, first.gain).meets(Estimate(other.value, other.gain))
     ):
-        yield "the two methods disagree by more than their intervals; those above hold both."
+        yield "the two methods disagree by more than their intervals; the intervals above cover both."
 
 
 def _beyond(value: float, smallest: float, largest: float) -> Iterator[str]:
     if value > largest:
         yield (
             f"the policy would earn more than nearly all logged episodes (fewer than {FEW} earned more than "
-            f"{largest:.4g}): it goes where hardly anybody was, and how much more it earns is not known. The intervals "
-            f"are open above."
+            f"{largest:.4g}): it reaches states that hardly any logged episode reached, and how much more it earns "
+            f"there is not known. The intervals are open above."
         )
     if value < smallest:
         yield (
             f"the policy would earn less than nearly all logged episodes (fewer than {FEW} earned less than "
-            f"{smallest:.4g}): it goes where hardly anybody was, and how much less it earns is not known. The "
-            f"intervals are open below."
+            f"{smallest:.4g}): it reaches states that hardly any logged episode reached, and how much less it "
+            f"earns there is not known. The intervals are open below."
         )
 
 
@@ -255,16 +256,19 @@ def _warnings(evidence: Evidence, rung: Rung | None, three: Three | None, limits
     if three is not None:
         yield from _beyond(three.value.estimate, *limits.returns(evidence))
         if evidence.thin_share > MOST_THIN:
-            yield f"{_thin(evidence)}. So the sums do not count, and only the rehearsal does."
+            yield f"{_thin(evidence)}. So the sums are ignored, and only the rehearsal counts."
     if three is not None and three.value.smoothing > SOME_BIAS * spread:
         yield (
             f"the value depends on the smoothing, by {three.value.smoothing:.3g} (the returns of episodes have a "
-            f"standard deviation of {spread:.3g}): the policy may go where few rows are."
+            f"standard deviation of {spread:.3g}): the policy may reach states with few logged rows."
         )
     if rung is not None and abs(rung.of(SELF_CHECK)) > SOME_BIAS * spread:
-        yield f"the method is off by {abs(rung.of(SELF_CHECK)):.3g} for what was done, which can be checked."
+        yield f"the estimated value of current practice is off by {abs(rung.of(SELF_CHECK)):.3g} from the observed one."
     if SOME_MEMORY < evidence.memory <= MOST_MEMORY:
-        yield f"errors of the values follow each other (correlation {evidence.memory:.2f}): the states lack something."
+        yield (
+            f"errors of the values at one step and the next are correlated ({evidence.memory:.2f}): the state may lack "
+            f"something."
+        )
     cut = float(sums.cut.sum()) / n
     if cut > SOME_CUT:
         yield (
@@ -275,5 +279,5 @@ def _warnings(evidence: Evidence, rung: Rung | None, three: Three | None, limits
         changes = (rung.left_out @ GAIN - rung.of(GAIN)) ** 2
         if changes.sum() > 0 and changes.max() > SOME_VARIANCE * changes.sum():
             share = 100 * changes.max() / changes.sum()
-            yield f"one of {len(changes)} blocks of episodes makes {share:.0f} % of the variance of the gain."
-    yield "reasons for decisions that were not recorded are not seen."
+            yield f"one of {len(changes)} blocks of episodes accounts for {share:.0f} % of the variance of the gain."
+    yield "reasons for decisions that are not in the log cannot be seen."

@@ -79,6 +79,7 @@ class Log:
     state_names: tuple[str, ...] | None = None  # of the state variables, if they differ from those of the columns
     recipe: Recipe | None = None  # how columns become state variables; None: each is one
     part: EpisodePart | None = None  # the episodes that are read; None: all
+    first_episode: int = 0  # from which episodes without identifiers are numbered
 
     def only(self, part: EpisodePart) -> Log:
         """Return the log of these episodes alone."""
@@ -114,7 +115,9 @@ class Log:
     def _all_chunks(self, chunk_rows: int) -> Iterator[tuple[Integers, Transitions]]:
         stitcher = _Stitcher(self)
         n_given = 0
-        for rows in read_rows(self.table, self.columns, chunk_rows, self.episode_type):
+        for rows in read_rows(
+            self.table, self.columns, chunk_rows, self.episode_type, first_episode=self.first_episode
+        ):
             refuse_problems(rows.problems, rows.first, self.table)
             for numbers, chunk in stitcher.add(rows):
                 n_given += len(chunk)
@@ -334,6 +337,17 @@ def scan(table: Table, columns: Columns, *, n_episodes: int = 0) -> Scan:
     edges, is_countable = succession.edges(n_episodes), succession.is_countable
     repeats = getattr(table, "n_repeats", 0)
     return Scan(columns, taken, episodes, left_out, rises, n_rows, table.is_text, is_countable, edges, repeats)
+
+
+def numbering_of(table: Table, columns: Columns) -> Numbering:
+    """Return the numbering of all rows of a table whose episodes have no identifiers."""
+    numbering, n_rows = Numbering(), 0
+    names = (columns.action, columns.step, columns.terminated, columns.truncated, columns.done)
+    kinds = {name: kind for name, kind in kinds_of(columns).items() if name in names}
+    for batch in regrouped(table, kinds, CHUNK_ROWS):
+        order_of(batch, columns, n_rows, numbering, None)
+        n_rows += batch_length(batch)
+    return numbering
 
 
 class _Succession:

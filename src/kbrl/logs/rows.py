@@ -73,12 +73,17 @@ class Rows(Order):
         return closing
 
 
-def read_rows(table: Table, columns: Columns, n_rows: int, episode_type: Any = None) -> Iterator[Rows]:
-    """Yield the rows of a table, exactly ``n_rows`` at a time and the rest at the end."""
+def read_rows(
+    table: Table, columns: Columns, n_rows: int, episode_type: Any = None, *, first_episode: int = 0
+) -> Iterator[Rows]:
+    """Yield the rows of a table, exactly ``n_rows`` at a time and the rest at the end.
+
+    Episodes without identifiers are numbered from ``first_episode``.
+    """
     ordering = (columns.episode, columns.step, columns.terminated, columns.truncated, columns.done, columns.one_step)
     if not columns.next_state and not any(ordering):
         raise LogError("no_order", "The log has no next states, and no column tells where its episodes end.")
-    numbering = Numbering()
+    numbering = Numbering(first_episode)
     first = 0
     for batch in regrouped(table, kinds_of(columns), n_rows):
         rows = _rows_of(batch, columns, first, numbering, episode_type, getattr(table, "dropped", frozenset()))

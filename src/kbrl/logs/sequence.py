@@ -99,18 +99,32 @@ class Order:
 class Numbering:
     """Numbers episodes that have no identifier: a new one starts after an end, or where the step decreases."""
 
-    def __init__(self) -> None:
-        self._number, self._was_end, self._step = 0, False, -np.inf
+    def __init__(self, first: int = 0) -> None:
+        self.last, self.was_end, self.step = first, False, -np.inf
+        self.first_step: float | None = None  # None: no row has come
 
     def number(self, ends: Booleans, steps: Floats | None) -> Integers:
         """Return the episode of each row of the next chunk, (n,)."""
-        starts = np.append(self._was_end, ends[:-1])
+        starts = np.append(self.was_end, ends[:-1])
+        if self.first_step is None:
+            self.first_step = -np.inf if steps is None else float(steps[0])
         if steps is not None:
-            starts = starts | (steps < np.append(self._step, steps[:-1]))
-            self._step = steps[-1]
-        numbers = self._number + np.cumsum(starts)
-        self._number, self._was_end = int(numbers[-1]), bool(ends[-1])
+            starts = starts | (steps < np.append(self.step, steps[:-1]))
+            self.step = steps[-1]
+        numbers = self.last + np.cumsum(starts)
+        self.last, self.was_end = int(numbers[-1]), bool(ends[-1])
         return numbers.astype(np.intp)
+
+    def after(self, before: Numbering | None) -> Numbering:
+        """Return the numbering of these rows after those of another one, as if both had come to it."""
+        if self.first_step is None:
+            return self if before is None else before
+        first = 0
+        if before is not None and before.first_step is not None:
+            first = before.last + (before.was_end or self.first_step < before.step)
+        result = Numbering(first + self.last)
+        result.was_end, result.step, result.first_step = self.was_end, self.step, self.first_step
+        return result
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import chain
 from operator import add
 from os import PathLike
@@ -37,6 +37,8 @@ from kbrl.on_dask.log_parts import (
     find_columns,
     light_columns,
     look_at,
+    numbered,
+    numberings_in,
     parts_of,
     values_in,
 )
@@ -76,7 +78,15 @@ class ClusterLog:
 
     def only(self, part: EpisodePart) -> ClusterLog:
         """Return the log of these episodes alone."""
-        return replace(self, facts=replace(self.facts, part=part))
+        return replace(self.with_episodes, facts=replace(self.facts, part=part))
+
+    @cached_property
+    def with_episodes(self) -> ClusterLog:
+        """The log with episodes told apart: those without identifiers are numbered over all parts, by one more pass."""
+        if not self.facts.numbers_episodes:
+            return self
+        parts = numbered(self.work.parts, self.work.each(numberings_in, self.facts))
+        return replace(self, work=replace(self.work, parts=parts))
 
     def episode_sample(self) -> EpisodeSample:
         """Return some whole episodes, to rehearse with: the same as one process would take.

@@ -39,6 +39,7 @@ def evaluate_on_dask(
     """
     if not isinstance(log, ClusterLog):
         log = open_on_dask(log, client=client, columns=columns)
+    log = log.with_episodes
     if evaluator.frame is None:
         evaluator.set_frame(log.survey(SAMPLE_ROWS))
     found: _Part | None = log.work.sums(_evaluate, _added, [(log.facts, evaluator)], step)[0]

@@ -14,7 +14,7 @@ from functools import reduce
 from itertools import pairwise
 from operator import add
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from kbrl.data.names import UNNAMED, Source, unite_labels
 from kbrl.data.recipe import Recipe
 from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, in_order, light_kinds, prepare, scan
+from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, in_order, light_kinds, numbering_of, prepare, scan
 from kbrl.logs.rows import refuse_amounts
-from kbrl.logs.sequence import EpisodeMemory
+from kbrl.logs.sequence import EpisodeMemory, Numbering
 from kbrl.logs.value_facts import ValueFacts, look_at_values
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import find_files, is_address, open_table
@@ -43,9 +43,16 @@ class Part:
     path: str | None = None
     row_groups: tuple[int, ...] | None = None
     dialect: Dialect = PLAIN
+    first_episodes: tuple[int, ...] = ()  # of each of its tables, if episodes are numbered over all parts
 
     def open(self, held: Any = None) -> Any:
         """Return the part as what can be read: Transitions, a table, or a list of them."""
+        opened = self._opened(held)
+        if not self.first_episodes:
+            return opened
+        return [Numbered(*pair) for pair in zip(_tables_in(opened), self.first_episodes)]
+
+    def _opened(self, held: Any) -> Any:
         if self.row_groups is not None:
             from kbrl.tables.arrow_files import ParquetTable
 
@@ -53,8 +60,19 @@ class Part:
         if self.path is not None:
             return open_table(self.path, self.dialect)
         if isinstance(held, (list, Iterator)):
-            return [self.open(item) for item in held]
+            return [self._opened(item) for item in held]
         return held if isinstance(held, Transitions) else open_table(held, self.dialect)
+
+
+class Numbered(NamedTuple):
+    """A table of a part, and the number of its first episode in the whole log."""
+
+    table: Any
+    first_episode: int
+
+
+def _tables_in(opened: Any) -> list[Any]:
+    return opened if isinstance(opened, list) else [opened]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,17 +105,25 @@ class Facts:
             elif (kept := self.part.rows(chunk)).any():
                 yield chunk[kept]
 
-    def _all_chunks(self, opened: Any) -> Iterator[Transitions]:
+    @property
+    def numbers_episodes(self) -> bool:
+        """Whether episodes have no identifiers, so that they are numbered as they come."""
+        return self.scan is not None and self.scan.columns.episode is None
+
+    def _all_chunks(self, opened: Any, first_episode: int = 0) -> Iterator[Transitions]:
         if isinstance(opened, list):
             for item in opened:
                 yield from self._all_chunks(item)
+        elif isinstance(opened, Numbered):
+            yield from self._all_chunks(opened.table, opened.first_episode)
         elif isinstance(opened, Transitions):
             yield from opened.in_order_of(self.source).with_actions(self.action_labels).chunks(CHUNK_ROWS)
         else:
             try:
                 scan = cast(Scan, self.scan)
                 table = prepare(opened, scan.columns, self.recipe, is_known=True)
-                yield from scan.log(table, self.action_labels.tolist()).chunks()
+                log = scan.log(table, self.action_labels.tolist())
+                yield from replace(log, first_episode=first_episode).chunks()
             except LogError as error:
                 if error.fault.name not in ("no_transitions", "empty_log"):
                     raise
@@ -191,6 +217,27 @@ def agree(
     labels = unite_labels([look.labels for look in looks if look.labels is not None])
     source = reduce(add, [look.source for look in looks])
     return Facts(labels if actions is None else np.array(actions), n_rows, None, source)
+
+
+def numberings_in(opened: Any, facts: Facts) -> list[Numbering]:
+    """Return the numbering of each table of a part that was opened, as if it were the first."""
+    columns = cast(Scan, facts.scan).columns
+    tables = (prepare(table, columns, facts.recipe, is_known=True) for table in _tables_in(opened))
+    return [numbering_of(table, columns) for table in tables]
+
+
+def numbered(parts: Sequence[Part], numberings: Sequence[Sequence[Numbering]]) -> list[Part]:
+    """Return the parts with the numbers that their first episodes have in the whole log."""
+    before: Numbering | None = None
+    result = []
+    for part, own in zip(parts, numberings):
+        first = []
+        for numbering in own:
+            after = numbering.after(before)
+            first.append(after.last - numbering.last)
+            before = after
+        result.append(replace(part, first_episodes=tuple(first)))
+    return result
 
 
 def cut(parts: Sequence[Part], looks: Sequence[Look]) -> tuple[list[Part], list[int]]:

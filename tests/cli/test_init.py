@@ -202,6 +202,23 @@ def test_roles_are_proposed_by_names_and_values(case):
     assert {name: found.get(name) for name in expected} == expected
 
 
+def test_a_reward_comes_after_the_action_and_was_not_known_before():
+    """A tutor's table: what the student had last time is a state; good ends and harms stand in for a reward."""
+    rng, n = np.random.default_rng(0), 40
+    days, ends = np.tile(np.arange(5), n), np.tile([""] * 4 + ["x"], n)
+    table = {"student": np.repeat(np.arange(n), 5).tolist(), "day": days.tolist()}
+    table |= {"last score": rng.integers(0, 90, 5 * n).tolist(), "tired": rng.normal(size=5 * n).tolist()}
+    table["exercise"] = rng.choice(["easy", "hard"], 5 * n).tolist()
+    result = np.where(ends == "", "", rng.choice(["passed", "quit", "moved"], 5 * n)).tolist()
+    found = propose(table | {"result": result}, options=["minimize"]).stated
+    assert found["reward"] == "(result == 'passed') - (result == 'quit')"
+    assert found["state"] == ["last score", "tired"]
+    points = rng.normal(size=5 * n).tolist()
+    found = propose({"points": points} | table | {"gain": points, "result": result}).stated
+    assert found["reward"] == "gain"
+    assert "points" in found["state"]
+
+
 def test_what_is_unsure_is_said_and_stands_in_the_file(capsys):
     pandas.DataFrame(small(treatment=None, site=list("xyz") * 20)).to_csv("log.csv", index=False)
     main(["init", "log.csv"])

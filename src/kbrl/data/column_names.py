@@ -52,12 +52,16 @@ ROLE_WORDS = {
     "terminated": "terminated|terminal|done|end|ended|ends|died|death|dead|discharged|discharge|finished|over|last|"
     "outcome|status|exit|result|entlassen|entlassung|verstorben|tod|ende|verlauf|ergebnis|ausgang|deces|mort|decede|"
     "sorti|sortie|fin|issue|alta|fallecido|muerte|fin|resultado|estado|dimesso|deceduto|esito|obito",
-    "harm": "died|death|dead|deceased|mortality|failed|failure|fail|broken|breakdown|crash|crashed|dropout|dropped|"
-    "churn|churned|relapse|readmitted|readmission|complication|defect|defaulted|cancelled|verstorben|gestorben|tod|tot|"
+    "harm": "died|death|dead|deceased|expired|quit|aborted|mortality|failed|failure|fail|broken|breakdown|crash|"
+    "crashed|dropout|dropped|churn|churned|relapse|readmitted|readmission|complication|defect|defaulted|cancelled|verstorben|gestorben|tod|tot|"
     "ausfall|ausgefallen|defekt|panne|storung|abbruch|gekundigt|deces|decede|mort|abandon|muerte|fallecido|fallo|"
     "averia|abandono|deceduto|guasto|obito|falha",
+    "success": "discharged|home|recovered|cured|healed|passed|success|successful|graduated|completed|renewed|converted|"
+    "sold|won|entlassen|geheilt|bestanden|erfolgreich|gueri|reussi|curado|aprobado|guarito|dimesso",
     "truncated": "truncated|timeout|censored|cut|lost|abgebrochen|abbruch|censure|perdu|censurado|abandono",
     "propensity": "propensity|probability|prob|pscore",
+    "earlier": "last|previous|prev|prior|former|earlier|before|initial|baseline|pre|letzte|letzter|letztes|vorige|"
+    "voriger|voriges|vorher|dernier|derniere|precedent|precedente|ultimo|ultima|anterior|previo|previa|iniziale",
 }
 
 

@@ -340,7 +340,7 @@ class _Roles:
         if "reward" in given or "minimize" in given:
             return
         known = self._known("reward")
-        named = [known] if known is not None else self._named("reward", "number", "boolean")
+        named = [known] if known is not None else self._after_the_action("reward")
         if named:
             if known is None:
                 self._proposal.doubts.append(
@@ -350,7 +350,7 @@ class _Roles:
                 named[0].name, "reward", "its name says so" if known is not None else "its name, and it is a number"
             )
             return
-        costs = self._named("minimize", "number", "boolean")
+        costs = self._after_the_action("minimize")
         if costs and "minimize" in self._options:
             self._take(costs[0].name, "minimize", "its name says that less of it is better")
             self._proposal.doubts.append(f"whether {costs[0].name!r} is what should be kept low")
@@ -358,11 +358,22 @@ class _Roles:
         if "minimize" in self._options and self._reward_by_ends(given):
             return
         numbers = [p for p in self._free.values() if p.kind in ("number", "boolean") and p.n_distinct != 1]
+        numbers = [p for p in numbers if not has_word(p.name, "earlier")] or numbers
         if numbers:
             self._proposal.doubts.append(
                 f"what the reward is: no name says so, so {numbers[-1].name!r}, the last column of numbers, was taken"
             )
             self._take(numbers[-1].name, "reward", "the last column of numbers: correct this")
+
+    def _after_the_action(self, role: str) -> list[Profile]:
+        """Return the columns that are named as what came of an action, best first: those that stand after it.
+
+        A name such as "last score" says that the value was known before.
+        """
+        named = [p for p in self._named(role, "number", "boolean") if not has_word(p.name, "earlier")]
+        names = [profile.name for profile in self._profiles]
+        actions = [names.index(name) for name, (own, _) in self._proposal.roles.items() if own == "action"]
+        return sorted(named, key=lambda profile: names.index(profile.name) < max(actions, default=0))
 
     def _reward_by_ends(self, given: dict[str, Any]) -> bool:
         """Propose a reward by the ends, where words tell good ones from bad ones; return whether they do."""

@@ -78,15 +78,20 @@ def as_column(name: str) -> str:
 def reward_of_ends(ended: Profile, rule: str) -> tuple[str, str] | None:
     """Return a reward of 1 for a good end and -1 for a harm, with its option; None where words do not tell them apart.
 
+    Where a word says which ends are good, others that are no harm count 0.
+
     ``rule`` is the expression that was proposed for the ends.
     """
     if ended.kind == "boolean":
         return ("minimize", ended.name) if has_word(ended.name, "harm") else None
     levels = sorted(level for level in set(ended.filled) if f"'{level}'" in rule)
     harms = [level for level in levels if has_word(level, "harm")]
-    if not 0 < len(harms) < len(levels):
+    good = [level for level in levels if has_word(level, "success") and level not in harms]
+    good = good or [level for level in levels if level not in harms]  # without a word for it, what is no harm
+    if not good or len(good) == len(levels):
         return None
-    parts = [f"{'-' if level in harms else '+'} ({as_column(ended.name)} == '{level}')" for level in levels]
+    signs = {level: "-" if level in harms else "+" for level in levels if level in harms or level in good}
+    parts = [f"{sign} ({as_column(ended.name)} == '{level}')" for level, sign in signs.items()]
     return "reward", " ".join(parts).removeprefix("+ ")
 
 

@@ -10,11 +10,8 @@ from scipy import sparse
 
 from kbrl.mdp.dynamic_programming import backup, solve
 from kbrl.mdp.factorization import (
-    aggregate_mdp,
-    aggregation,
     averager,
     check_stochastic,
-    is_stochastic,
     lift,
     reduce_mdp,
 )
@@ -90,7 +87,7 @@ def test_the_reduced_chain_gives_the_stationary_distribution_of_the_whole_one(n,
     reduced = vectors[:, np.argmin(np.abs(values - 1))].real
     whole = reduced / reduced.sum() @ k[0]  # Barreto & Fragoso 2011: pi = pi-bar K
     np.testing.assert_allclose(whole @ d @ k[0], whole, atol=1e-8)
-    assert is_stochastic(whole[None])
+    check_stochastic(whole[None], "pi")
 
 
 def test_evaluating_a_single_action_is_exact_however_stochastic_the_factors():
@@ -105,7 +102,7 @@ def test_an_exact_deterministic_factorization_gives_the_exact_values():
         rng = np.random.default_rng(seed)
         labels, k = rng.integers(3, size=9), rng.dirichlet(np.ones(9), (2, 3))
         rep_rewards = rng.normal(size=(2, 3))
-        d = aggregation(labels, 3).toarray()
+        d = np.eye(3)[labels]  # hard aggregation: each state belongs to one representative state
         whole = FiniteMDP(d @ k, rep_rewards @ d.T, 0.9)
         reduced = reduce_mdp(d, k, None, 0.9, rep_rewards=rep_rewards)
         np.testing.assert_allclose(lift(d, q_of(reduced)), values_of(whole), atol=1e-10)
@@ -122,42 +119,6 @@ def test_lifting_offers_a_state_only_what_all_its_representatives_offer():
     np.testing.assert_array_equal(lift(d, [[-np.inf, -np.inf], [9.0, 3.0]]), [0.0, 4.5, 9.0])  # the first is an end
     np.testing.assert_array_equal(lift(d, [[-np.inf, 1.0], [9.0, -np.inf]]), [1.0, 0.0, 9.0])
     np.testing.assert_array_equal(lift(d, [[-np.inf, 2.0], [-np.inf, 4.0]]), [2.0, 3.0, 4.0])  # never tried
-
-
-def test_aggregation_puts_each_state_in_one_place():
-    np.testing.assert_array_equal(aggregation([1, 0, 1], 3).toarray(), [[0, 1, 0], [1, 0, 0], [0, 1, 0]])
-    assert aggregation([1, 0, 1]).shape == (3, 2)
-
-
-def test_aggregating_like_states_changes_no_value():
-    mdp = random_mdp(n=3, discount=0.8)
-    copies = np.array([0, 0, 1, 2, 2])  # each state's copies share its transitions evenly
-    twin = mdp.probabilities[:, copies][:, :, copies] / np.bincount(copies)[copies]
-    whole = FiniteMDP(twin, mdp.rewards[:, copies], 0.8)
-    factors = aggregate_mdp(whole, copies)
-    np.testing.assert_allclose(factors.reduced.probabilities, mdp.probabilities, atol=1e-14)
-    np.testing.assert_allclose(lift(factors.to_reps, q_of(factors.reduced)), values_of(whole), atol=1e-10)
-
-
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_aggregated_rows_are_the_weighted_means_of_the_members(form):
-    dense = random_mdp(n=3, kept=0.7)
-    mdp = FiniteMDP(dense.probabilities if form is np.asarray else form(dense.stacked), dense.rewards, 0.9)
-    factors = aggregate_mdp(mdp, [0, 1, 0], weights=[3.0, 0.5, 1.0])
-    rows = [x.toarray() if sparse.issparse(x) else x for x in factors.to_states]
-    expected = 0.75 * dense.probabilities[:, 0] + 0.25 * dense.probabilities[:, 2]
-    np.testing.assert_allclose([x[0] for x in rows], expected, atol=1e-14)
-    np.testing.assert_allclose([x[1] for x in rows], dense.probabilities[:, 1], atol=1e-14)
-    np.testing.assert_allclose(factors.rep_rewards[:, 0], 0.75 * dense.rewards[:, 0] + 0.25 * dense.rewards[:, 2])
-    np.testing.assert_allclose(factors.reduced.end_probabilities, 0.3, atol=1e-12)
-
-
-def test_states_that_offer_different_actions_are_not_put_together():
-    dense = random_mdp(n=3)
-    mdp = FiniteMDP(dense.probabilities, dense.rewards, 0.9, available=[[1, 1, 1], [1, 0, 1]])
-    with pytest.raises(ValueError, match=r"must offer the same actions, but state 1 and others with label 0"):
-        aggregate_mdp(mdp, [0, 0, 1])
-    np.testing.assert_array_equal(aggregate_mdp(mdp, [0, 1, 0]).reduced.available, [[1, 1], [1, 0]])
 
 
 def test_an_averager_keeps_the_rows_of_the_picked_states_and_looks_ahead_to_averages():
@@ -190,12 +151,14 @@ def test_rows_that_sum_to_less_than_one_are_ends_only_where_they_are_announced()
 
 @pytest.mark.parametrize("form", [np.array, sparse.csr_array])
 def test_the_check_of_stochastic_matrices_knows_good_from_bad(form):
-    assert is_stochastic(form([[0.5, 0.5], [1.0, 0.0]]))
-    assert is_stochastic(form([[0.5, 0.5 + 1e-10]]))
-    assert is_stochastic(form([[0.5, 0.2]]), ends=True)
+    for good in ([[0.5, 0.5], [1.0, 0.0]], [[0.5, 0.5 + 1e-10]]):
+        check_stochastic(form(good), "matrix")
+    check_stochastic(form([[0.5, 0.2]]), "matrix", ends=True)
     for bad in ([[0.5, 0.2]], [[1.5, -0.5]], [[np.nan, 1.0]], [[np.inf, -np.inf]], [[0.5, 0.5], [0.0, 0.0]]):
-        assert not is_stochastic(form(bad))
-    assert not is_stochastic(form([[0.8, 0.4]]), ends=True)
+        with pytest.raises(ValueError, match="sum to 1, with no entry below 0"):
+            check_stochastic(form(bad), "matrix")
+    with pytest.raises(ValueError, match="sum to at most 1"):
+        check_stochastic(form([[0.8, 0.4]]), "matrix", ends=True)
 
 
 HALF, EYE = np.full((2, 2), 0.5), np.eye(2)
@@ -214,11 +177,7 @@ REFUSALS = {
     "nan": (lambda: reduce_mdp(EYE, [EYE], [0, np.nan], 0.9), "rewards must be finite"),
     "discount": (lambda: reduce_mdp(EYE, [EYE], [0, 0], 1.0), r"discount must lie in \[0, 1\)"),
     "rep_q": (lambda: lift(EYE, np.zeros((3, 1))), "one row per representative state, 2"),
-    "labels": (lambda: aggregation([0.5]), "labels must be whole numbers"),
-    "labels' range": (lambda: aggregation([0, 3], 2), "from 0 to 3"),
-    "no member": (lambda: aggregate_mdp(random_mdp(2), [0, 2]), "label 1 has none"),
-    "weights": (lambda: aggregate_mdp(random_mdp(2), [0, 0], [1, -1]), "weights must be 2 finite"),
-    "states": (lambda: aggregate_mdp(random_mdp(2), [0, 0, 0]), "has 2 states, but 3"),
+    "states": (lambda: averager(random_mdp(2), np.full((3, 2), 0.5), [0, 1]), "has 2 states, but 3"),
     "picked": (lambda: averager(random_mdp(2), HALF, [0, 2]), "between 0 and 1"),
     "picked's number": (lambda: averager(random_mdp(2), HALF, [0]), "must be 2 states"),
     "vector": (lambda: check_stochastic([0.5, 0.5], "to_reps"), "to_reps must be a matrix"),

@@ -15,7 +15,7 @@ from kbrl.mdp.bounds import (
     soft_homomorphism_error,
     stochasticity,
 )
-from kbrl.mdp.factorization import aggregate_mdp, lift, reduce_mdp
+from kbrl.mdp.factorization import lift, reduce_mdp
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.model.kbsf_bounds import bound_kbsf, bound_online, largest_distance, largest_rep_width
 from small_mdps import q_of, random_rows
@@ -138,10 +138,13 @@ def test_exact_deterministic_factors_have_the_bound_zero():
 
 def test_hard_aggregation_leaves_only_the_errors_of_the_factors():
     mdp = random_problem(seed=4)[0]
-    factors = aggregate_mdp(mdp, np.arange(mdp.n_states) // 2)
-    bound = bound_factorization(mdp, factors.to_reps, factors.to_states, factors.rep_rewards)
+    d = np.eye(-(-mdp.n_states // 2))[np.arange(mdp.n_states) // 2]  # each representative state has two members
+    mean = d.T / d.sum(axis=0)[:, None]
+    k, rep_rewards = mean @ mdp.probabilities, mdp.rewards @ mean.T
+    bound = bound_factorization(mdp, d, k, rep_rewards)
     assert bound.stochasticity == 0.0
-    error = np.abs(q_of(mdp).max(axis=1) - lift(factors.to_reps, q_of(factors.reduced))).max()
+    reduced = reduce_mdp(d, k, None, mdp.discount, rep_rewards=rep_rewards)
+    error = np.abs(q_of(mdp).max(axis=1) - lift(d, q_of(reduced))).max()
     assert 0 < error <= bound.tighter
 
 

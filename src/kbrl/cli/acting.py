@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kbrl.cli.console import some
 from kbrl.cli.opening import variables
 
 if TYPE_CHECKING:
@@ -154,10 +155,6 @@ def _places(labels: Array, simulator: Task) -> Integers:
         return action_indices(labels, len(labels), simulator.actions)
     except ValueError:
         raise ValueError(
-            f"The model knows the actions {_listed(words)}, but {simulator.name} has {_listed(simulator.actions)}. "
+            f"The model knows the actions {some(words)}, but {simulator.name} has {some(simulator.actions)}. "
             f"Use a model of this task, or label actions by these names or by their places from 0."
         ) from None
-
-
-def _listed(words: Any) -> str:
-    return ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")

@@ -250,6 +250,11 @@ def _cell(text: str) -> str:
     return escape(visible(text).replace("\n", "\\n"))
 
 
+def some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
 @contextmanager
 def row_progress(quiet: bool) -> Iterator[Phase]:
     """Yield phase(name, n_rows), which starts a part of the work and returns a progress callback."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kbrl.cli.console import pointing_at_check, row_progress
+from kbrl.cli.console import pointing_at_check, row_progress, some
 from kbrl.cli.options import (
     FILE,
     POSITIVE,
@@ -36,6 +36,7 @@ from kbrl.cli.options import (
     source_of,
     value_options,
 )
+from kbrl.tables.faults import counted
 
 if TYPE_CHECKING:
     from kbrl.choosing.automatic_fit import Automatic
@@ -244,15 +245,15 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
-    episodes = f" in {_count(found.n_episodes, 'episode')}" if found.n_episodes else ""
-    transitions = _count(facts["transitions"], "transition")
-    lines = {"learnt from": f"{transitions} of {_count(log.n_rows, 'row')}{episodes}"}
+    episodes = f" in {counted(found.n_episodes, 'episode')}" if found.n_episodes else ""
+    transitions = counted(facts["transitions"], "transition")
+    lines = {"learnt from": f"{transitions} of {counted(log.n_rows, 'row')}{episodes}"}
     part = getattr(log, "part", None)
     if part is not None:
         lines["held out"] = f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {path} LOG"
     lines["state"] = _state_line(log.columns.state, found.learnt.recipe)
     if facts["variables_ignored"]:
-        lines["not in distances"] = f"{_some(facts['variables_ignored'])}: {_WHY_IGNORED}"
+        lines["not in distances"] = f"{some(facts['variables_ignored'])}: {_WHY_IGNORED}"
     lines |= _model_lines(found.learnt, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
     lines |= _order_lines(found, asked)
@@ -282,7 +283,7 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
     words = "averages, the paper's method" if order == 0 else "lines, and plans that look ahead"
     if order == 1:
         plan = found.learnt.plans
-        words += f": {_count(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
+        words += f": {counted(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
     unable = "not rehearsed: " + _WHY_NOT_REHEARSED
     why = "as asked for" if "order" in asked else unable if choice is None else "chosen by rehearsal"
     lines = {"order": f"{order} (--order): {words}; {why}"}
@@ -307,7 +308,7 @@ def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_j
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
-    transitions = _count(facts["transitions"], "transition")
+    transitions = counted(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions}, {facts['transitions'] - n_before:,} of them new"}
     _print(path, lines | _model_lines(model, facts) | {"seconds": f"{seconds:.1f}"})
 
@@ -324,15 +325,6 @@ def _why_so_many(found: Automatic, n_reps: int, asked: dict[str, Any]) -> str:
     if "n_reps" not in asked:
         return "as many as --choose-reps found"
     return "as asked for" if n_reps == asked["n_reps"] else f"{asked['n_reps']:,} were asked for"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _facts(model: Model, path: Path, seconds: float) -> dict[str, Any]:
@@ -356,7 +348,7 @@ def _facts(model: Model, path: Path, seconds: float) -> dict[str, Any]:
 
 def _model_lines(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     actions = [f"{action['action']} ({action['count']:,})" for action in facts["actions"]]
-    shown = _some(actions)
+    shown = some(actions)
     percent = 100 * (1 - facts["discount"])
     later = "one step later" if model.basis.discount is None else "one period of --discount-per later"
     return {
@@ -379,7 +371,7 @@ def _left_out(model: Model) -> dict[str, str]:
     rare = [f"{label} ({n:,})" for label, n in model.left_out.items()]
     if not rare:
         return {}
-    shown = _some(rare)
+    shown = some(rare)
     return {
         "actions left out": f"{shown}: taken fewer than {least} times (--min-cases), too few to tell luck from effect"
     }

@@ -88,13 +88,13 @@ class Coordinates:
         )
 
 
-def coordinates(states: Floats, scaling: Any, *, around: Floats | None = None, source: Source = UNNAMED) -> Coordinates:
+def coordinates(states: Floats, scaling: Any, *, source: Source = UNNAMED) -> Coordinates:
     """Return the coordinates of states, (n, n_dims), by ``scaling``: "std", "range", None, or given by the user.
 
-    ``around`` are other states to take the centre from; ``source`` says which variables are levels of a category.
+    ``source`` says which variables are levels of a category.
     """
     scale = source.with_fixed_scales(state_scale(states, scaling), scaling)
-    return around_centre(scale, Moments(states.shape[1]).widen(states if around is None else around))
+    return around_centre(scale, Moments(states.shape[1]).widen(states))
 
 
 def around_centre(scale: Floats, moments: Moments) -> Coordinates:

@@ -177,15 +177,11 @@ def world_of(
     is_spread: bool = False,
     inside: float | None = None,
     usual: float | None = None,
-    offered: Booleans | None = None,
-    doubts: Floats | None = None,
 ) -> step_loops.World:
     """Return the lines, and the surface that states lie on, as the compiled loops need them; None: there is none.
 
     inside: a plan must end within so many distances that logged states have (`LocalLines.reach`); None: anywhere.
     usual: a plan may begin with actions that were taken at least this share as often as the usual one; None: with all.
-    offered: which actions plans may have where, (n_actions, n_reps); None: all.
-    doubts: what is taken off the reward of each step, (n_actions, n_reps); None: nothing.
     """
     surface = surface_of(Coordinates.plain(lines.reps.shape[1])) if surface is None else surface
     return step_loops.World(
@@ -204,8 +200,8 @@ def world_of(
         behaviour=np.zeros((0, 0, 0)) if usual is None else np.ascontiguousarray(lines.behaviour),
         usual=0.0 if usual is None else usual,
         reach=np.full(len(lines.reps), np.inf if inside is None else inside * lines.reach),
-        offered=np.zeros((0, 0), dtype=bool) if offered is None else offered,
-        doubts=np.zeros((0, 0)) if doubts is None else doubts,
+        offered=np.zeros((0, 0), dtype=bool),
+        doubts=np.zeros((0, 0)),
     )
 
 

@@ -29,7 +29,7 @@ class Factors:
     """An MDP's factors and the reduced MDP that they make."""
 
     to_reps: Any  # D, (n_states, n_reps), dense or CSR
-    to_states: list[Any]  # K^a, one (n_reps, n_states) an action, dense or CSR
+    to_states: list[Any]  # K^a, one (n_reps, n_states) per action, dense or CSR
     rep_rewards: Floats  # r-bar, (n_actions, n_reps)
     reduced: FiniteMDP
 
@@ -83,48 +83,6 @@ def lift(to_reps: Any, rep_q: Any) -> Floats:
     return np.where(np.isneginf(best), 0.0, best)
 
 
-def aggregation(labels: Any, n_reps: int | None = None) -> sparse.csr_array:
-    """Return the D of a hard aggregation: state i belongs to representative state ``labels[i]`` and to no other."""
-    labels = np.asarray(labels)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
-        raise ValueError(
-            f"labels must be whole numbers, one per state, but they are {labels.dtype} of shape {labels.shape}."
-        )
-    n_reps = int(labels.max()) + 1 if n_reps is None else n_reps
-    if labels.min() < 0 or labels.max() >= n_reps:
-        raise ValueError(
-            f"labels must lie between 0 and n_reps - 1 = {n_reps - 1}, but they range from {labels.min()} to "
-            f"{labels.max()}."
-        )
-    n_states = len(labels)
-    return sparse.csr_array((np.ones(n_states), labels, np.arange(n_states + 1)), shape=(n_states, n_reps))
-
-
-def aggregate_mdp(mdp: FiniteMDP, labels: Any, weights: Any = None) -> Factors:
-    """Put states together: K^a's rows are the (weighted) means of the members' rows of P^a, r-bar^a's of r^a."""
-    to_reps = _check_to_reps(aggregation(labels), mdp)
-    labels = np.asarray(labels)
-    weights = np.ones(mdp.n_states) if weights is None else as_floats(weights, "weights")
-    if weights.shape != labels.shape or not (np.isfinite(weights).all() and weights.min() >= 0):
-        raise ValueError(f"weights must be {mdp.n_states} finite numbers, one per state, none below 0.")
-    totals = np.bincount(labels, weights, minlength=to_reps.shape[1])
-    if totals.min() <= 0:
-        raise ValueError(f"Every label needs a state with a weight above 0, but label {np.argmin(totals)} has none.")
-    shares = (weights / totals[labels], (labels, np.arange(mdp.n_states)))
-    mean = sparse.csr_array(shares, shape=to_reps.shape[::-1])
-    offered = mdp.available[:, np.unique(labels, return_index=True)[1]]
-    unlike = (mdp.available != offered[:, labels]).any(axis=0)
-    if unlike.any():
-        state = int(np.argmax(unlike))
-        raise ValueError(
-            f"States put together must offer the same actions, but state {state} and others with label "
-            f"{labels[state]} do not. Give states with different actions different labels."
-        )
-    to_states = [mean @ rows for rows in per_action(mdp)]
-    rep_rewards = (mean @ np.where(mdp.available, mdp.rewards, 0.0).T).T
-    return Factors(to_reps, to_states, rep_rewards, _swap(to_reps, to_states, rep_rewards, mdp.discount, offered))
-
-
 def averager(mdp: FiniteMDP, to_reps: Any, rep_indices: Any) -> Factors:
     """Reduce the MDP to some of its states (Gordon 1995): K^a and r-bar^a are P^a's and r^a's rows at these states."""
     to_reps = _check_to_reps(check_stochastic(to_reps, "to_reps"), mdp)
@@ -139,11 +97,6 @@ def averager(mdp: FiniteMDP, to_reps: Any, rep_indices: Any) -> Factors:
     offered = mdp.available[:, indices]
     rep_rewards = np.where(offered, mdp.rewards[:, indices], 0.0)
     return Factors(to_reps, to_states, rep_rewards, _swap(to_reps, to_states, rep_rewards, mdp.discount, offered))
-
-
-def is_stochastic(matrix: Any, *, ends: bool = False) -> bool:
-    """Whether no entry is negative and every row sums to one (with ``ends``: to at most one), up to 1e-9."""
-    return _fault(_as_matrix(matrix, "matrix"), ends) is None
 
 
 def check_stochastic(matrix: Any, name: str, *, ends: bool = False) -> Any:

@@ -193,17 +193,9 @@ class Model(ReducedModel):
             self, basis=basis, sums=sums, start=start, sizes=sizes, has_changed=True, solved=None, resamples=None
         )
 
-    def with_sums(
-        self,
-        sums: Statistics,
-        sketch: Sketch | None,
-        *,
-        samples: tuple[Transitions, ...] = (),
-        sizes: tuple[tuple[int, int], ...] = (),
-    ) -> Model:
+    def with_sums(self, sums: Statistics, sketch: Sketch | None, *, samples: tuple[Transitions, ...] = ()) -> Model:
         """Return the same model for other data, of which these are the sums."""
-        sizes = (*sizes, (int(sums.counts.sum()), self.basis.n_reps))
-        start = self.latest_values()
+        sizes, start = ((int(sums.counts.sum()), self.basis.n_reps),), self.latest_values()
         return replace(
             self, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None, resamples=None
         )

@@ -50,13 +50,10 @@ class OnCluster:
     sizes: Sequence[int]  # rows of each part
     retries: int = RETRIES
 
-    def each(self, work: Callable[..., Any], *shared: Any, own: Sequence[Any] | None = None) -> list[Any]:
-        """Return what ``work(opened part, *shared)`` gives for every part, in their order.
-
-        ``own`` has one argument more for each part, the last.
-        """
+    def each(self, work: Callable[..., Any], *shared: Any) -> list[Any]:
+        """Return what ``work(opened part, *shared)`` gives for every part, in their order."""
         name = f"{_new_name(work)}-0"
-        return self._computed(self._tasks(work, name, _promised(name, shared), own), None)
+        return self._computed(self._tasks(work, name, _promised(name, shared)), None)
 
     def sums(
         self, work: Callable[..., Any], add: Callable[[list[Any]], Any], calls: Sequence[Any], step: Step | None
@@ -70,14 +67,12 @@ class OnCluster:
         with self._progress(name, len(calls), step) as poll:
             return self._computed(roots, poll)
 
-    def _tasks(
-        self, work: Callable[..., Any], name: str, shared: Sequence[Any], own: Sequence[Any] | None = None
-    ) -> list[Any]:
+    def _tasks(self, work: Callable[..., Any], name: str, shared: Sequence[Any]) -> list[Any]:
         from dask import delayed
 
         task = delayed(_work_on)
         return [
-            task(work, part, k, held, *shared, *(() if own is None else (own[k],)), dask_key_name=(name, k))
+            task(work, part, k, held, *shared, dask_key_name=(name, k))
             for k, (part, held) in enumerate(zip(self.parts, self.held))
         ]
 

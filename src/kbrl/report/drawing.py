@@ -99,9 +99,9 @@ def new_figure(height: float, width: float = WIDTH) -> tuple[Any, Any]:
     return figure, axes
 
 
-def new_figures(height: float, shares: list[int], width: float = WIDTH) -> tuple[Any, list[Any]]:
+def new_figures(height: float, shares: list[int]) -> tuple[Any, list[Any]]:
     """Return a figure and its axes one below the other, with these shares of the height in inches."""
-    figure, axes = new_figure(height, width)
+    figure, axes = new_figure(height)
     axes.remove()
     grid = figure.add_gridspec(len(shares), 1, height_ratios=shares)
     return figure, [figure.add_subplot(grid[place]) for place in range(len(shares))]

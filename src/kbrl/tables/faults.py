@@ -190,7 +190,7 @@ def explained(
     first, advice = next(iter(behind), column), None
     if fault == "missing_reward":
         advice = (
-            f"{_CELLS} Or say what a missing value counts: --missing \"{first}=0\", in Python columns={{'missing': "
+            f"{_CELLS} Or say what a missing reward counts as: --missing \"{first}=0\", in Python columns={{'missing': "
             f"{{{first!r}: 0}}}}; or by an expression: where(is_missing(`{first}`), 0, `{first}`)."
         )
     elif " in " in sample and column not in getattr(table, "table", table).names:  # an odd cell behind an expression
@@ -205,7 +205,7 @@ def explained(
 
 def counted(n: int, noun: str) -> str:
     """Return a number with its noun: 1 cell, 2 cells."""
-    return f"{n} {noun}{'' if n == 1 else 's'}"
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def located(faults: Iterable[Fault], table: Any) -> list[Fault]:

@@ -21,22 +21,20 @@ from kbrl.trust.policy_answers import Answers, PolicyAnswers
 from kbrl.trust.trajectories import Trajectories
 
 
-def influences(evaluator: PolicyEvaluator, log: Any, smoothing: float, policy: int = 0) -> tuple[Influence, ...]:
+def influences(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> tuple[Influence, ...]:
     """Return all episodes, those first whose absence would change the gain most."""
-    names, value, now = episode_terms(evaluator, log, smoothing, policy)
+    names, value, now = episode_terms(evaluator, log, smoothing)
     terms = value - now
     changes = -(terms - terms.mean()) / len(terms)
     order = np.argsort(-np.abs(changes), kind="stable")
     return tuple(Influence(names[place], float(changes[place])) for place in order)
 
 
-def episode_terms(
-    evaluator: PolicyEvaluator, log: Any, smoothing: float, policy: int = 0
-) -> tuple[list[Any], Floats, Floats]:
-    """Return the episodes, and what each adds to n V of the policy and of the logged one, (n_episodes,) each."""
-    frame, answers = evaluator.checked_frame(), evaluator.answers()[policy]
+def episode_terms(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> tuple[list[Any], Floats, Floats]:
+    """Return the episodes, and what each adds to n V of the first policy and of the logged one, (n_episodes,) each."""
+    frame, answers = evaluator.checked_frame(), evaluator.answers()[0]
     assert evaluator.sums is not None
-    evidence = Evidence(evaluator.sums, frame.discount, policy)
+    evidence = Evidence(evaluator.sums, frame.discount, 0)
     solved = [solve_system(evidence.system(now=now), smoothing, frame.discount) for now in (False, True)]
     trajectories = Trajectories(frame.features.coordinates.scale, frame.discount)
     names: dict[int, Any] = {}

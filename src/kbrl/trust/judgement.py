@@ -17,7 +17,6 @@ import numpy as np
 from kbrl.notebooks import html_table
 
 BETTER, WORSE, CANNOT_TELL = "better", "worse", "cannot tell"
-VERDICTS = (BETTER, WORSE, CANNOT_TELL)
 
 
 @dataclass(frozen=True)

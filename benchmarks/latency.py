@@ -79,16 +79,16 @@ def _model(n_reps: int, n_dims: int, n_actions: int, neighbors: int | None) -> K
 def _compiled_call(model: KBSF, states: Floats) -> Decide:
     at = model.statistics_.basis.rep_weights
     rep_q, scratch = np.ascontiguousarray(model.rep_q_.T), np.empty(len(at.points))
-    return lambda: _decide_all(states, at.columns, at.inverse_widths, rep_q, scratch, at.shape)
+    return lambda: _decide_all(states, at.columns, at.inverse_widths, rep_q, scratch, at.kind)
 
 
 @njit  # not cached: numba would not notice that decide has changed
 def _decide_all(
-    states: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats, scratch: Floats, shape: Any
+    states: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats, scratch: Floats, kind: Any
 ) -> Integers:
     chosen = np.empty(len(states), np.intp)
     for t in range(len(states)):
-        chosen[t] = compiled.decide(states[t], points, inverse_widths, rep_q, shape)
+        chosen[t] = compiled.decide(states[t], points, inverse_widths, rep_q, kind)
     return chosen
 
 

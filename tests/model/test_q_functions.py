@@ -53,8 +53,7 @@ def test_one_state_gets_an_action_that_is_best_among_many(
 
 def test_rounding_does_not_decide_which_points_are_nearest():
     points = np.array([[0.0, 1.0, 0.0, 3.0], [1.0, 0.0, -2.0, 0.0]])  # two of them at distance 1 of the origin
-    rep_q, shape = np.eye(4), compiled.shape_of(2)
-    arguments = (np.ones(4), rep_q, shape)
+    arguments = (np.ones(4), np.eye(4), compiled.kind_of("exponential"))
     assert compiled.decide_nearest(np.zeros(2), points, 1, *arguments) == -1
     assert compiled.decide_nearest(np.array([0.0, 1e-13]), points, 1, *arguments) == -1
     assert compiled.decide_nearest(np.array([0.0, 0.1]), points, 1, *arguments) == 0

@@ -158,11 +158,11 @@ class _SumWeights:
     def _values(self, states: Floats, action: int) -> Floats:
         """Return k(rep i, s_t) relative to the nearest sample of the sums, (n, n_reps)."""
         kernel = self._basis.samples_at_reps
-        if kernel.shape is None:
+        if kernel.kind is None:
             z = kernel.in_widths(states)
         else:  # the same bits as when the sums were made
             z, ignored = np.empty((len(states), self._basis.n_reps)), np.full(self._basis.n_reps, np.inf)
-            compiled.scaled_distances(states, kernel.columns, kernel.inverse_widths, z, ignored, kernel.shape)
+            compiled.scaled_distances(states, kernel.columns, kernel.inverse_widths, z, ignored)
         # No sample of the sums is nearer than the nearest; one of another log may be, and must not overflow.
         return np.exp(np.minimum(log_ratio(z, self._nearest[action], kernel.kernel.profile), 0.0))
 

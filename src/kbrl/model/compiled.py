@@ -4,10 +4,9 @@ Distances are counted in widths (z); a kernel value is always taken relative to 
 exp(log phi(z) - log phi(z_ref)), so that no width underflows.  `kbrl.model.kernels` has the same in NumPy, and
 the tests hold the two against each other.
 
-``shape`` is a pair of tuples of which only the lengths count: (0,) * n_dims, and (0,) * the profile's place in
-`kbrl.profiles`.  Lengths of tuples belong to the type, so each shape gets its own code, with the sum over the state
-variables unrolled and the loop over points in vector instructions.  An empty first tuple stands for any number of
-variables above MOST_UNROLLED.  Distances here are Euclidean.
+``kind`` is a tuple of which only the length counts: the profile's place in `kbrl.profiles`.  The length of a tuple
+belongs to its type, so each profile gets its own code.  The number of state variables does not: code for each number,
+with the sum over them unrolled, is up to a fifth faster, and takes seconds to compile.  Distances here are Euclidean.
 
 fastmath=True would let the compiler undo the rounding trick of the exponential, so only a subset is allowed, and
 the exponential has less of it; numba's inline="always" would forget the difference.
@@ -31,10 +30,9 @@ FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
 LANES = 16  # a minimum is kept in this many lanes: the compiler does not vectorise a single running minimum
 CLOSE = 1e-12  # squared distances that differ by less, in relation to them, may be equal but for rounding
 FARTHEST = 1e150  # in widths; its square is still finite
-MOST_UNROLLED = 32  # variables: compile time rises with their number (43 s for 1000, measured)
 
 
-Shape = tuple[tuple[int, ...], tuple[int, ...]]
+Kind = tuple[int, ...]
 
 _SMALLEST = -707.0  # exp of anything smaller would be denormal, and slow: it is taken for zero
 _LOG2_E = 1.4426950408889634
@@ -47,9 +45,9 @@ _NAMES = list(PROFILES)
 _FINGERPRINT = f"{crc32(Path(profiles.__file__).read_bytes()):08x}"
 
 
-def shape_of(n_dims: int, profile: str = "exponential") -> Shape:
-    """Return the shape for which a loop is to be compiled; beyond some dozens of variables, one for all numbers."""
-    return (0,) * (n_dims if n_dims <= MOST_UNROLLED else 0), (0,) * _NAMES.index(profile)
+def kind_of(profile: str) -> Kind:
+    """Return the kind for which a loop is to be compiled."""
+    return (0,) * _NAMES.index(profile)
 
 
 def _kernel_loop(function: Any, **options: Any) -> Any:
@@ -91,57 +89,66 @@ def exp_of_nonpositive(x: float) -> float:
     return 0.0 if is_zero else np.int64(bits).view(np.float64)
 
 
-def _log_ratio(z: float, z_ref: float, shape: Shape) -> float:
-    """log phi(z) - log phi(z_ref) of the profile of a shape."""
-    return PROFILES[_NAMES[len(shape[1])]](z, z_ref)
+def _log_ratio(z: float, z_ref: float, kind: Kind) -> float:
+    """log phi(z) - log phi(z_ref) of the profile of a kind."""
+    return PROFILES[_NAMES[len(kind)]](z, z_ref)
 
 
 @overload(_log_ratio)
-def _log_ratio_of_shape(z: Any, z_ref: Any, shape: Any) -> Any:
+def _log_ratio_of_kind(z: Any, z_ref: Any, kind: Any) -> Any:
     """Choose the profile while a loop is compiled: numba passes the types of the arguments."""
-    profile = njit()(PROFILES[_NAMES[len(shape[1])]])
+    profile = njit()(PROFILES[_NAMES[len(kind)]])
 
-    def chosen(z: Any, z_ref: Any, shape: Any) -> Any:
+    def chosen(z: Any, z_ref: Any, kind: Any) -> Any:
         return profile(z, z_ref)
 
     return chosen
 
 
 @_kernel_loop
-def fill_log_ratios(z: Floats, z_ref: Floats, out: Floats, shape: Shape) -> None:
+def fill_log_ratios(z: Floats, z_ref: Floats, out: Floats, kind: Kind) -> None:
     """out[i] = log phi(z[i]) - log phi(z_ref[i])."""
     for i in range(len(out)):
-        out[i] = _log_ratio(z[i], z_ref[i], shape)
+        out[i] = _log_ratio(z[i], z_ref[i], kind)
 
 
 @njit(fastmath=FAST)
-def _relative(z: float, z_ref: float, shape: Shape) -> float:
+def _relative(z: float, z_ref: float, kind: Kind) -> float:
     """phi(z) / phi(z_ref) for z >= z_ref; where phi(z_ref) is 0, only what is as near as z_ref counts."""
-    return exp_of_nonpositive(_log_ratio(z, z_ref, shape))
+    return exp_of_nonpositive(_log_ratio(z, z_ref, kind))
 
 
 @njit(fastmath=FAST)
-def _fill_many(state: Any, points: Any, inverse_widths: Any, z: Any) -> None:
-    """The same as below for any number of variables, none of them unrolled: vectors are along the points."""
+def _fill_distances(state: Any, points: Any, inverse_widths: Any, z: Any) -> None:
+    """z[i] = distance of the state to point i in widths; four variables at a time, so that z is seldom passed over."""
+    last = 4 * ((len(state) - 1) // 4)  # the first variable of the last one to four
     z[:] = 0.0
-    for k in range(points.shape[0]):
-        for i in range(points.shape[1]):
-            difference = state[k] - points[k, i]
-            z[i] += difference * difference
-    for i in range(points.shape[1]):
-        z[i] = min(sqrt(z[i]) * inverse_widths[i], FARTHEST)
-
-
-@njit(fastmath=FAST)
-def _fill_distances(state: Any, points: Any, inverse_widths: Any, z: Any, shape: Shape) -> None:
-    if len(shape[0]) == 0:
-        _fill_many(state, points, inverse_widths, z)
+    for k in range(0, last, 4):
+        a, b, c, d = state[k], state[k + 1], state[k + 2], state[k + 3]
+        at_a, at_b, at_c, at_d = points[k], points[k + 1], points[k + 2], points[k + 3]
+        for i in range(len(z)):
+            z[i] += (a - at_a[i]) ** 2 + (b - at_b[i]) ** 2 + (c - at_c[i]) ** 2 + (d - at_d[i]) ** 2
+    a, at_a = state[last], points[last]
+    if len(state) - last == 1:
+        for i in range(len(z)):
+            total = z[i] + (a - at_a[i]) ** 2
+            z[i] = min(sqrt(total) * inverse_widths[i], FARTHEST)
         return
-    for i in range(points.shape[1]):
-        total = 0.0
-        for k in range(len(shape[0])):
-            difference = state[k] - points[k, i]
-            total += difference * difference
+    b, at_b = state[last + 1], points[last + 1]
+    if len(state) - last == 2:
+        for i in range(len(z)):
+            total = z[i] + (a - at_a[i]) ** 2 + (b - at_b[i]) ** 2
+            z[i] = min(sqrt(total) * inverse_widths[i], FARTHEST)
+        return
+    c, at_c = state[last + 2], points[last + 2]
+    if len(state) - last == 3:
+        for i in range(len(z)):
+            total = z[i] + (a - at_a[i]) ** 2 + (b - at_b[i]) ** 2 + (c - at_c[i]) ** 2
+            z[i] = min(sqrt(total) * inverse_widths[i], FARTHEST)
+        return
+    d, at_d = state[last + 3], points[last + 3]
+    for i in range(len(z)):
+        total = z[i] + (a - at_a[i]) ** 2 + (b - at_b[i]) ** 2 + (c - at_c[i]) ** 2 + (d - at_d[i]) ** 2
         z[i] = min(sqrt(total) * inverse_widths[i], FARTHEST)
 
 
@@ -162,16 +169,16 @@ def _smallest(z: Any, lanes: Any) -> float:
 
 
 @_fast_kernel_loop
-def normalize_rows(states: Floats, points: Floats, inverse_widths: Floats, out: Floats, shape: Shape) -> None:
+def normalize_rows(states: Floats, points: Floats, inverse_widths: Floats, out: Floats, kind: Kind) -> None:
     """out[t, i] = kernel(state t, point i) / its sum over points; points are (n_dims, n_points)."""
     lanes = np.empty(LANES)
     for t in range(len(states)):
         row = out[t]
-        _fill_distances(states[t], points, inverse_widths, row, shape)
+        _fill_distances(states[t], points, inverse_widths, row)
         nearest = _smallest(row, lanes)
         total = 0.0
         for i in range(len(row)):
-            value = _relative(row[i], nearest, shape)
+            value = _relative(row[i], nearest, kind)
             row[i] = value
             total += value
         share = 1.0 / total
@@ -180,27 +187,25 @@ def normalize_rows(states: Floats, points: Floats, inverse_widths: Floats, out: 
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def scaled_distances(
-    states: Floats, points: Floats, inverse_widths: Floats, out: Floats, nearest: Floats, shape: Shape
-) -> None:
+def scaled_distances(states: Floats, points: Floats, inverse_widths: Floats, out: Floats, nearest: Floats) -> None:
     """out[t, i] = distance of state t to point i in widths; nearest[i] falls to the column's minimum."""
     for t in range(len(states)):
         row = out[t]
-        _fill_distances(states[t], points, inverse_widths, row, shape)
+        _fill_distances(states[t], points, inverse_widths, row)
         for i in range(len(row)):
             nearest[i] = min(nearest[i], row[i])
 
 
 @_fast_kernel_loop
 def sample_values(
-    z: Floats, nearest: Floats, rewards: Floats, weight: Floats, squared: Floats, reward_sum: Floats, shape: Shape
+    z: Floats, nearest: Floats, rewards: Floats, weight: Floats, squared: Floats, reward_sum: Floats, kind: Kind
 ) -> None:
     """Turn distances into kernel values relative to the nearest, in place, and add to the three sums."""
     for t in range(len(z)):
         row = z[t]
         reward = rewards[t]
         for i in range(len(row)):
-            value = _relative(row[i], nearest[i], shape)
+            value = _relative(row[i], nearest[i], kind)
             row[i] = value
             weight[i] += value
             squared[i] += value * value
@@ -222,13 +227,13 @@ def first_best(values: Floats) -> int:
 
 
 @_fast_kernel_loop
-def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats, shape: Shape) -> int:
+def decide(state: Floats, points: Floats, inverse_widths: Floats, rep_q: Floats, kind: Kind) -> int:
     """Return the greedy action of one state; rep_q is finite, (n_actions, n_reps)."""
     lanes, z = np.empty(LANES), np.empty(points.shape[1])  # of its own: threads may ask at the same time
-    _fill_distances(state, points, inverse_widths, z, shape)
+    _fill_distances(state, points, inverse_widths, z)
     nearest = _smallest(z, lanes)
     for i in range(len(z)):
-        z[i] = _relative(z[i], nearest, shape)
+        z[i] = _relative(z[i], nearest, kind)
     values = np.empty(len(rep_q))  # times the sum of z, which does not change which one is the best
     for a in range(len(rep_q)):
         value = 0.0
@@ -260,7 +265,7 @@ def smallest_of_rows(values: Floats, smallest: Floats, places: Integers) -> None
 
 
 @njit(cache=True, nogil=True)
-def _squares(state: Floats, points: Floats, shape: Shape) -> Floats:
+def _squares(state: Floats, points: Floats) -> Floats:
     """Return the squared distances to the points, the same bits wherever they are computed: no fast arithmetic."""
     squares = np.zeros(points.shape[1])
     for k in range(points.shape[0]):
@@ -270,52 +275,50 @@ def _squares(state: Floats, points: Floats, shape: Shape) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def _in_widths(state: Floats, points: Floats, inverse_widths: Floats, shape: Shape) -> Floats:
-    return np.minimum(np.sqrt(_squares(state, points, shape)) * inverse_widths, FARTHEST)
+def _in_widths(state: Floats, points: Floats, inverse_widths: Floats) -> Floats:
+    return np.minimum(np.sqrt(_squares(state, points)) * inverse_widths, FARTHEST)
 
 
 @njit(cache=True, nogil=True)
-def nearest_in_widths(
-    states: Floats, points: Floats, inverse_widths: Floats, z: Floats, places: Integers, shape: Shape
-) -> None:
+def nearest_in_widths(states: Floats, points: Floats, inverse_widths: Floats, z: Floats, places: Integers) -> None:
     """Fill z and places, (n_states, k): the points with the largest kernel values, if each has its own width.
 
     No profile rises, so these are the points that are the fewest of their own widths away.
     """
     for t in range(len(states)):
-        _keep_smallest(_in_widths(states[t], points, inverse_widths, shape), z[t], places[t])
+        _keep_smallest(_in_widths(states[t], points, inverse_widths), z[t], places[t])
 
 
 @_kernel_loop
 def decide_in_widths(
-    state: Floats, points: Floats, n_neighbors: int, inverse_widths: Floats, rep_q: Floats, shape: Shape
+    state: Floats, points: Floats, n_neighbors: int, inverse_widths: Floats, rep_q: Floats, kind: Kind
 ) -> int:
     """Return the greedy action by the points with the largest kernel values, as `nearest_in_widths` finds them."""
     z, places = np.empty(n_neighbors), np.zeros(n_neighbors, dtype=np.intp)
-    _keep_smallest(_in_widths(state, points, inverse_widths, shape), z, places)
-    return _decide_by(z, places, rep_q, shape)
+    _keep_smallest(_in_widths(state, points, inverse_widths), z, places)
+    return _decide_by(z, places, rep_q, kind)
 
 
 @_kernel_loop
 def decide_nearest(
-    state: Floats, points: Floats, n_neighbors: int, inverse_widths: Floats, rep_q: Floats, shape: Shape
+    state: Floats, points: Floats, n_neighbors: int, inverse_widths: Floats, rep_q: Floats, kind: Kind
 ) -> int:
     """Return the greedy action by the nearest points, or -1 where rounding would decide which they are."""
     nearest, places = np.empty(n_neighbors + 1), np.zeros(n_neighbors + 1, dtype=np.intp)
-    _keep_smallest(_squares(state, points, shape), nearest, places)
+    _keep_smallest(_squares(state, points), nearest, places)
     if nearest[-1] <= nearest[-2] * (1 + CLOSE):
         return -1
-    return decide_near(np.sqrt(nearest[:-1]), places[:-1], inverse_widths, rep_q, shape)
+    return decide_near(np.sqrt(nearest[:-1]), places[:-1], inverse_widths, rep_q, kind)
 
 
 @_kernel_loop
-def decide_near(distances: Floats, places: Integers, inverse_widths: Floats, rep_q: Floats, shape: Shape) -> int:
+def decide_near(distances: Floats, places: Integers, inverse_widths: Floats, rep_q: Floats, kind: Kind) -> int:
     """Return the greedy action by some points at these distances."""
-    return _decide_by(np.minimum(distances * inverse_widths[places], FARTHEST), places, rep_q, shape)
+    return _decide_by(np.minimum(distances * inverse_widths[places], FARTHEST), places, rep_q, kind)
 
 
 @_kernel_loop
-def _decide_by(z: Floats, places: Integers, rep_q: Floats, shape: Shape) -> int:
+def _decide_by(z: Floats, places: Integers, rep_q: Floats, kind: Kind) -> int:
     """Return the greedy action from the distances in widths; rep_q, (n_reps, n_actions), is -inf where unknown.
 
     The weight of points that know nothing of an action is shared among those that do.
@@ -323,7 +326,7 @@ def _decide_by(z: Floats, places: Integers, rep_q: Floats, shape: Shape) -> int:
     nearest = z.min()
     total, mass = np.zeros(rep_q.shape[1]), np.zeros(rep_q.shape[1])
     for k in range(len(z)):
-        weight = _relative(z[k], nearest, shape)
+        weight = _relative(z[k], nearest, kind)
         for a in range(len(total)):
             value = rep_q[places[k], a]
             if value > -np.inf:

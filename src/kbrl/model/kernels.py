@@ -155,11 +155,11 @@ class KernelAt:
         return [*range(1, min(self.kernel.neighbors or n_points, n_points) + 1)]
 
     @cached_property
-    def shape(self) -> compiled.Shape | None:
+    def kind(self) -> compiled.Kind | None:
         """What the compiled loops are specialised for; None for a user's profile or a norm that is not Euclidean."""
         if not isinstance(self.kernel.profile, str) or self.kernel.norm != 2:
             return None
-        return compiled.shape_of(self.points.shape[1], self.kernel.profile)
+        return compiled.kind_of(self.kernel.profile)
 
     @cached_property
     def widths_differ(self) -> bool:
@@ -187,8 +187,8 @@ class KernelAt:
 
     def fill(self, states: Floats, out: Floats) -> None:
         """Write kappa(state, point) of a dense kernel to ``out``, (n_states, n_points)."""
-        if self.shape is not None:
-            compiled.normalize_rows(states, self.columns, self.inverse_widths, out, self.shape)
+        if self.kind is not None:
+            compiled.normalize_rows(states, self.columns, self.inverse_widths, out, self.kind)
         else:
             out[:] = normalized(self.in_widths(states), self.kernel.profile)
 
@@ -215,8 +215,7 @@ class KernelAt:
             return np.minimum(distances * self.inverse_widths[places], FARTHEST), places
         z, places = np.empty((len(states), len(self.ranks))), np.zeros((len(states), len(self.ranks)), dtype=np.intp)
         if self.kernel.norm == 2:
-            shape = compiled.shape_of(self.points.shape[1])
-            compiled.nearest_in_widths(states, self.columns, self.inverse_widths, z, places, shape)
+            compiled.nearest_in_widths(states, self.columns, self.inverse_widths, z, places)
         else:
             for rows in blocks_of(len(states), len(self.points)):
                 compiled.smallest_of_rows(self.in_widths(states[rows]), z[rows], places[rows])
@@ -264,7 +263,7 @@ def log_ratio(z: Floats, z_ref: Floats, profile: Profile) -> Floats:
     if isinstance(profile, str):
         out = np.empty(np.broadcast_shapes(np.shape(z), np.shape(z_ref)))
         z, z_ref = np.broadcast_to(z, out.shape), np.broadcast_to(z_ref, out.shape)
-        compiled.fill_log_ratios(z.ravel(), z_ref.ravel(), out.reshape(-1), compiled.shape_of(0, profile))
+        compiled.fill_log_ratios(z.ravel(), z_ref.ravel(), out.reshape(-1), compiled.kind_of(profile))
         return out
     with np.errstate(divide="ignore", invalid="ignore"):
         log_value, log_ref = np.log(profile_values(profile, z)), np.log(profile_values(profile, z_ref))

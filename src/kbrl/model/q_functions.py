@@ -59,16 +59,16 @@ class RepQ:
 
         Where kernels are dense, it knows actions that are available everywhere or nowhere.
         """
-        at, shape = self.weights, self.weights.shape
-        if shape is None:
+        at, kind = self.weights, self.weights.kind
+        if kind is None:
             return None
         if at.kernel.neighbors is not None:
-            return _nearest_decider(at, self.rep_q, shape)
+            return _nearest_decider(at, self.rep_q, kind)
         if not (self.known.all(axis=0) | ~self.known.any(axis=0)).all():
             return None
         actions, columns, widths = np.flatnonzero(self.known.any(axis=0)), at.columns, at.inverse_widths
         q = np.ascontiguousarray(self.rep_q.T[actions])
-        return lambda state: int(actions[compiled.decide(state, columns, widths, q, shape)])
+        return lambda state: int(actions[compiled.decide(state, columns, widths, q, kind)])
 
     def _where_known(self, states: Floats) -> Floats:
         """Share the weight of representative states that know nothing of an action among those that do."""
@@ -78,7 +78,7 @@ class RepQ:
         return np.divide(total, mass, out=np.full_like(total, -np.inf), where=mass > 0)
 
 
-def _nearest_decider(at: KernelAt, rep_q: Floats, shape: compiled.Shape) -> Callable[[Floats], int]:
+def _nearest_decider(at: KernelAt, rep_q: Floats, kind: compiled.Kind) -> Callable[[Floats], int]:
     """Prepare the decision by the points that count: found among all if they are few, else by the tree.
 
     The tree takes some 15 microseconds for one state, however few the points are.  It also chooses between points
@@ -87,15 +87,15 @@ def _nearest_decider(at: KernelAt, rep_q: Floats, shape: compiled.Shape) -> Call
     """
     columns, widths, n_neighbors = at.columns, at.inverse_widths, len(at.ranks)
     if at.widths_differ:
-        return lambda state: int(compiled.decide_in_widths(state, columns, n_neighbors, widths, rep_q, shape))
+        return lambda state: int(compiled.decide_in_widths(state, columns, n_neighbors, widths, rep_q, kind))
     ranks, query = at.ranks, at.tree.query
 
     def by_tree(state: Floats) -> int:
         distances, places = query(state, ranks)
-        return int(compiled.decide_near(distances, places, widths, rep_q, shape))
+        return int(compiled.decide_near(distances, places, widths, rep_q, kind))
 
     def by_all(state: Floats) -> int:
-        action = int(compiled.decide_nearest(state, columns, n_neighbors, widths, rep_q, shape))
+        action = int(compiled.decide_nearest(state, columns, n_neighbors, widths, rep_q, kind))
         return action if action >= 0 else by_tree(state)
 
     return by_all if len(at.points) <= _FEW_POINTS else by_tree

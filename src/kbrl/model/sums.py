@@ -313,11 +313,11 @@ class KernelSums:
         kernel = self.basis.samples_at_reps
         nearest = self.nearest[action].copy()
         weight, reward_sum = self.weight[action], self.reward_sum[action]
-        if kernel.shape is not None:
-            compiled.scaled_distances(samples.states, kernel.columns, kernel.inverse_widths, z, nearest, kernel.shape)
+        if kernel.kind is not None:
+            compiled.scaled_distances(samples.states, kernel.columns, kernel.inverse_widths, z, nearest)
             self._move_reference(action, nearest)
             squared = np.zeros_like(weight)  # the loop takes no NaN
-            compiled.sample_values(z, nearest, samples.rewards, weight, squared, reward_sum, kernel.shape)
+            compiled.sample_values(z, nearest, samples.rewards, weight, squared, reward_sum, kernel.kind)
             self.squared_weight[action] += squared
             self._add_reward_squares(action, samples.rewards, z)
             return

@@ -1,8 +1,9 @@
 """What is tried in rehearsal: lines with plans of several lengths, plans that begin as people do, and averages.
 
 The first candidate is the one to beat: plans of the usual length, or of one step where the noise of a step is larger
-than the gap between representative states.  Where what people did tells something, by the likelihood of held-out
-decisions, it begins plans as people do: what nobody did there may look good only because nobody knows it.
+than the gap between representative states.  If people's decisions depend on the state, by the likelihood of
+held-out decisions, its plans begin as people do: an action that nobody took may look good only because little is known
+of it.
 """
 
 from __future__ import annotations

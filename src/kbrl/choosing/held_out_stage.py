@@ -1,7 +1,7 @@
 """The stage on which candidates rehearse: the lines of episodes that they were not learnt from.
 
-What a run earns after it has left the data is what logged stretches of the same length earned at worst.  A copy of
-people tells whether the stage is any good: it must stay where people stayed, and earn what they earned.
+A run that leaves the data gets a low return for the rest: that of poor logged stretches of the same length.  A copy of
+people tells whether the stage can be trusted: it must stay where people stayed, and earn what they earned.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def held_out_stage(
 ) -> tuple[HeldOutStage, float | None]:
     """Return the lines of held-out episodes as a stage, and what their decisions earned on average.
 
-    A run has left the data where it is farther from them than plans may end, and half as far again as nearly all states
-    of the ``others`` are: so many that of runs that go where people went, less than one of twenty leaves the data.
+    A run has left the data if it is farther from them than plans may end, and half as far again as nearly all states of
+    the ``others``.  "Nearly all" is so many that fewer than one in twenty runs leave the data if they go where people
+    went.
     """
     model = lines_of(log, learner)
     is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
@@ -84,7 +85,7 @@ def held_out_stage(
 
 
 def _longest(log: Transitions, is_start: Booleans) -> int:
-    """Return how long a run may be: as the longest episode, if that was cut; what ended by itself may last longer."""
+    """Return how long a run may be: as long as the longest episode if that was cut; longer if it ended by itself."""
     lengths = np.diff(np.append(np.flatnonzero(is_start), len(log)))
     ends = np.cumsum(lengths) - 1
     is_longest = lengths == lengths.max()
@@ -92,9 +93,9 @@ def _longest(log: Transitions, is_start: Booleans) -> int:
 
 
 def why_not_believed(stage: HeldOutStage, log: Transitions, has_episodes: bool) -> str:
-    """Return why rehearsals on a stage are not believed, in words; nothing if they are.
+    """Return why rehearsals on a stage cannot be trusted, in words; empty if they can.
 
-    A copy of people, drawn from the lines of their behaviour, must stay with the data and earn what they earned.
+    A copy of people, drawn from the lines of their behaviour, must stay within the data and earn what they earned.
     """
     copied = replace(stage, starts=np.repeat(stage.starts, _COPIES, axis=0)).rehearse(_as_people(stage))
     left = float(copied.left.mean())
@@ -135,7 +136,7 @@ def _first_returns(log: Transitions, fades: Floats, n_steps: int) -> Floats:
 
 
 def returns_to_go(log: Transitions, is_start: Booleans, fades: Floats) -> Floats:
-    """Return the sum of what came from each row on, to the end of its episode, (n,), faded by each step."""
+    """Return the sum of rewards from each row to the end of its episode, (n,), discounted step by step."""
     result = log.rewards.copy()
     is_last = np.append(is_start[1:], True)
     for row in range(len(log) - 2, -1, -1):  # a bounded sample

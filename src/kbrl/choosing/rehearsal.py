@@ -2,10 +2,10 @@
 
 Candidates learn from half of some episodes.  Each then acts, step by step, in the lines of the other half, from logged
 first states (`kbrl.lines.stage`).  The first candidate, lines with plans of the usual length, is kept unless another
-earns more by more than chance: twice the standard error of the difference over the same starts.  It also stays where
-the stage is no good: a copy of people leaves the data on it, or earns something else than they did.  If then even
-another random state decides otherwise, doing as people usually do is chosen.
-What is chosen is then learnt from everything.
+earns more by more than chance: twice the standard error of the difference over the same starts.  It is also kept if
+the stage cannot be trusted: a copy of people leaves the data on it, or does not earn what people earned.  If, in
+addition, another random state gives other decisions, the choice is to do as people usually do.
+The chosen settings are then fitted to the whole log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REHEARSAL_ROWS = 20_000  # of whole episodes, to learn from and to rehearse in
 _SAMPLE_SEED, _HALVES_SEED, _PAST_SEED = 101, 102, 103
 LEAST_ROWS = 500  # below that, halves are too small to tell anything
 _BLOCK_ROWS = 200  # that stand for an episode where the log tells none apart
-_ROUNDS = (4, 8, 16)  # runs after which some candidates do not go on
+_ROUNDS = (4, 8, 16)  # runs after which some candidates stop
 _CONTINUED = Variant(terminals="continue")
 _CHECKED, _OTHER_SEED, _LEAST_AGREEMENT = 1000, 12345, 0.8
 _BLOCKS = 32  # of checked rows, for standard errors: rows of an episode are alike
@@ -267,7 +267,7 @@ def _agreement(model: Model, learnt: Transitions, rows: Transitions) -> float:
 
 
 def _safest(tried_out: Sequence[Candidate], learnt: Transitions, held: Transitions) -> int:
-    """Return the place of what is kept where rehearsal is not believed: the first, unless chance makes its decisions.
+    """Return the place of what is kept if the rehearsal is not used: the first, unless chance makes its decisions.
 
     Then it is doing as people usually do, where that is known: nothing else has been seen to work.
     """
@@ -317,23 +317,23 @@ def can_rehearse(settings: Settings, choose: Collection[str]) -> bool:
 def compete(
     stage: Stage, policies: Sequence[Callable[[Floats], Integers]], rounds: tuple[int, ...] = _ROUNDS
 ) -> list[Rehearsal]:
-    """Let policies rehearse in rounds; after each, at most half of them go on: the first, and the best of the others.
+    """Let policies rehearse in rounds; after each, at most half continue: the first, and the best of the others.
 
-    Those that are worse than the best by more than chance do not go on either.  All have begun from the same starts.
+    Those that are worse than the best by more than chance stop, too.  All have begun from the same starts.
     """
     runs = [stage.rehearse(policy, slice(0, rounds[0])) for policy in policies]
     left = list(range(len(policies)))
     for start, stop in pairwise(rounds):
         if start >= len(stage.starts):
             break
-        left = _going_on(left, runs)
+        left = _continuing(left, runs)
         for place in left if len(left) > 1 else []:
             runs[place] += stage.rehearse(policies[place], slice(start, stop))
     return runs
 
 
-def _going_on(left: list[int], runs: list[Rehearsal]) -> list[int]:
-    """Return those that go on: not clearly worse than the best, and at most half of them, the first before others."""
+def _continuing(left: list[int], runs: list[Rehearsal]) -> list[int]:
+    """Return those that continue: not clearly worse than the best, and at most half, the first before others."""
     believed = [place for place in left if _stays(runs[place], runs[0])] or left
     best = max(believed, key=lambda place: runs[place].mean)
     behind = {place: _mean_and_error(runs[best].returns - runs[place].returns) for place in believed}
@@ -351,9 +351,9 @@ def _stays(run: Rehearsal, first: Rehearsal) -> bool:
 
 
 def _best(runs: list[Rehearsal]) -> int:
-    """Return the place of the first one, or of that which beats it most clearly, among those that went on to the end.
+    """Return the place of the first one, or of the one that beats it most clearly, among those of the last round.
 
-    Where the first one did not, it is the one that earned most.
+    If the first one is not among them, return the one that earned most.
     """
     most = max(len(run.returns) for run in runs)
     last = [place for place, run in enumerate(runs) if len(run.returns) == most and _stays(run, runs[0])]

@@ -201,7 +201,7 @@ class _Problem:
         return np.concatenate([fold.losses_without(dropped) for fold in self._folds])
 
     def helps(self, owners: Booleans, chance: float) -> Booleans:
-        """Return which targets these variables help to predict, so much that chance would do it so rarely."""
+        """Return which targets these variables help to predict, more than chance does with this probability."""
         losses = self.losses(owners)
         error = losses.std(axis=0, ddof=1) / np.sqrt(len(losses))
         least = np.maximum(stdtrit(len(losses) - 1, 1 - chance) * error, _CONSTANT)

@@ -236,7 +236,7 @@ def _answers_for(model: Model, states: Any, q: Any) -> Piece:
 
 
 def _doses(model: Model) -> Piece:
-    """Return what stands for each action, (n_actions,), by the column whose numbers were put into classes."""
+    """Return the typical dose of each action, (n_actions,), by the column whose numbers were put into classes."""
     import numpy as np
 
     recipe, labels = model.source.recipe, model.action_labels.tolist()

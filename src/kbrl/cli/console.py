@@ -175,7 +175,7 @@ def visible(text: str) -> str:
 
 
 class _Screen:
-    """A stream on which no text of a file can command the terminal; ``raw`` is the stream behind it."""
+    """A stream on which no text of a file can control the terminal; ``raw`` is the stream behind it."""
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw

@@ -70,7 +70,7 @@ def report(
     The page says first whether the policy is better than what is done now, if MODEL held episodes out (kbrl fit
     --hold-out); then what it would change, as rules; a form to look up cases; then data, actions, coverage, maps,
     representative states and settings, with pictures.  The columns of the LOG are those that the MODEL was fitted to,
-    unless others are named.  Units can stand in a TOML file, in a table [units].  The page loads nothing from
+    unless others are named.  Units can be given in a TOML file, in a table [units].  The page loads nothing from
     elsewhere, and holds no row of the LOG unless asked to.
 
     Example: kbrl report model.kbrl log.csv -o report.html --unit age=years

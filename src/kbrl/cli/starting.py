@@ -1,4 +1,4 @@
-"""The command init: proposes which column of a log is what."""
+"""The command init: proposes a role for each column of a log."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kbrl.cli.options import FILE, column_options, given, log_argument, option_n
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @column_options
 def init(log: tuple[str, ...], output: Path | None, force: bool, **columns: Any) -> None:
-    """Look at a LOG, propose which column is what, and write a TOML file that check and fit take.
+    """Look at a LOG, propose a role for each column, and write a TOML file for check and fit.
 
-    The first rows are looked at, and of a text file all bytes for the encoding.  Nothing is certain: the file says why
-    each column has its role, and what is unsure.  Read it before you fit.
+    Only the first rows are read; of a text file all bytes, to find its encoding.  Nothing is certain: the file gives
+    the reason for each role, and says what is uncertain.  Read it before you fit.
 
     Example: kbrl init ward.csv, then kbrl check ward.csv --config ward.toml
     """
@@ -45,6 +45,6 @@ def init(log: tuple[str, ...], output: Path | None, force: bool, **columns: Any)
 
 
 def _stem(name: str) -> str:
-    """Return the name of the file to write, beside nothing else: for ward.csv.gz it is ward."""
+    """Return the name of a file without its endings: ward for ward.csv.gz."""
     bare = Path(name.partition("?")[0]).name
     return bare.split(".")[0] or "log"

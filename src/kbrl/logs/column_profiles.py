@@ -189,7 +189,7 @@ def is_ordered_within(step: Profile, episodes: Profile) -> bool:
 
 
 def finest_episodes(candidates: Sequence[Profile], steps: Sequence[Profile]) -> tuple[Profile, Profile] | None:
-    """Return the column with the most values within whose runs a step rises, and this step; None if there is none."""
+    """Return the column with the most values such that a step rises within its runs, with that step; else None."""
     found = [(each, step) for each in candidates if (step := ordering_step(steps, each)) is not None]
     return max(found, key=lambda pair: pair[0].n_distinct) if found else None
 
@@ -213,7 +213,7 @@ def last_rows(episodes: Profile) -> Booleans:
 
 
 def returns(episodes: Profile) -> int:
-    """Return how often an episode starts again that had been left before."""
+    """Return how often an episode starts again after another one."""
     starts = episodes.codes[np.append(True, episodes.codes[1:] != episodes.codes[:-1])]
     return len(starts) - len(np.unique(starts))
 

@@ -41,7 +41,7 @@ class _SameRows:
 
 
 class CleanedTable(_SameRows):
-    """A table whose cells are read as a dialect says; what it says of columns that are not there does not count."""
+    """A table whose cells are read as a dialect says; what it says of columns that do not exist is ignored."""
 
     def __init__(self, table: Any, dialect: Dialect) -> None:
         self._table, self._dialect = table, dialect

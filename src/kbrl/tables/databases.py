@@ -149,7 +149,7 @@ class SqliteTable(_QueryTable):
 
 
 class _ArrowQueryTable(_QueryTable):
-    """What a query selects from a database that speaks Arrow."""
+    """What a query selects from a database whose driver returns Arrow data."""
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""

@@ -113,7 +113,7 @@ class Place(NamedTuple):
 
 
 def places_of(table: Any, rows: Sequence[int]) -> list[Place]:
-    """Return the places of some rows of a table, which may say how; by default rows are counted."""
+    """Return the places of some rows of a table: as the table itself says, or else by counting rows."""
     find = getattr(table, "places", None)
     return [Place("row", row + 1) for row in rows] if find is None else list(find(rows))
 

@@ -38,7 +38,7 @@ class Limits:
     high: float
 
     def returns(self, evidence: Evidence) -> tuple[float, float]:
-        """Return returns that fewer than five logged episodes are below, and above; what was cut may be anything."""
+        """Return bounds that fewer than five logged returns are below, and above; what was cut may be anything."""
         smallest, largest = float(evidence.sums.smallest_returns[-1]), float(evidence.sums.largest_returns[-1])
         left_out = float(evidence.sums.left_out[0])
         return smallest + left_out * min(self.low, 0.0), largest + left_out * max(self.high, 0.0)

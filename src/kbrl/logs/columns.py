@@ -437,7 +437,8 @@ def _in_order_of(state: tuple[str, ...], next_state: tuple[str, ...], given: boo
     if given or len(next_state) <= 1:
         return next_state
     variables = without_prefix(state)
-    places = {_variable(name): name for name in next_state}
+    prefixes = (*PREFIXES["next_state"], "next_")
+    places = {next((name[len(p) :] for p in prefixes if name.lower().startswith(p)), name): name for name in next_state}
     if sorted(places) != sorted(variables):
         raise LogError(
             "wrong_width",
@@ -446,8 +447,3 @@ def _in_order_of(state: tuple[str, ...], next_state: tuple[str, ...], given: boo
             columns=next_state,
         )
     return tuple(places[variable] for variable in variables)
-
-
-def _variable(name: str) -> str:
-    prefix = next((p for p in PREFIXES["next_state"] if name.lower().startswith(p)), "next_")
-    return name[len(prefix) :] if name.lower().startswith(prefix) else name

@@ -87,6 +87,7 @@ class _Roles:
 
     def __init__(self, profiles: list[Profile], proposal: Proposal, options: set[str]) -> None:
         self._profiles, self._proposal, self._options = profiles, proposal, options
+        self._doubt = proposal.doubts.append
         self._free = {profile.name: profile for profile in profiles}
 
     def assign(self, given: dict[str, Any]) -> None:
@@ -128,7 +129,7 @@ class _Roles:
         if "sort" in self._options:
             self._proposal.state("sort", True, "the rows of an episode are not in the order of time")
         else:
-            self._proposal.doubts.append("the order of the rows: sort them by episode and step first")
+            self._doubt("the order of the rows: sort them by episode and step first")
         order = np.lexsort([step.numbers, episode.codes])
         self._free = {name: profile.ordered(order) for name, profile in self._free.items()}
         return episode.ordered(order), step.ordered(order)
@@ -190,20 +191,14 @@ class _Roles:
         if ordered is not None:
             episode, step = ordered
             is_named = has_word(episode.name, "episode")
-            why = (
-                _comes(episode)
-                if is_named
-                else f"{step.name} rises while this stays the same, and falls when it changes"
-            )
-            return self._take(episode.name, "episode", why)
+            ordering = f"{step.name} rises while this stays the same, and falls when it changes"
+            return self._take(episode.name, "episode", _comes(episode) if is_named else ordering)
         for profile in self._named("episode", "number", "text"):
             if tells_apart(profile):
                 return self._take(profile.name, "episode", _comes(profile))
         ids = [p for p in self._free.values() if "id" in words_of(p.name) and tells_apart(p)]
         if ids:
-            self._proposal.doubts.append(
-                f"whether {ids[0].name!r} tells episodes apart: its name only says that it is an identifier"
-            )
+            self._doubt(f"whether {ids[0].name!r} tells episodes apart: its name only says that it is an identifier")
             return self._take(ids[0].name, "episode", "its name says that it is an identifier, and its values repeat")
         return None
 
@@ -274,7 +269,7 @@ class _Roles:
         is_last = None if episode is None or len(episode) < 2 else last_rows(episode)
         if not named and role == "terminated" and is_last is not None:
             for profile in [p for p in self._free.values() if p.kind == "boolean" and is_closing(p, is_last)][:1]:
-                self._proposal.doubts.append(f"whether {profile.name!r} says that an episode ended")
+                self._doubt(f"whether {profile.name!r} says that an episode ended")
                 self._take(profile.name, role, "it is true only on the last rows of episodes")
         if not named:
             return
@@ -300,7 +295,7 @@ class _Roles:
                 rule = f"{column} == {listed}" if len(levels) == 1 else f"{column} in ({listed})"
                 self._proposal.state("terminated", rule, why)
                 self._set_aside(profile.name, "terminated", why)
-                self._proposal.doubts.append(f"whether all of {listed} in {profile.name!r} are real ends")
+                self._doubt(f"whether all of {listed} in {profile.name!r} are real ends")
                 return
 
     def _action(self, given: dict[str, Any], episode: Profile | None) -> None:
@@ -311,19 +306,15 @@ class _Roles:
         if known is None and not named:
             named = self._few_that_change(episode)
             for profile in named[:1]:
-                self._proposal.doubts.append(
-                    f"whether {profile.name!r} is the action: only its few different values suggest it"
-                )
+                self._doubt(f"whether {profile.name!r} is the action: only its few different values suggest it")
         if not named:
-            self._proposal.doubts.append("which column is the action: none has a name or values that suggest it")
+            self._doubt("which column is the action: none has a name or values that suggest it")
             return
         if len(named) > 1:
             others = ", ".join(repr(p.name) for p in named[1:])
-            self._proposal.doubts.append(f"whether {named[0].name!r} is the action; {others} could be, too")
-        profile = self._take(
-            named[0].name, "action", "its name says so" if known is not None else "its name and values"
-        )
-        propose_classes(profile, self._proposal)
+            self._doubt(f"whether {named[0].name!r} is the action; {others} could be, too")
+        why = "its name says so" if known is not None else "its name and values"
+        propose_classes(self._take(named[0].name, "action", why), self._proposal)
 
     def _few_that_change(self, episode: Profile | None) -> list[Profile]:
         """Return the columns of few words, or of flags, that change within episodes: a sex does not.
@@ -340,33 +331,31 @@ class _Roles:
         if "reward" in given or "minimize" in given:
             return
         known = self._known("reward")
-        named = [known] if known is not None else self._after_the_action("reward")
+        if known is not None:
+            self._take(known.name, "reward", "its name says so")
+            return
+        named = self._after_the_action("reward")
         if named:
-            if known is None:
-                self._proposal.doubts.append(
-                    f"whether {named[0].name!r} is the reward, and whether more of it is better"
-                )
-            self._take(
-                named[0].name, "reward", "its name says so" if known is not None else "its name, and it is a number"
-            )
+            self._doubt(f"whether {named[0].name!r} is the reward, and whether more of it is better")
+            self._take(named[0].name, "reward", "its name, and it is a number")
             return
         costs = self._after_the_action("minimize")
         if costs and "minimize" in self._options:
             self._take(costs[0].name, "minimize", "its name says that less of it is better")
-            self._proposal.doubts.append(f"whether {costs[0].name!r} is what should be kept low")
+            self._doubt(f"whether {costs[0].name!r} is what should be kept low")
             return
         if "minimize" in self._options and self._reward_by_ends(given):
             return
         numbers = [p for p in self._free.values() if p.kind in ("number", "boolean") and p.n_distinct != 1]
         numbers = [p for p in numbers if not has_word(p.name, "earlier")] or numbers
         if numbers:
-            self._proposal.doubts.append(
+            self._doubt(
                 f"what the reward is: no name says so, so {numbers[-1].name!r}, the last column of numbers, was taken"
             )
             self._take(numbers[-1].name, "reward", "the last column of numbers: correct this")
 
     def _after_the_action(self, role: str) -> list[Profile]:
-        """Return the columns that are named as what came of an action, best first: those that stand after it.
+        """Return the columns that are named as the result of an action; those that stand after it come first.
 
         A name such as "last score" says that the value was known before.
         """
@@ -384,7 +373,7 @@ class _Roles:
         found = reward_of_ends(profile, str(self._proposal.stated["terminated"]))
         if found is not None:
             self._proposal.state(*found, "no column has the name of a reward, and words tell good ends from bad ones")
-            self._proposal.doubts.append(f"what the reward is: the ends in {ended!r} were taken")
+            self._doubt(f"what the reward is: the ends in {ended!r} were taken")
         return found is not None
 
     def _next_states(self, families: dict[str, list[str]]) -> None:
@@ -417,9 +406,7 @@ class _Roles:
             self._leave(profile.name, f"it has {profile.n_distinct} different texts, as identifiers and notes do")
         elif profile.kind == "date":
             self._leave(profile.name, "it holds dates")
-            self._proposal.hints.append(
-                f'# elapsed = {{ {as_key(profile.name)} = "1 day" }}  # if you add it to the state'
-            )
+            self._proposal.hints.append(f'# elapsed = {{ {as_key(profile.name)} = "1 day" }}  # if it is in the state')
         elif profile.kind == "boolean" and has_word(profile.name, "harm"):
             self._leave(profile.name, "its name is that of a harm: a result of the action is not part of the state")
             propose_harm(profile, self._proposal)
@@ -435,17 +422,14 @@ class _Roles:
 
     def _order(self, episode: Profile | None, step: Profile | None) -> None:
         stated = self._proposal.stated
-        has_end = {"terminated", "truncated"} & set(stated) or any(
-            r == "done" for r, _ in self._proposal.roles.values()
-        )
+        roles = {role for role, _ in self._proposal.roles.values()}
+        has_end = not {"terminated", "truncated", "done"}.isdisjoint({*stated, *roles})
         if "next_state" in stated:
             return
         if episode is None and step is None and not has_end:
             if "one-step" in self._options:
-                self._proposal.state(
-                    "one-step", True, "no column tells which row follows which, so each row stands alone"
-                )
-            self._proposal.doubts.append("which rows belong together: no column tells episodes apart or orders rows")
+                self._proposal.state("one-step", True, "no column tells which row follows which: each stands alone")
+            self._doubt("which rows belong together: no column tells episodes apart or orders rows")
         if step is not None:
             propose_intervals(rises_within(step, episode), step, self._proposal)
         query = stated.get("query")

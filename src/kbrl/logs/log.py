@@ -24,7 +24,7 @@ from kbrl.data.names import Source, find_label
 from kbrl.data.recipe import Recipe
 from kbrl.data.transitions import Transitions, join
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.prepared import PreparedTable
+from kbrl.logs.prepared import PreparedTable, prepare
 from kbrl.logs.rows import (
     ActionSet,
     Rows,
@@ -53,8 +53,7 @@ from kbrl.logs.sequence import (
     refuse_returns,
     refuse_steps,
 )
-from kbrl.logs.sorted_table import SortedTable, said_of_repeats
-from kbrl.logs.value_facts import look_at_values
+from kbrl.logs.sorted_table import said_of_repeats
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
 from kbrl.tables.faults import LogError, counted
 from kbrl.tables.formats import Table, batch_length, open_table, regrouped
@@ -187,24 +186,6 @@ def check_actions(columns: Columns, labels: Array, taken: Mapping[Any, int]) -> 
         )
 
 
-def in_order(table: Table, columns: Columns) -> Table:
-    """Return the table with its rows sorted, and without repeated ones, if that was asked for."""
-    is_asked = columns.sort or columns.drop_repeats
-    return SortedTable(table, columns) if is_asked and not isinstance(table, SortedTable) else table
-
-
-def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
-    """Return the table as a recipe says: one that is given, or learnt from the values; as it is if it needs none.
-
-    With ``is_known``, no recipe is learnt where none is given.
-    """
-    table = in_order(table, columns)
-    if recipe is None and not is_known:
-        recipe = look_at_values(table, columns).recipe(columns, table)
-    is_made = any(name not in table.names for name in columns.used()) or columns.action_parts
-    return PreparedTable(table, columns, recipe) if recipe is not None or is_made else table
-
-
 def read_log(
     source: Any, *, columns: Mapped = None, actions: Sequence[Any] | None = None, chunk_rows: int = CHUNK_ROWS
 ) -> Iterator[Transitions]:
@@ -262,18 +243,10 @@ class Scan:
 
     def __add__(self, other: Scan) -> Scan:
         """Return the scan of both parts, whose columns are the same."""
-        return Scan(
-            self.columns,
-            self.taken + other.taken,
-            self.episodes + other.episodes,
-            self.left_out + other.left_out,
-            self.rises + other.rises,
-            self.n_rows + other.n_rows,
-            self.is_text or other.is_text,
-            self.is_countable and other.is_countable,
-            self.edges + other.edges,
-            self.n_repeats + other.n_repeats,
-        )
+        summed = ("taken", "episodes", "left_out", "rises", "n_rows", "edges", "n_repeats")
+        sums = {name: getattr(self, name) + getattr(other, name) for name in summed}
+        is_text, is_countable = self.is_text or other.is_text, self.is_countable and other.is_countable
+        return replace(self, **sums, is_text=is_text, is_countable=is_countable)
 
     def labels(self, actions: Sequence[Any] | None, recipe: Recipe | None = None) -> Array:
         """Return the actions: those taken, or ``actions``, the possible ones; classes of doses from low to high."""

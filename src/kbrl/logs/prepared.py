@@ -20,7 +20,8 @@ from kbrl.data.recipe import JOINED, ActionBins, Recipe, said_of_filled
 from kbrl.data.state_column import StateColumn, Values, level_text
 from kbrl.data.values import EpisodeStarts, ValueMemory
 from kbrl.logs.columns import BY_EXPRESSION, Columns
-from kbrl.logs.value_facts import is_plain
+from kbrl.logs.sorted_table import in_order
+from kbrl.logs.value_facts import is_plain, look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts
 from kbrl.tables.faults import Place, places_of
 from kbrl.tables.formats import Border, Table, batch_length
@@ -308,3 +309,15 @@ class _Variables:
             KbrlWarning,
             stacklevel=2,
         )
+
+
+def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
+    """Return the table as a recipe says: one that is given, or learnt from the values; as it is if it needs none.
+
+    With ``is_known``, no recipe is learnt where none is given.
+    """
+    table = in_order(table, columns)
+    if recipe is None and not is_known:
+        recipe = look_at_values(table, columns).recipe(columns, table)
+    is_made = any(name not in table.names for name in columns.used()) or columns.action_parts
+    return PreparedTable(table, columns, recipe) if recipe is not None or is_made else table

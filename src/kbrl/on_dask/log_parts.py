@@ -24,9 +24,11 @@ from kbrl.data.names import UNNAMED, Source, unite_labels
 from kbrl.data.recipe import Recipe
 from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, in_order, light_kinds, numbering_of, prepare, scan
+from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, numbering_of, scan
+from kbrl.logs.prepared import prepare
 from kbrl.logs.rows import refuse_amounts
 from kbrl.logs.sequence import EpisodeMemory, Numbering
+from kbrl.logs.sorted_table import in_order
 from kbrl.logs.value_facts import ValueFacts, look_at_values
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import find_files, is_address, open_table

@@ -266,7 +266,7 @@ def repeated(n_outcomes, times, n_single, seed):
 def test_where_tied_outcomes_repeat_the_estimate_is_right_on_average_for_any_split(n_outcomes, times, n_single, size):
     truth, found = n_outcomes * times / (n_outcomes * times + n_single), []
     basis = make_basis(np.zeros((1, 1)), 1, 4)
-    for seed in range(40):
+    for seed in range(20):
         log, statistics = repeated(n_outcomes, times, n_single, seed), Neighborhoods(basis)
         for part in in_parts(log, size or len(log)):
             statistics.accumulate(part)

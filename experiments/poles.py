@@ -327,7 +327,7 @@ def _draw_times(axes: Axes, rows: list[Row], n_poles: int) -> None:
 
 
 def _mean_times(rows: list[Row]) -> list[Row]:
-    """Return one row a run and m, with the mean over tau-bar."""
+    """Return one row per run and m, with the mean over tau-bar."""
     runs = {(row["seed"], row["m"]): select(rows, seed=row["seed"], m=row["m"]) for row in rows}
     return [{"m": m, "seconds": interval(own, "seconds")[0]} for (_, m), own in runs.items()]
 

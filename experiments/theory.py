@@ -226,7 +226,7 @@ def _scatter(axes: Axes, rows: list[Row], error: str, bound: str, label: str, ma
 
 
 def _draw_denser(axes: Axes, rows: list[Row]) -> None:
-    """Draw one line a run."""
+    """Draw one line per run."""
     for sequence, line in (("beside", "-"), ("grid", ":")):
         for run, seed in enumerate(distinct(rows, "seed")):
             own = sorted(select(rows, sequence=sequence, seed=seed), key=lambda row: float(row["distance"]))

@@ -116,7 +116,7 @@ def refuse_rows(bad: Booleans, values: Array, name: str, rule: str, way_out: str
     )
 
 
-def one_entry_a_row(array: Array, name: str) -> Array:
+def one_entry_per_row(array: Array, name: str) -> Array:
     """Return an array of one dimension, or say which shape it has."""
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, one entry per transition, but its shape is {array.shape}.")

@@ -179,7 +179,7 @@ def test_the_bellman_error_is_the_unexplained_share_of_held_out_targets():
         Transitions([[1e-9], [1e9]] * 4, [0] * 8, range(8), [[1e9], [1e-9]] * 4),
         Transitions([[0.0, 7.0], [1.0, 7.0]] * 10, [0, 1] * 10, [0.1] * 20, [[1.0, 7.0], [0.0, 7.0]] * 10),
     ],
-    ids=["one row", "one row an action", "one state", "all rows are ends", "two far states", "a constant variable"],
+    ids=["one row", "one row per action", "one state", "all rows are ends", "two far states", "a constant variable"],
 )
 @pytest.mark.parametrize("criterion", ["error", "bellman"])
 @pytest.mark.parametrize(

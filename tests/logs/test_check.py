@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - a line a case
+# ruff: noqa: E501 - one line per case
 """Bad logs: each fault by name, with its rows; and a fault stops learning exactly if the reader refuses the log."""
 
 import json
@@ -59,7 +59,7 @@ def reordered(order):
 
 
 def in_files(columns, *starts):
-    """The same rows in several files: one table a file, cut before some rows."""
+    """The same rows in several files: one table per file, cut before some rows."""
     edges = [0, *starts, N_ROWS]
     return [{name: c[first:last] for name, c in columns.items()} for first, last in pairwise(edges)]
 

@@ -22,7 +22,7 @@ from kbrl.checks import (
     as_rows,
     check_finite,
     check_lengths,
-    one_entry_a_row,
+    one_entry_per_row,
     refuse_masked,
     refuse_rows,
 )
@@ -343,7 +343,7 @@ def find_label(label: Any, places: Mapping[Any, int]) -> int:
 def as_labels(values: Any, name: str) -> Array:
     """Return labels of one kind, (n,); refuse anything else."""
     refuse_masked(values, name)
-    array = one_entry_a_row(_as_array(values), name)
+    array = one_entry_per_row(_as_array(values), name)
     if array.dtype.kind == "M" and np.isnat(array).any():
         refuse_rows(np.isnat(array), array.astype(str), name, "be labels", "Drop the rows without a date.")
     if array.dtype.kind == "f":

@@ -23,7 +23,7 @@ from kbrl.checks import (
     as_rows,
     check_finite,
     check_lengths,
-    one_entry_a_row,
+    one_entry_per_row,
     refuse_masked,
     refuse_rows,
     whole,
@@ -94,7 +94,7 @@ class Transitions:
         next_states = as_rows(next_rows_by_name(next_states, source), "next_states", n_dims=states.shape[1])
         _check_state_names(source, states.shape[1])
         actions = as_labels(actions, "actions")
-        rewards = one_entry_a_row(as_floats(rewards, "rewards"), "rewards")
+        rewards = one_entry_per_row(as_floats(rewards, "rewards"), "rewards")
         terminals = np.zeros(len(states), dtype=bool) if terminals is None else _as_flags(terminals)
         lengths = {"states": len(states), "actions": len(actions), "rewards": len(rewards)}
         lengths |= {"next_states": len(next_states), "terminals": len(terminals)}
@@ -102,10 +102,10 @@ class Transitions:
             episodes = as_labels(episodes, "episodes")
             lengths["episodes"] = len(episodes)
         if durations is not None:
-            durations = one_entry_a_row(as_floats(durations, "durations"), "durations")
+            durations = one_entry_per_row(as_floats(durations, "durations"), "durations")
             lengths["durations"] = len(durations)
         if propensities is not None:
-            propensities = one_entry_a_row(as_floats(propensities, "propensities"), "propensities").copy()
+            propensities = one_entry_per_row(as_floats(propensities, "propensities"), "propensities").copy()
             lengths["propensities"] = len(propensities)
         check_lengths(lengths)
         check_finite(rewards, "rewards")
@@ -348,7 +348,7 @@ def _as_logs(logs: Any) -> list[Transitions]:
 
 def _as_flags(values: Any) -> Booleans:
     refuse_masked(values, "terminals")
-    array = one_entry_a_row(np.asarray(values), "terminals")
+    array = one_entry_per_row(np.asarray(values), "terminals")
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind not in "iuf":

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import as_generator, as_rows, check_finite, check_lengths, one_entry_a_row, whole
+from kbrl.checks import as_generator, as_rows, check_finite, check_lengths, one_entry_per_row, whole
 from kbrl.data.transitions import Transitions
 from kbrl.learners.exploration import Exploration, as_actions, as_exploration
 from kbrl.model.q_functions import GreedyPolicy
@@ -103,12 +103,12 @@ class OnlineAgent:
         self, observations: Floats, actions: Array, rewards: Floats, next_observations: Floats, terminals: Booleans
     ) -> None:
         """Gather several transitions at once, one per row; at most as many as an interval has."""
-        places = self._places_of(one_entry_a_row(np.asarray(actions), "actions"))
+        places = self._places_of(one_entry_per_row(np.asarray(actions), "actions"))
         if len(places) == 0:
             return
-        rewards = one_entry_a_row(np.asarray(rewards, dtype=np.float64), "rewards")
+        rewards = one_entry_per_row(np.asarray(rewards, dtype=np.float64), "rewards")
         check_finite(rewards, "rewards")
-        terminals = one_entry_a_row(np.asarray(terminals, dtype=bool), "terminals")
+        terminals = one_entry_per_row(np.asarray(terminals, dtype=bool), "terminals")
         n_dims = self._pending.n_dims
         states, next_states = (as_rows(x, "observations", n_dims=n_dims) for x in (observations, next_observations))
         lengths = {"observations": len(states), "actions": len(places), "rewards": len(rewards)}

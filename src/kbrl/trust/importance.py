@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Floats, Integers
-from kbrl.checks import as_floats, check_lengths, in_unit_interval, one_entry_a_row, refuse_rows
+from kbrl.checks import as_floats, check_lengths, in_unit_interval, one_entry_per_row, refuse_rows
 from kbrl.data.episodes import block_of, episode_hashes
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.trust.policy_answers import DEFERS, as_answers, discount_of, labels_with
@@ -80,7 +80,7 @@ def importance_estimate(
 
 
 def _checked(propensities: Any, log: Transitions) -> Floats:
-    chances = one_entry_a_row(as_floats(propensities, "propensities"), "propensities")
+    chances = one_entry_per_row(as_floats(propensities, "propensities"), "propensities")
     check_lengths({"log": len(log), "propensities": len(chances)})
     bad = ~((chances > 0) & (chances <= 1))
     if bad.any():

@@ -82,7 +82,7 @@ def test_the_command_names_lines_and_says_what_they_and_its_rows_count(tmp_path,
         main(["check", str(path)])
     out = capsys.readouterr().out
     assert "log.csv line 12" in " ".join(out.split())
-    assert "Lines are those of the file, with its header." in out
+    assert "Lines are counted from 1 in each file, with its header." in out
     with pytest.raises(SystemExit):
         main(["check", str(path), "--json"])
     (fault,) = [f for f in json.loads(capsys.readouterr().out)["faults"] if f["name"] == "bad_flag"]

@@ -62,7 +62,7 @@ def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:
 
 
 def _print_faults(report: Report) -> None:
-    click.echo(f"{report.n_rows} rows, {report.n_episodes} episodes, {report.n_transitions} transitions.")
+    click.echo(f"{report.n_rows:,} rows, {report.n_episodes:,} episodes, {report.n_transitions:,} transitions.")
     if report.left_out.total:
         click.echo(report.left_out.say(report.n_rows))
     if not report.faults:
@@ -73,7 +73,7 @@ def _print_faults(report: Report) -> None:
         click.echo("None of this stops learning.")
     units = {place.unit for fault in report.faults for place in fault.places}
     if "line" in units:
-        click.echo("Lines are those of the file, with its header.")
+        click.echo("Lines are counted from 1 in each file, with its header.")
     if "row" in units:
         click.echo("Rows are counted from 1 in each file.")
 
@@ -81,7 +81,7 @@ def _print_faults(report: Report) -> None:
 def _said(fault: Fault) -> str:
     places = f"; first at {_listed(fault.places)}" if fault.places else ""
     stops = "Stops learning. " if fault.stops_learning else ""
-    return f"{stops}{fault.message} {fault.advice} ({fault.count} {fault.unit}{places}.)"
+    return f"{stops}{fault.message} {fault.advice} ({fault.count:,} {fault.unit}{places}.)"
 
 
 def _listed(places: tuple[Place, ...]) -> str:

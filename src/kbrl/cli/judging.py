@@ -145,5 +145,5 @@ def _said(found: Judgement, n_episodes: int) -> str:
     some = found.influential(n_episodes)
     if some:
         named = ", ".join(f"{each.episode} ({each.change:+.3g})" for each in some)
-        lines.append(f"Without one of these episodes, the gain would change most: {named}")
+        lines.append(f"Episodes without which the gain would change most: {named}")
     return "\n".join(lines)

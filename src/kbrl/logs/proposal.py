@@ -22,6 +22,7 @@ from kbrl.logs.column_profiles import Profile
 FEW = 20  # more different numbers than that are amounts, to be put into classes
 _MOST_MARKS, _LONGEST_MARK = 4, 20  # different texts beside numbers, and their characters
 _SENTINELS = frozenset({-1.0, -8.0, -9.0, *(sign * float("9" * n) for n in range(2, 7) for sign in (1, -1))})
+_UNITS = ((86400, " days"), (3600, " hours"), (60, " minutes"))  # of seconds
 _AMOUNT = re.compile(r"([+-]?[0-9][0-9.,']*)\s*([^\d\s.,;=][^\d;=]{0,11})")
 _DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})[./-](?:\d{4}|\d{2})(?:[ T,].*)?")
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -203,8 +204,8 @@ def propose_intervals(rises: Floats, step: Profile, proposal: Proposal) -> None:
     if not len(rises) or rises.min() == rises.max():
         return
     low, high = np.quantile(rises, [0.05, 0.95])
-    unit = " seconds" if step.kind == "date" else ""
-    proposal.state("stride", "any", f"rows are {low:g} to {high:g}{unit} apart")
+    size, unit = next((each for each in _UNITS if each[0] <= low), (1, " seconds")) if step.kind == "date" else (1, "")
+    proposal.state("stride", "any", f"rows are {low / size:.3g} to {high / size:.3g}{unit} apart")
     period = '"1 day"' if step.kind == "date" else f"{float(np.median(rises)):g}"
     proposal.hints.append(f"# discount_per = {period}  # to discount by the time between rows")
 

@@ -219,6 +219,32 @@ def test_a_reward_comes_after_the_action_and_was_not_known_before():
     assert "points" in found["state"]
 
 
+def test_a_column_with_words_on_last_rows_only_says_how_episodes_ended():
+    """Nothing in its name says so, but it is empty elsewhere; good and bad ends make the reward."""
+    rng, n = np.random.default_rng(0), 40
+    table = {"MRN": np.repeat(np.arange(n), 4).tolist(), "hour": np.tile(np.arange(4), n).tolist()}
+    table |= {"sofa": rng.normal(size=4 * n).tolist(), "drug": rng.choice(["a", "b"], 4 * n).tolist()}
+    ends = rng.choice(["Died", "Discharged home", "Other hospital"], 4 * n)
+    table["Disposition"] = np.where(np.tile([0, 0, 0, 1], n) == 1, ends, "").tolist()
+    found = propose(table, options=["minimize"]).stated
+    assert found["terminated"] == "Disposition in ('Died', 'Discharged home', 'Other hospital')"
+    assert found["reward"] == "- (Disposition == 'Died') + (Disposition == 'Discharged home')"
+    assert found["state"] == ["sofa"]
+    assert load_log(table, columns=found).terminals.sum() == n
+
+
+@pytest.mark.parametrize(("name", "words"), [("recovered", ("ja", "nein")), ("cured", (1, 0)), ("Failed?", ("Y", "N"))])
+def test_a_reward_of_yes_and_no_is_read_as_1_and_0(name, words):
+    rng, n = np.random.default_rng(0), 40
+    is_end = (np.tile([0, 0, 0, 1], n) == 1) & (rng.random(4 * n) < 0.7)
+    table = {"case": np.repeat(np.arange(n), 4).tolist(), "visit": np.tile(np.arange(4), n).tolist()}
+    table |= {"bp": rng.normal(size=4 * n).tolist(), "therapy": rng.choice(["a", "b"], 4 * n).tolist()}
+    table[name] = [words[0] if ended else words[1] for ended in is_end]
+    log = load_log(table, columns=propose(table, options=["minimize"]).stated)
+    assert log.rewards.tolist() == ((-1 if name == "Failed?" else 1) * log.terminals).tolist()
+    assert log.terminals.sum() == is_end.sum()
+
+
 def test_what_is_unsure_is_said_and_stands_in_the_file(capsys):
     pandas.DataFrame(small(treatment=None, site=list("xyz") * 20)).to_csv("log.csv", index=False)
     main(["init", "log.csv"])

@@ -224,3 +224,25 @@ def test_variables_left_out_of_distances_are_named_where_columns_become_several(
     main(["fit", "pumps.csv", *columns, "--step", "day", "-o", "pumps.kbrl"])
     told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("not in distances"))
     assert "oil=used" in told
+
+
+def test_the_entries_of_a_vector_are_named_one_by_one_in_a_state(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng, lines = np.random.default_rng(0), []
+    for run in range(30):
+        for t in range(4):
+            obs = {"tag": str(rng.choice(["a", "b"])), "vec": rng.normal(size=2).tolist()}
+            act = str(rng.choice(["left", "right"]))
+            lines.append(json.dumps({"run": run, "t": t, "obs": obs, "act": act, "reward": 1.0, "end": t == 3}))
+    Path("log.jsonl").write_text("\n".join(lines))
+    columns = ["--state", "obs_tag,obs_vec", "--action", "act", "--episode", "run", "--terminated", "end"]
+    main(["fit", "log.jsonl", *columns, "-o", "model.kbrl", "--order", "0", "--reps", "5", "-q"])
+    main(["explain", "model.kbrl", "--log", "log.jsonl", "--state", "obs_tag=a,obs_vec_0=1,obs_vec_1=-2", "-q"])
+    assert "obs_vec = [1.0, -2.0]" in capsys.readouterr().out
+    for state, said in {
+        "obs_tag=a": "obs_vec_0 must be a number",
+        "a,1": "2 values for 3 columns: obs_tag, obs_vec_0",
+    }.items():
+        with pytest.raises(SystemExit):
+            main(["explain", "model.kbrl", "--log", "log.jsonl", "--state", state, "-q"])
+        assert said in capsys.readouterr().err

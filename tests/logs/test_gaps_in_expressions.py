@@ -45,6 +45,7 @@ def written(path, *rows, line=None, text=None):
             "1,2,4,b,n.d.,,0,no",
             r"line 3 .*: 'n.d.' in 'risk'.*--na",
         ),
+        ({"reward": "died"}, None, None, r"line 2 .*: 'no'.*--reward \"where\(`died`, 1, 0\)\""),
         ({"reward": "5 * (risk > 1.9)"}, 3, "1,2,4,b,n.d.,,0,no", r"line 3 .*: 'n.d.' in 'risk'.*--na"),
     ],
 )

@@ -227,3 +227,19 @@ def test_the_entries_of_a_list_stand_where_it_stood():
 def test_what_cannot_be_split_is_refused(split, words):
     with pytest.raises(LogError, match=words):
         load_log(lerobot()[0], columns={"split": split})
+
+
+def test_a_file_of_d3rlpy_1_says_where_episodes_were_cut(tmp_path):
+    """Version 1 keeps flat arrays; ``episode_terminals`` is also true where an episode was only cut."""
+    whole = list(episodes())
+    is_last = np.concatenate([np.arange(len(actions)) == len(actions) - 1 for _, actions, _, _ in whole])
+    ended = np.repeat([ended for *_, ended in whole], LENGTHS)
+    with h5py.File(tmp_path / "log.h5", "w") as file:
+        file["observations"] = np.concatenate([states[:-1] for states, *_ in whole])
+        file["actions"] = np.concatenate([actions for _, actions, _, _ in whole])
+        file["rewards"] = np.concatenate([rewards for _, _, rewards, _ in whole])
+        file["terminals"], file["episode_terminals"] = is_last & ended, is_last
+    with pytest.warns(match="1 at the end of an episode that was cut"):
+        log = load_log(tmp_path / "log.h5")
+    assert np.unique(log.episodes, return_counts=True)[1].tolist() == [6, 3, 9]
+    assert log.terminals.sum() == 2

@@ -82,8 +82,13 @@ def parse_state(text: str, saved: SavedModel) -> list[float]:
 
 
 def _parse_cells(text: str, recipe: Recipe) -> list[float]:
-    """Read the cells of one row, in the order of the columns or as NAME=VALUE; a missing one is left empty."""
-    names, parts = list(recipe.names), [part.strip() for part in text.split(",")]
+    """Read the cells of one row, in the order of the columns or as NAME=VALUE; a missing one is left empty.
+
+    The entries of a vector are columns of their own here: position_0, position_1.
+    """
+    vectors = {column.name: column.variables for column in recipe.columns if column.kind == "vector"}
+    names = [each for name in recipe.names for each in vectors.get(name, (name,))]
+    parts = [part.strip() for part in text.split(",")]
     if all("=" not in part for part in parts):
         if len(parts) != len(names):
             raise _bad_state(f"{len(parts)} values for {len(names)} columns: {', '.join(names)}.")
@@ -94,7 +99,10 @@ def _parse_cells(text: str, recipe: Recipe) -> list[float]:
         if not equals or name not in names or name in cells:
             raise _bad_state(f"{part!r} must be NAME=VALUE, once for each of {', '.join(names)}.")
         cells[name] = [value or None]
-    encoded = recipe.encode({name: cells.get(name, [None]) for name in names})
+    table: dict[str, Any] = {name: cells.get(name, [None]) for name in names}
+    for vector, entries in vectors.items():
+        table[vector] = [[_number(str(table[name][0] or ""), name) for name in entries]]
+    encoded = recipe.encode(table)
     if encoded.say(0):
         raise _bad_state(f"{encoded.say(0)}.")
     encoded.tell()

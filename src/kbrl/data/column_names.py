@@ -22,7 +22,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "terminated": ("terminated", "terminateds", "termination", "terminations", "terminal", "terminals", "is_terminal"),
     "truncated": ("truncated", "truncateds", "truncation", "truncations", "timeout", "timeouts"),
-    "done": ("done", "dones", "next.done"),
+    "done": ("done", "dones", "next.done", "episode_terminals"),
     "action_prob": ("action_prob", "action_probability", "propensity", "propensities"),
     "duration": ("step_duration",),  # a column called duration may be anything, such as that of a stay
 }  # fmt: skip

@@ -244,6 +244,12 @@ def is_closing(flags: Profile, is_last: Booleans) -> bool:
     return len(rows) >= _SOME and bool(is_last[rows].all())
 
 
+def is_only_on(column: Profile, is_last: Booleans) -> bool:
+    """Return whether a column has values on some last rows of episodes, and on no others."""
+    rows = np.flatnonzero(~column.is_missing[:-1])
+    return len(rows) >= _SOME and bool(is_last[rows].all())
+
+
 def closing_levels(column: Profile, is_last: Booleans, known: Sequence[int]) -> list[str]:
     """Return the values of a column that occur on last rows only; ``known`` are the rows that are looked at."""
     levels = []

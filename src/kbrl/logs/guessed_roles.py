@@ -21,6 +21,7 @@ from kbrl.logs.column_profiles import (
     finest_episodes,
     is_closing,
     is_on_first_rows,
+    is_only_on,
     is_unique_within,
     last_rows,
     ordering_step,
@@ -34,6 +35,7 @@ from kbrl.logs.proposal import (
     Proposal,
     as_column,
     as_key,
+    as_number,
     ask_of_later,
     guess_cells,
     propose_classes,
@@ -286,7 +288,9 @@ class _Roles:
         if episode is None or len(episode) < 2:
             return
         is_last = last_rows(episode)
-        for profile in self._named("terminated", "text"):
+        named = self._named("terminated", "text")
+        others = [p for p in self._free.values() if p.kind == "text" and is_only_on(p, is_last)]
+        for profile in [*named, *(p for p in others if p not in named)]:
             levels = closing_levels(profile, is_last, range(len(episode) - 1))
             if levels and profile.n_distinct <= FEW:
                 listed = ", ".join(f"'{level}'" for level in levels)
@@ -332,16 +336,16 @@ class _Roles:
             return
         known = self._known("reward")
         if known is not None:
-            self._take(known.name, "reward", "its name says so")
+            self._take_reward(known, "reward", "its name says so")
             return
         named = self._after_the_action("reward")
         if named:
             self._doubt(f"whether {named[0].name!r} is the reward, and whether more of it is better")
-            self._take(named[0].name, "reward", "its name, and it is a number")
+            self._take_reward(named[0], "reward", "its name, and it is a number")
             return
         costs = self._after_the_action("minimize")
         if costs and "minimize" in self._options:
-            self._take(costs[0].name, "minimize", "its name says that less of it is better")
+            self._take_reward(costs[0], "minimize", "its name says that less of it is better")
             self._doubt(f"whether {costs[0].name!r} is what should be kept low")
             return
         if "minimize" in self._options and self._reward_by_ends(given):
@@ -352,7 +356,11 @@ class _Roles:
             self._doubt(
                 f"what the reward is: no name says so, so {numbers[-1].name!r}, the last column of numbers, was taken"
             )
-            self._take(numbers[-1].name, "reward", "the last column of numbers: correct this")
+            self._take_reward(numbers[-1], "reward", "the last column of numbers: correct this")
+
+    def _take_reward(self, profile: Profile, role: str, why: str) -> None:
+        self._take(profile.name, role, why)
+        self._proposal.state(role, as_number(profile), why)
 
     def _after_the_action(self, role: str) -> list[Profile]:
         """Return the columns that are named as the result of an action; those that stand after it come first.

@@ -18,6 +18,7 @@ from kbrl.arrays import Floats
 from kbrl.data.column_names import has_word
 from kbrl.data.written import DATE_ORDERS, iso_date
 from kbrl.logs.column_profiles import Profile
+from kbrl.tables.cell_values import BOOLEANS, FLAGS
 
 FEW = 20  # more different numbers than that are amounts, to be put into classes
 _MOST_MARKS, _LONGEST_MARK = 4, 20  # different texts beside numbers, and their characters
@@ -76,6 +77,14 @@ def as_column(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else f"`{name}`"
 
 
+def as_number(profile: Profile) -> str:
+    """Return a column as a reward: yes and no become 1 and 0."""
+    is_worded = profile.kind == "boolean" and any(
+        text.lower() in FLAGS and text.lower() not in BOOLEANS for text in profile.filled
+    )
+    return f"where({as_column(profile.name)}, 1, 0)" if is_worded else profile.name
+
+
 def reward_of_ends(ended: Profile, rule: str) -> tuple[str, str] | None:
     """Return a reward of 1 for a good end and -1 for a harm, with its option; None where words do not tell them apart.
 
@@ -84,7 +93,9 @@ def reward_of_ends(ended: Profile, rule: str) -> tuple[str, str] | None:
     ``rule`` is the expression that was proposed for the ends.
     """
     if ended.kind == "boolean":
-        return ("minimize", ended.name) if has_word(ended.name, "harm") else None
+        if has_word(ended.name, "harm"):
+            return "minimize", as_number(ended)
+        return ("reward", f"where({as_column(ended.name)}, 1, 0)") if has_word(ended.name, "success") else None
     levels = sorted(level for level in set(ended.filled) if f"'{level}'" in rule)
     harms = [level for level in levels if has_word(level, "harm")]
     good = [level for level in levels if has_word(level, "success") and level not in harms]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from kbrl.data.values import FALSE, TRUE
 from kbrl.files import raise_the_limit
 
 SHOWN_ROWS = 5  # the first rows at fault that a record names
@@ -193,6 +194,8 @@ def explained(
             f"{_CELLS} Or say what a missing reward counts as: --missing \"{first}=0\", in Python columns={{'missing': "
             f"{{{first!r}: 0}}}}; or by an expression: where(is_missing(`{first}`), 0, `{first}`)."
         )
+    elif fault == "not_a_number" and sample.strip("'").lower() in TRUE | FALSE:
+        advice = f'Write numbers there. To count yes as 1 and no as 0 in a reward: --reward "where(`{column}`, 1, 0)".'
     elif " in " in sample and column not in getattr(table, "table", table).names:  # an odd cell behind an expression
         advice = "Repair these cells. If one stands for a missing value, say so: --na NAME=TEXT."
     elif fault == "bad_flag" and behind:

@@ -170,10 +170,11 @@ class StateColumn:
             said[0] += ", ..." if len(self.levels) > 6 or self.has_other else ""
         elif self.kind != "number":
             words = {"boolean": "yes or no", "elapsed": "time since the episode began"}
-            words["angle"] = f"an angle, {self.period:.4g} a full turn"
+            words["angle"] = f"an angle, {self.period:.4g} per full turn"
             said.append(words.get(self.kind, self.kind))
         if self.missing != "refuse":
-            filled = f" {self.fill:g}" if self.fill is not None and not self.levels else ""
+            otherwise = ", else" if self.missing == "forward" else ""  # before the first value of an episode
+            filled = f"{otherwise} {self.fill:g}" if self.fill is not None and not self.levels else ""
             said.append(f"missing: {self.missing}{filled}")
         return f"{self.name} ({'; '.join(said)})" if said else self.name
 

@@ -33,6 +33,11 @@ def njit(**options: Any) -> Callable[[F], F]:
     return compiled
 
 
+def inner(**options: Any) -> Callable[[F], F]:
+    """Return the decorator of loops that only other loops call: Python cannot, and no entry from it is compiled."""
+    return njit(**{"cache": True, "nogil": True, "no_cpython_wrapper": True} | options)
+
+
 def _tell() -> None:
     if not _told:
         _told.append(True)

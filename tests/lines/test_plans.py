@@ -7,11 +7,13 @@ import pytest
 
 from kbrl import Transitions, solve
 from kbrl.data.scaling import Coordinates
+from kbrl.lines import plan_loops, step_loops
 from kbrl.lines.circles import find_circles
 from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import PlanQ, Plans, plan_length, world_of
-from kbrl.lines.step_loops import BLENDED
+from kbrl.lines.stage import predicted
+from kbrl.lines.step_loops import BLENDED, act_as_people
 from kbrl.lines.surface import surface_of
 from kbrl.mdp.dynamic_programming import backup
 from kbrl.model.kernels import Basis, Kernel
@@ -194,13 +196,10 @@ def test_predicted_states_stay_on_the_circle_that_the_data_lie_on():
     circles = find_circles(states, Coordinates.plain(2))
     assert circles.places.tolist() == [[0, 1]]
     world, _ = world_and_lines(log, n_reps=12, surface=surface_of(Coordinates.plain(2), circles))
-    from kbrl.lines.plan_loops import roll_out, room_for
-
-    ends = room_for(1, 2, False)
-    start = np.array([1.0, 0.0])
-    roll_out(start, nearest(start, world.reps), np.array([0]), 1, 10, 0.9, world, np.zeros(0, dtype=bool), ends)
-    assert np.hypot(*ends.states[0]) == pytest.approx(1.0, abs=1e-12)
-    np.testing.assert_allclose(ends.states[0], [np.cos(3.0), np.sin(3.0)], atol=0.05)
+    start = np.array([[1.0, 0.0]])
+    (end,) = plans_of(world, 1, 10).ends(start, world.cells(start)).states[0]
+    assert np.hypot(*end) == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_allclose(end, [np.cos(3.0), np.sin(3.0)], atol=0.05)
 
 
 def test_pairs_of_a_few_values_are_not_taken_for_circles():
@@ -214,3 +213,23 @@ def test_pairs_of_a_few_values_are_not_taken_for_circles():
 @pytest.mark.parametrize(("n_actions", "length"), [(2, (3, 4)), (4, (3, 4)), (5, (2, 4)), (8, (2, 4)), (9, (1, 1))])
 def test_plans_are_shorter_the_more_actions_there_are(n_actions, length):
     assert plan_length(n_actions) == length
+
+
+def test_every_loop_is_compiled_for_one_kind_of_arrays_however_it_is_used():
+    log = smooth_log()
+    timed = log.replaced(durations=np.random.default_rng(0).uniform(0.5, 2.0, len(log)))
+    for one, discount in ((log, 0.9), (timed, 1)):
+        for spread in (False, True):
+            world, lines = world_and_lines(one, is_spread=spread)
+            usual = world_of(lines, is_spread=spread, usual=0.3, inside=2.0)
+            for there in (world, usual):
+                plans = plans_of(
+                    there, 2, 2, discount=discount, is_spread=spread, allowed=lambda s: s[:, :1] > [0.3, 0.0]
+                )
+                plans.mdp()
+                PlanQ(plans, np.zeros(25))(log.states[::-1][:5])
+            act_as_people(log.states[::2], usual.cells(log.states[::2]), np.full(300, 0.5), usual)
+            predicted(log.states, log.action_indices, world)
+    for loops in (plan_loops, step_loops):
+        for name, loop in vars(loops).items():
+            assert len(getattr(loop, "signatures", [])) <= 1, name

@@ -9,7 +9,6 @@ import messy_ward
 from kbrl import KBSF, Plan, Transitions, load_log, load_model, save_model
 from kbrl.data.names import Source
 from kbrl.data.recipe import Recipe, StateColumn
-from kbrl.lines import plan_loops
 from kbrl.lines.plans import PlanQ
 from kbrl.lines.stage import Stage
 from kbrl.lines.step_loops import BLENDED
@@ -47,11 +46,7 @@ def shares_in(model, rows):
 
 
 def ends_from(model, states):
-    plans = model.plans
-    found = np.empty((len(states), plans.n_plans, states.shape[1]))
-    length = (plans.n_decisions, plans.n_held, plans.discount)
-    plan_loops.ends_of_plans(states, plans.actions, *length, plans.world, found)
-    return found
+    return model.plans.ends(states, model.plans.world.cells(states)).states
 
 
 def test_the_shares_of_the_levels_of_a_category_stay_shares(ward):
@@ -166,7 +161,7 @@ def test_no_answer_is_an_action_that_is_not_allowed_there(ruled):
 def test_later_decisions_of_plans_are_allowed_where_they_are_taken(ruled):
     log, model = ruled
     plans, states = model.plans, model.scaled(log.states[:40])
-    barred, labels = plans.barred(states), model.action_labels[plans.actions]
+    barred, labels = plans.barred(states, plans.world.cells(states)), model.action_labels[plans.actions]
     assert barred.any()
     assert not barred.all(axis=1).any()
     for state, found in zip(states, barred):
@@ -186,7 +181,7 @@ def test_the_best_plan_of_an_answer_has_only_allowed_decisions(ruled):
     ahead = PlanQ(model.plans, model.solution.values)
     states = model.scaled(log.states[:100])
     q, best = ahead.best(states)
-    barred = model.plans.barred(states)
+    barred = model.plans.barred(states, model.plans.world.cells(states))
     for t, (values, plans) in enumerate(zip(q, best)):
         assert not barred[t, plans[np.isfinite(values)]].any()
 

@@ -19,7 +19,7 @@ from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
 from kbrl.lines.plans import MOST_PLANS, plan_length, world_of
-from kbrl.lines.stage import shares_of_actions
+from kbrl.lines.step_loops import shares_of_actions
 from kbrl.model.model import Model
 from kbrl.settings import Plan
 
@@ -91,7 +91,8 @@ def gain_of_behaviour(model: Model, held: Transitions) -> float:
     rows = held[np.linspace(0, len(held) - 1, min(len(held), _JUDGED)).astype(np.intp)]
     rows = rows.with_actions(model.action_labels)
     world = world_of(model.lines, model.surface, usual=USUAL)
-    here = shares_of_actions(model.scaled(rows.states), world)
+    states = model.scaled(rows.states)
+    here = shares_of_actions(states, world.cells(states), world)
     counts = model.sums.counts
     overall = counts / counts.sum()
     taken = rows.action_indices

@@ -115,9 +115,7 @@ def _as_people(stage: Stage) -> Callable[[Floats], Integers]:
     luck, nearest = np.random.default_rng(stage.seed), cKDTree(stage.world.reps)
 
     def decide(states: Floats) -> Integers:
-        actions, cells = np.empty(len(states), dtype=np.intp), nearest.query(states)[1]
-        act_as_people(np.ascontiguousarray(states), cells, luck.random(len(states)), stage.world, actions)
-        return actions
+        return act_as_people(states, nearest.query(states)[1], luck.random(len(states)), stage.world)
 
     return decide
 

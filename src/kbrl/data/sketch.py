@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from kbrl.arrays import Array, Floats, Integers
 from kbrl.data.transitions import Transitions
-from kbrl.numba_cache import njit
+from kbrl.numba_cache import inner, njit
 
 LISTED = 1024  # different rows
 LISTED_EPISODES = 256  # different identifiers: enough to tell how many there are within some 6 %
@@ -221,7 +221,7 @@ def _text(label: Any) -> str:
     return label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _scrambled(key: Any) -> Any:
     """The finaliser of splitmix64."""
     key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -229,7 +229,7 @@ def _scrambled(key: Any) -> Any:
     return key ^ (key >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _with_number(key: Any, number: Any) -> Any:
     return _scrambled(key ^ np.float64(number + 0.0).view(np.uint64))  # + 0.0: -0 is 0
 

@@ -16,7 +16,7 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.lines.behaviour import behaviour_lines, reach_of_cells
 from kbrl.lines.moments import LineSums, cases_of_a_line, neighbours, packed_size, unpacked
 from kbrl.lines.ridge import slopes
-from kbrl.numba_cache import njit
+from kbrl.numba_cache import inner, njit
 
 GRAPH = 32  # neighbours of each representative state among which the nearest of a state nearby are looked for
 _NOISY = 0.05  # of the gap between representative states: less noise does not change which ones are near
@@ -186,7 +186,7 @@ def _pool(
                     pooled_ranges[a, i, k + 1] = max(pooled_ranges[a, i, k + 1], ranges[a, j, k + 1])
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _add_shifted(sums: Floats, shift: Floats, weight: float, pooled: Floats) -> None:
     """Add packed sums of products of (1, x, ...), moved to another centre: x becomes x + shift."""
     n_dims = len(shift)

@@ -19,7 +19,7 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions
 from kbrl.lines.ridge import RANK
-from kbrl.numba_cache import njit
+from kbrl.numba_cache import inner, njit
 from kbrl.threads import for_each_action
 
 _POOLED = 128  # representative states around one whose cells may be pooled
@@ -350,7 +350,7 @@ def _add(
         ranges[cell, 1] = max(ranges[cell, 1], rewards[t])
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@inner(fastmath={"contract"})
 def _add_products(row: Floats, triangle: Floats) -> None:
     place = 0
     for j in range(len(row)):

@@ -8,25 +8,26 @@ Acting looks ahead in the same way, from the state at hand, and decides again at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import sparse
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.scaling import Coordinates
-from kbrl.lines import plan_loops, step_loops
+from kbrl.lines import plan_loops
 from kbrl.lines.local_lines import LocalLines
+from kbrl.lines.plan_loops import Ends, Length
+from kbrl.lines.step_loops import blended_values, blends, shares_of_actions
 from kbrl.lines.surface import Surface, surface_of
+from kbrl.lines.world import World, own_rows
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.threads import for_each_action
 
 MOST_PLANS, MOST_ALLOWED = 64, 4096  # of automatic plans, and of those that were asked for
 NEAR = 10  # representative states that share the value of a plan's end
-_ROWS = 64  # representative states that one thread plans for at a time
-_NUMBERS = 2**21  # of predicted states that are looked at together
+_ROWS, _NUMBERS = 64, 2**21  # states that plans are rolled out from at a time, and weights of their ends, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Plans:
     ``values`` of the representative states are what plans end with; see `solve`.
     """
 
-    world: step_loops.World
+    world: World
     actions: Integers  # that may be taken
     n_actions: int  # all there are: columns of Q
     n_decisions: int
@@ -57,17 +58,28 @@ class Plans:
         """The number of steps of a plan."""
         return self.n_decisions * self.n_held
 
+    @property
+    def length(self) -> Length:
+        """How long plans are, as the loops need it."""
+        return Length(self.n_decisions, self.n_held, float(self.discount))
+
     def decisions(self, plan: int) -> list[int]:
         """Return the actions of a plan, one per decision."""
         base = len(self.actions)
         return [int(self.actions[plan // base**k % base]) for k in reversed(range(self.n_decisions))]
 
     @property
+    def n_rows(self) -> int:
+        """The number of states that plans are rolled out from at a time."""
+        n_points = 2 * self.world.reps.shape[1] if self.is_spread else 1
+        return min(_ROWS, max(1, _NUMBERS // max(1, self.n_plans * n_points * self.n_near)))
+
+    @property
     def is_timed(self) -> bool:
         """Whether steps have durations."""
         return self.world.lines.shape[2] > self.world.reps.shape[1] + 2
 
-    def barred(self, states: Floats) -> Booleans:
+    def barred(self, states: Floats, cells: Integers) -> Booleans:
         """Return which plans have a decision that is not allowed where it is taken, (n, n_plans), (n, 0) if all are.
 
         A later decision is taken in the state that the plan is predicted to reach.  Where no decision is allowed, all
@@ -82,12 +94,44 @@ class Plans:
             if n_before == 0:
                 here[:, 0] = states
             else:
-                length = (n_before, self.n_held, self.discount)
-                plan_loops.ends_of_plans(states, self.actions, *length, self.world, here)
+                here[:] = replace(self, n_decisions=n_before, is_spread=False, allowed=None).ends(states, cells).states
             allowed = self.allowed(here.reshape(-1, n_dims))[:, self.actions].reshape(*here.shape[:2], n_actions)
             allowed |= ~allowed.any(axis=2, keepdims=True)
             is_open = (is_open[:, :, None] & allowed).reshape(len(states), -1)
         return ~is_open
+
+    def ends(self, states: Floats, cells: Integers) -> Ends:
+        """Return where all plans from scaled states, (n, n_dims), end; cells: the nearest representative states."""
+        world, barred = self.world, self.barred(states, cells)
+        usual = np.zeros((len(states), 0), dtype=bool)
+        if len(world.behaviour):
+            shares = shares_of_actions(states, cells, world)[:, self.actions]
+            usual = np.ascontiguousarray(shares >= world.usual * shares.max(axis=1, keepdims=True))
+        ends = Ends.room(len(states), self.n_plans, states.shape[1], self.is_spread)
+        parts = (world.near, world.moves, world.ground, world.rules)
+        plan_loops.roll_out(states, cells, self.actions, self.length, *parts, usual, barred, ends)
+        return ends
+
+    def points(self, ends: Ends) -> tuple[Floats, Integers]:
+        """Return where plans may end, (n_points, n_dims), and cells nearby: several per plan if it is spread."""
+        n_dims = ends.states.shape[2]
+        states, cells = ends.states.reshape(-1, n_dims), ends.cells.ravel()
+        if not self.is_spread:
+            return states, cells
+        points = np.empty((len(states), 2 * n_dims, n_dims))
+        plan_loops.sigma_points(states, ends.spread.reshape(-1, n_dims, n_dims), points)
+        return points.reshape(-1, n_dims), np.repeat(cells, 2 * n_dims)
+
+    def values(self, ends: Ends, values: Floats) -> Floats:
+        """Return the value of where plans end, (n, n_plans), from those of the representative states, (n_reps,)."""
+        points, cells = self.points(ends)
+        n_plans = ends.rewards.size
+        total = blended_values(points, cells, self.world, self._n_near, self.is_spread, values, n_plans)
+        return np.asarray(total / (len(points) // n_plans)).reshape(ends.rewards.shape)
+
+    @property
+    def _n_near(self) -> int:
+        return min(self.n_near, self.world.graph.shape[1])
 
     def mdp(self) -> FiniteMDP:
         """Return the MDP over the representative states that has plans as actions."""
@@ -95,25 +139,27 @@ class Plans:
         if len(self.actions) == 0:
             nothing = sparse.csr_array((n_reps, n_reps)), np.zeros((1, n_reps)), 0.0
             return FiniteMDP.trusted(*nothing, np.zeros((1, n_reps), dtype=bool))
-        n_near = min(self.n_near, self.world.graph.shape[1])
-        n_entries = n_near * (2 * n_dims if self.is_spread else 1)
+        n_near, n_points = self._n_near, 2 * n_dims if self.is_spread else 1
         rewards, ranks = np.empty((self.n_plans, n_reps)), np.empty((self.n_plans, n_reps), dtype=np.intp)
-        shares = np.empty((self.n_plans, n_reps, n_entries))
-        columns = np.empty((self.n_plans, n_reps, n_entries), dtype=np.intp)
-        starts = range(0, n_reps, _ROWS)
+        shares = np.empty((self.n_plans, n_reps, n_points, n_near))
+        columns = np.empty(shares.shape, dtype=np.int32)
+        starts = range(0, n_reps, self.n_rows)
 
         def work(number: int) -> None:
-            rows = slice(starts[number], starts[number] + _ROWS)
-            parts = [part[:, rows] for part in (rewards, ranks, shares, columns)]
-            kept = [np.ascontiguousarray(part) for part in parts]
-            length = (self.n_decisions, self.n_held, self.discount)
-            barred = self.barred(self.world.reps[rows])
-            plan_loops.plan_rows(starts[number], self.actions, *length, n_near, self.world, barred, *kept)
-            for part, result in zip(parts, kept):
-                part[:] = result
+            rows = slice(starts[number], starts[number] + self.n_rows)
+            states = self.world.reps[rows]
+            ends = self.ends(states, np.arange(n_reps)[rows])
+            places, weights = blends(*self.points(ends), self.world, n_near, self.is_spread)
+            weights = weights.reshape(len(states), self.n_plans, n_points, n_near)
+            weights *= (ends.alive * ends.fades)[:, :, None, None]
+            weights /= n_points
+            rewards[:, rows], ranks[:, rows] = ends.rewards.T, ends.ranks.T
+            shares[:, rows], columns[:, rows] = weights.swapaxes(0, 1), places.reshape(weights.shape).swapaxes(0, 1)
 
         for_each_action(work, len(starts), self.n_jobs)
-        row_starts = np.arange(0, shares.size + 1, n_entries)
+        row_starts = np.arange(
+            0, shares.size + 1, n_points * n_near, dtype=np.int32 if shares.size < 2**31 else np.int64
+        )
         shape = (self.n_plans * n_reps, n_reps)
         stacked = sparse.csr_array((shares.ravel(), columns.ravel(), row_starts), shape=shape)
         stacked.sum_duplicates()
@@ -147,27 +193,16 @@ class PlanQ:
         """Return Q and the best plan that begins with each action, (n_states, n_actions) each."""
         q = np.full((len(states), self.plans.n_actions), -np.inf)
         best = np.full(q.shape, -1, dtype=np.intp)
-        for rows in self._blocks(len(states)) if len(self.plans.actions) else ():
-            self._fill(np.ascontiguousarray(states[rows]), q[rows], best[rows])
+        states, n_rows = own_rows(states), self.plans.n_rows
+        for start in range(0, len(states) if len(self.plans.actions) else 0, n_rows):
+            rows = slice(start, start + n_rows)
+            self._fill(states[rows], q[rows], best[rows])
         return q, best
 
     def _fill(self, states: Floats, q: Floats, best: Integers) -> None:
-        plans, n_near = self.plans, self._n_near
-        length = (plans.n_decisions, plans.n_held, plans.discount)
-        world, barred = plans.world, plans.barred(states)
-        plan_loops.look_ahead(
-            states, plans.actions, *length, n_near, plans.is_spread, world, barred, self.values, q, best
-        )
-
-    def _blocks(self, n_states: int) -> Iterator[slice]:
-        """Yield blocks of states: all at once, unless it is asked where decisions are allowed."""
-        each = self.plans.n_plans * self.plans.world.reps.shape[1]
-        n_rows = max(1, n_states if self.plans.allowed is None else _NUMBERS // each)
-        return (slice(start, start + n_rows) for start in range(0, n_states, n_rows))
-
-    @cached_property
-    def _n_near(self) -> int:
-        return min(self.plans.n_near, self.plans.world.graph.shape[1])
+        plans = self.plans
+        ends = plans.ends(states, plans.world.cells(states))
+        plan_loops.choose(plans.actions, plans.length, ends, plans.values(ends, self.values), q, best)
 
 
 def world_of(
@@ -177,15 +212,16 @@ def world_of(
     is_spread: bool = False,
     inside: float | None = None,
     usual: float | None = None,
-) -> step_loops.World:
+) -> World:
     """Return the lines, and the surface that states lie on, as the compiled loops need them; None: there is none.
 
     inside: a plan must end within so many distances that logged states have (`LocalLines.reach`); None: anywhere.
     usual: a plan may begin with actions that were taken at least this share as often as the usual one; None: with all.
     """
     surface = surface_of(Coordinates.plain(lines.reps.shape[1])) if surface is None else surface
-    return step_loops.World(
+    return World(
         reps=np.ascontiguousarray(lines.reps),
+        columns=np.ascontiguousarray(lines.reps.T),
         graph=lines.graph,
         around=np.ascontiguousarray(lines.reps[lines.graph].transpose(0, 2, 1)),
         lines=np.ascontiguousarray(lines.lines),

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.lines import step_loops
+from kbrl.lines.step_loops import advance
+from kbrl.lines.world import World
 
 _SURVIVAL = 1e-3  # a run that has survived less counts for nothing
 
@@ -23,7 +24,7 @@ _SURVIVAL = 1e-3  # a run that has survived less counts for nothing
 class Stage:
     """Where policies rehearse: the lines of held-out episodes, and how a rehearsal goes."""
 
-    world: step_loops.World
+    world: World
     starts: Floats  # (n_runs, n_dims), scaled
     n_steps: int  # of a run, at most
     discount: float  # of one step; 1 where the lines hold it, because steps have durations
@@ -44,7 +45,7 @@ class Stage:
         """
         states = self.starts[runs].copy()
         draws = np.random.default_rng(self.seed)
-        cells = np.array([step_loops.nearest_of_all(state, self.world) for state in states], dtype=np.intp)
+        cells = self.world.cells(states)
         returns, alive, left = np.zeros(len(states)), np.ones(len(states)), np.zeros(len(states), dtype=bool)
         factors = np.ones(len(states))
         outside = np.broadcast_to(self.value_outside, self.n_steps)
@@ -92,11 +93,12 @@ class Step(NamedTuple):
     inside: Booleans  # whether the action is known there, and the next state near logged ones
 
     @classmethod
-    def of(cls, states: Floats, cells: Integers, actions: Integers, draws: Floats, world: step_loops.World) -> Step:
+    def of(cls, states: Floats, cells: Integers, actions: Integers, draws: Floats, world: World) -> Step:
         """Let states, (n, n_dims), and their cells take their actions, in place."""
         n = len(states)
         step = cls(np.empty(n), np.empty(n), np.empty(n), np.empty(n, dtype=bool))
-        step_loops.advance(states, cells, actions.astype(np.intp), draws, world, *step)
+        parts = (world.near, world.moves, world.ground, world.reach)
+        advance(states, cells, actions.astype(np.intp), draws, *parts, *step)
         return step
 
 
@@ -124,27 +126,17 @@ class Rehearsal:
         return float(self.returns.std(ddof=1) / np.sqrt(len(self.returns))) if len(self.returns) > 1 else np.inf
 
 
-def predicted(states: Floats, actions: Integers, world: step_loops.World) -> Floats:
+def predicted(states: Floats, actions: Integers, world: World) -> Floats:
     """Return the expected next states, (n, n_dims), of scaled states; NaN where nothing is known of the action."""
     return predicted_outcomes(states, actions, world)[0]
 
 
-def predicted_outcomes(states: Floats, actions: Integers, world: step_loops.World) -> tuple[Floats, Floats, Floats]:
+def predicted_outcomes(states: Floats, actions: Integers, world: World) -> tuple[Floats, Floats, Floats]:
     """Return the expected next states, (n, n_dims), rewards, (n,), and ends, (n,); NaN where nothing is known."""
     found = np.ascontiguousarray(states).copy()
-    cells = np.array([step_loops.nearest_of_all(state, world) for state in found], dtype=np.intp)
+    cells = world.cells(found)
     quiet = world._replace(noise=np.zeros((0, 0, 0, 0)), reach=np.full(len(world.reps), np.inf))
     step = Step.of(found, cells, actions, np.zeros_like(found), quiet)
     for part in (found, step.rewards, step.ends):
         part[~step.inside] = np.nan
     return found, step.rewards, step.ends
-
-
-def shares_of_actions(states: Floats, world: step_loops.World) -> Floats:
-    """Return how often people take each action, (n, n_actions), at scaled states, by the lines of their behaviour."""
-    n_near, result = world.graph.shape[1], np.empty((len(states), len(world.behaviour)))
-    places, weights = np.zeros(n_near, dtype=np.intp), np.zeros(n_near)
-    for state, shares in zip(np.ascontiguousarray(states), result):
-        cell = step_loops.nearest_of_all(state, world)
-        step_loops.shares_of_actions(state, cell, world, places, weights, shares)
-    return result

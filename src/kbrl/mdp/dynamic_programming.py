@@ -24,7 +24,7 @@ from kbrl.arrays import Floats, Integers
 from kbrl.checks import one_of, positive, whole
 from kbrl.mdp.finite_mdp import FiniteMDP, checked_policy, checked_values
 from kbrl.mdp.solvers import SOLVERS, Evaluate
-from kbrl.numba_cache import njit
+from kbrl.numba_cache import inner, njit
 from kbrl.threads import one_blas_thread
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -403,7 +403,7 @@ def _row_sums(entries: Any, columns: Any, starts: Any) -> Any:
 
 
 # None of those below may be compiled with fastmath: rounding errors would be simplified away.
-@njit(cache=True, nogil=True)
+@inner()
 def _two_sum(a: Any, b: Any) -> Any:
     """Return a + b rounded, and its rounding error, exactly."""
     total = a + b
@@ -411,7 +411,7 @@ def _two_sum(a: Any, b: Any) -> Any:
     return total, (a - (total - part)) + (b - part)
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _two_product(a: Any, b: Any) -> Any:
     """Return a * b rounded, and its rounding error, exactly unless it underflows."""
     product = a * b

@@ -23,7 +23,7 @@ from numba.extending import overload
 from kbrl import profiles
 from kbrl.arrays import Floats, Integers
 from kbrl.mdp.dynamic_programming import TIE
-from kbrl.numba_cache import njit
+from kbrl.numba_cache import inner, njit
 from kbrl.profiles import PROFILES
 
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
@@ -64,7 +64,7 @@ def _fast_kernel_loop(function: Any) -> Any:
     return _kernel_loop(function, fastmath=FAST)
 
 
-@njit(fastmath={"contract"})
+@inner(cache=False, fastmath={"contract"})
 def exp_of_nonpositive(x: float) -> float:
     """exp(x) for x <= 0 to one unit in the last place, and 0 below exp(-707)."""
     is_zero = x < _SMALLEST
@@ -112,13 +112,13 @@ def fill_log_ratios(z: Floats, z_ref: Floats, out: Floats, kind: Kind) -> None:
         out[i] = _log_ratio(z[i], z_ref[i], kind)
 
 
-@njit(fastmath=FAST)
+@inner(cache=False, fastmath=FAST)
 def _relative(z: float, z_ref: float, kind: Kind) -> float:
     """phi(z) / phi(z_ref) for z >= z_ref; where phi(z_ref) is 0, only what is as near as z_ref counts."""
     return exp_of_nonpositive(_log_ratio(z, z_ref, kind))
 
 
-@njit(fastmath=FAST)
+@inner(cache=False, fastmath=FAST)
 def _fill_distances(state: Any, points: Any, inverse_widths: Any, z: Any) -> None:
     """z[i] = distance of the state to point i in widths; four variables at a time, so that z is seldom passed over."""
     last = 4 * ((len(state) - 1) // 4)  # the first variable of the last one to four
@@ -152,7 +152,7 @@ def _fill_distances(state: Any, points: Any, inverse_widths: Any, z: Any) -> Non
         z[i] = min(sqrt(total) * inverse_widths[i], FARTHEST)
 
 
-@njit(fastmath=FAST)
+@inner(cache=False, fastmath=FAST)
 def _smallest(z: Any, lanes: Any) -> float:
     n_blocks = len(z) // LANES
     for lane in range(LANES):

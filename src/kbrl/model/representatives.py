@@ -17,7 +17,7 @@ from scipy.spatial import cKDTree
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import KbrlWarning, one_of, positive, whole
 from kbrl.model.kernels import Kernel, blocks, distances_between, nearest_points
-from kbrl.numba_cache import njit
+from kbrl.numba_cache import inner, njit
 from kbrl.settings import WAYS, Settings
 from kbrl.threads import one_blas_thread
 
@@ -353,7 +353,7 @@ def _filled(reps: Floats, points: Floats, n_reps: int) -> Floats:
     return pool[_first_distinct(pool, n_reps)]
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _square(a: Floats, i: int, b: Floats, j: int) -> float:
     """Return the squared distance of two rows."""
     total = 0.0
@@ -373,11 +373,11 @@ def _grow(points: Floats, squares: Floats, start: Floats, limit: int) -> Floats:
             break
         # the one that was near the point before is tried first: trajectories move slowly
         near = n_reps > 0 and _square(points, i, reps, last) <= squares[i]
-        j = 0
-        while not near and j < n_reps:
+        for j in range(n_reps):
+            if near:
+                break
             near = _square(points, i, reps, j) <= squares[i]
             last = j
-            j += 1
         if not near:
             if n_reps == len(reps):
                 reps = np.concatenate((reps, np.empty_like(reps)))
@@ -415,7 +415,7 @@ def _farthest(points: Floats, lows: Floats, highs: Floats, first: int, n_reps: i
     return chosen
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _square_to_box(points: Floats, i: int, lows: Floats, highs: Floats, b: int) -> float:
     total = 0.0
     for k in range(points.shape[1]):

@@ -29,8 +29,9 @@ from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Stage, Step
-from kbrl.lines.step_loops import World, act_as_people
+from kbrl.lines.step_loops import act_as_people
 from kbrl.lines.surface import surface_of, with_flags
+from kbrl.lines.world import World
 from kbrl.model.kernels import Basis
 from kbrl.model.model import basis_for
 from kbrl.settings import Settings
@@ -208,7 +209,7 @@ class _Theatre:
         """Return what people would do, as the lines of each world have it; all have the same representative states."""
         actions, cells = np.empty(len(states), dtype=np.intp), self._nearest.query(states)[1]
         for world, part in parts:
-            act_as_people(np.ascontiguousarray(states[part]), cells[part], luck[part], world, actions[part])
+            actions[part] = act_as_people(states[part], cells[part], luck[part], world)
         return actions
 
     @cached_property

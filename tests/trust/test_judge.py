@@ -202,6 +202,19 @@ def test_an_interval_is_open_above_where_fewer_than_five_logged_episodes_earned_
     assert usual.value.high < found.value.high
 
 
+def test_an_interval_is_open_below_where_fewer_than_five_logged_episodes_earned_as_little(log):
+    evaluator = PolicyEvaluator(always(0), discount=0.9).fit(log)
+    few = np.array([0.0, 0.0, 0.0, 0.0, 15.0])
+    evidence = Evidence(replace(evaluator.sums, smallest_returns=few, left_out=np.zeros(1)), 0.9)
+    found, _ = judged(evidence, rungs(evidence), 0.95)
+    assert found.verdict == "worse"
+    assert found.value.low == pytest.approx(log.rewards.min() / (1 - 0.9))
+    assert found.gain.low == pytest.approx(found.value.low - found.now.high)
+    assert found.sentence.startswith(
+        f"Worse: the policy loses {-found.gain.estimate:.4g} against what is done now (95 %"
+    )
+
+
 def ward(n_episodes, rng, *, hidden):
     """Return a log of patients whose health x drifts; the sicker ones (unrecorded, for good) are treated more.
 

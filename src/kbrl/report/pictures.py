@@ -54,7 +54,7 @@ def draw_verdict(facts: Facts) -> Picture:
     """Draw the values of now and of the policy, and the gain, with their intervals in parts."""
     found = facts.judgement
     assert found is not None
-    figure, (above, below) = drawing.new_figures(2.6, [2, 1])
+    figure, (above, below) = drawing.new_figures(2.7, [2, 1])
     rows = {"done now": found.now, "this policy": found.value}
     for axes, part in ((above, rows), (below, {"gain": found.gain})):
         for row, interval in enumerate(part.values()):
@@ -69,7 +69,10 @@ def draw_verdict(facts: Facts) -> Picture:
     below.axvline(0.0, color=drawing.INK, linewidth=1)
     below.set_xlabel(f"discounted reward per episode{facts.value_unit and f', in{facts.value_unit}'}")
     named = dict(zip(*reversed(above.get_legend_handles_labels())))  # one of each kind
-    figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=5, frameon=False, handlelength=1.2)
+    columns = 4 if len(named) < 5 else 3  # five side by side do not fit
+    figure.legend(
+        named.values(), named.keys(), loc="outside upper left", ncols=columns, frameon=False, handlelength=1.2
+    )
     alt = (
         f"Bars with intervals: done now {found.now}, this policy {found.value}, gain {found.gain}, each estimate with "
         f"its {100 * found.level:g} % interval."

@@ -131,13 +131,15 @@ class Judgement:
         """The verdict in one sentence, with its numbers."""
         if not self.is_bounded:
             return f"Cannot tell: {self.n_episodes:,} episodes do not tell what the policy gains over what is done now."
-        span = f"{100 * self.level:.4g} % interval {self.gain.low:+.4g} to {self.gain.high:+.4g}"
-        about = f"({span}), judged on {self.n_episodes:,} episodes."
-        gain = f"{self.gain.estimate:+.4g}"
-        if self.verdict == CANNOT_TELL:
-            return f"Cannot tell: the estimated gain over what is done now is {gain} {about}"
-        word = "Better" if self.verdict == BETTER else "Worse"
-        return f"{word}: the policy gains {gain} over what is done now {about}"
+        low, high = self.gain.low, self.gain.high
+        about = f"judged on {self.n_episodes:,} episodes."
+        if self.verdict == WORSE:
+            span = f"{100 * self.level:.4g} % interval {-high:.4g} to {-low:.4g}"
+            return f"Worse: the policy loses {-self.gain.estimate:.4g} against what is done now ({span}), {about}"
+        gain, span = f"{self.gain.estimate:+.4g}", f"{100 * self.level:.4g} % interval {low:+.4g} to {high:+.4g}"
+        if self.verdict == BETTER:
+            return f"Better: the policy gains {gain} over what is done now ({span}), {about}"
+        return f"Cannot tell: the estimated gain over what is done now is {gain} ({span}), {about}"
 
     @property
     def methods(self) -> dict[str, Estimate]:

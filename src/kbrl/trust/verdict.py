@@ -168,8 +168,8 @@ class Three:
         )
         gain = replace(
             self.gain,
-            low=limits.low - limits.high if low else self.gain.low,
-            high=limits.high - self.now.low if high else self.gain.high,
+            low=min(self.gain.low, limits.low - self.now.high) if low else self.gain.low,
+            high=max(self.gain.high, limits.high - self.now.low) if high else self.gain.high,
         )
         return Three(self.now, value, gain)
 

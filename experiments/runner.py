@@ -144,8 +144,9 @@ def _run(
                         failures.append(f"{job}: {type(error).__name__}: {error}")
                     left.done(task)
         except BaseException:
+            processes = list((getattr(pool, "_processes", None) or {}).values())  # shutdown forgets them
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in list(getattr(pool, "_processes", {}).values()):
+            for process in processes:
                 process.terminate()
             raise
     return failures

@@ -245,6 +245,67 @@ def test_a_reward_of_yes_and_no_is_read_as_1_and_0(name, words):
     assert log.terminals.sum() == is_end.sum()
 
 
+def cases(n=60, length=6):
+    """Return a table of cases by day, to be spoilt."""
+    rng, rows = np.random.default_rng(2), n * length
+    table = {"case": np.repeat(range(n), length), "day": np.tile(range(1, length + 1), n)}
+    table |= {"x": rng.normal(50, 10, rows).round(1), "act": rng.choice(["go", "stop"], rows)}
+    return pandas.DataFrame(table | {"gain": rng.normal(0, 1, rows).round(2)})
+
+
+def spoilt(kind, path="log.csv"):
+    table = cases()
+    if kind == "a column that numbers the rows":
+        table.to_csv(path)
+    elif kind == "rows in any order":
+        table.sample(frac=1.0, random_state=0).to_csv(path, index=False)
+    elif kind == "percent and prices":
+        prices = [f"€ {value:.2f}".replace(".", ",") for value in table.gain]
+        table.assign(x=[f"{x:.1f} %".replace(".", ",") for x in table.x], gain=prices).to_csv(
+            path, sep=";", index=False
+        )
+    elif kind == "apostrophes":
+        table.assign(x=[f"{1000 * x:,.0f}".replace(",", "'") for x in table.x]).to_csv(path, index=False)
+    elif kind == "empty columns":
+        lines = [f"{line},," for line in table.to_csv(index=False).splitlines()]
+        Path(path).write_text("\r\n".join(["Export 2024", "Confidential", "", *lines]), newline="")
+    return table
+
+
+SPOILT = ["a column that numbers the rows", "rows in any order", "percent and prices", "apostrophes", "empty columns"]
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+@pytest.mark.filterwarnings("ignore::kbrl.checks.KbrlWarning")
+def test_a_spoilt_table_gives_the_transitions_of_the_clean_one(kind):
+    clean = load_log(spoilt(kind), columns={"state": "x", "action": "act", "reward": "gain", "episode": "case"})
+    found = load_log("log.csv", columns={k.replace("-", "_"): v for k, v in written("log.csv").items()})
+    unit = 1000 if kind == "apostrophes" else 1
+    assert found.state_names == ("x",)
+    rows = [np.column_stack([log.states, log.rewards, log.next_states]) for log in (found, clean)]
+    rows = [table[np.lexsort(table.T)] for table in rows]  # episodes may come in another order
+    np.testing.assert_allclose(rows[0], rows[1] * [unit, 1, unit], rtol=1e-12)
+    main(["fit", "log.csv", "--config", "log.toml", "-o", "model.kbrl", *FIT])
+    assert load_model("model.kbrl").n_samples == len(clean)
+
+
+def test_a_reward_on_last_rows_only_is_0_elsewhere_and_ends_the_episode():
+    table = cases()
+    table["gain"] = table.gain.where(table.day == 6)
+    table.to_csv("log.csv", index=False)
+    log = load_log("log.csv", columns=written("log.csv"))
+    assert log.terminals.sum() == 60
+    assert log.rewards[log.terminals].tolist() == table.gain.dropna().tolist()
+    assert not log.rewards[~log.terminals].any()
+
+
+def test_a_limit_of_a_measurement_is_asked_about(capsys):
+    table = cases()
+    table.assign(x=["<5" if x < 35 else str(x) for x in table.x]).to_csv("log.csv", index=False)
+    assert written("log.csv")["na"] == {"x": ["<5"]}
+    assert "'<5' in 'x' should be missing" in capsys.readouterr().out
+
+
 def test_what_is_unsure_is_said_and_stands_in_the_file(capsys):
     pandas.DataFrame(small(treatment=None, site=list("xyz") * 20)).to_csv("log.csv", index=False)
     main(["init", "log.csv"])

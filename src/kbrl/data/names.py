@@ -54,7 +54,7 @@ class Source:
         if len(state) == 1 and n_dims > 1:
             names = tuple(f"{state[0]}_{number}" for number in range(n_dims))
         taken = set(state)
-        rest = tuple(name for name in others if name not in taken)
+        rest = tuple(name for name in others if name and name not in taken)
         return cls(names, rest if names else (), has_episode_ids)
 
     @classmethod

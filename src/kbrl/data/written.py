@@ -18,11 +18,13 @@ class Written:
 
     >>> Written(decimal=",", thousands=".", suffix="mg").bare("-1.234,5 mg")
     '-1234.5'
+    >>> Written(suffix="$").bare("$ 12.50")
+    '12.50'
     """
 
     decimal: str = "."
     thousands: str = ""
-    suffix: str = ""  # the unit after a number
+    suffix: str = ""  # the unit after a number, or before it
     dates: str = ""  # the order of day and month: see DATE_ORDERS
 
     @property
@@ -48,8 +50,10 @@ class Written:
 
     def bare(self, text: str) -> str:
         """Return a number with its unit as Python writes it without, and a date as an ISO date; others as they are."""
-        if self.suffix and text.strip().endswith(self.suffix):
-            bare = self.plain(text.strip().removesuffix(self.suffix).strip())
+        stripped = text.strip()
+        if self.suffix and self.suffix in (stripped[-len(self.suffix) :], stripped[: len(self.suffix)]):
+            rest = stripped.removesuffix(self.suffix)
+            bare = self.plain((stripped.removeprefix(self.suffix) if rest == stripped else rest).strip())
             return bare if is_number(bare) else text  # 5 mg has no unit g
         return iso_date(text, self.dates) if self.dates else text
 

@@ -89,6 +89,11 @@ class Profile:
         return self.n_distinct == self.n_filled and self.n_filled > 20
 
     @property
+    def numbers_rows(self) -> bool:
+        """Whether the values are whole numbers that rise by 1 from row to row, over the whole table."""
+        return self.kind == "number" and self.is_unique and bool((np.diff(self.numbers) == 1).all())
+
+    @property
     def is_constant(self) -> bool:
         """Whether every row has the same value."""
         return self.kind != "list" and self.n_distinct == 1 and self.n_filled == len(self)
@@ -218,11 +223,15 @@ def returns(episodes: Profile) -> int:
     return len(starts) - len(np.unique(starts))
 
 
-def tells_apart(column: Profile) -> bool:
-    """Return whether a column may tell episodes apart: its values repeat, in runs unless its name is clear."""
+def tells_apart(column: Profile, steps: Sequence[Profile] = ()) -> bool:
+    """Return whether a column may tell episodes apart: its values repeat, in runs unless its name is clear.
+
+    Rows in any order will do if no two of them have the same value and the same step.
+    """
     is_clear = any(word in _CLEAR for word in words_of(column.name))
     in_runs = returns(column) <= column.n_distinct
-    return 2 < column.n_distinct < 0.7 * column.n_filled and (in_runs or is_clear)
+    is_key = any(is_unique_within(step, column) and not step.is_unique for step in steps if step.name != column.name)
+    return 2 < column.n_distinct < 0.7 * column.n_filled and (in_runs or is_clear or is_key)
 
 
 def is_on_first_rows(column: Profile) -> bool:

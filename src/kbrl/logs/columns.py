@@ -358,7 +358,8 @@ def _check_given(given: Mapping[str, Any]) -> None:
 
 
 def _check_distinct(names: Sequence[str]) -> None:
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    # Several columns without a name are what separators at the ends of lines make; nothing can be said of them.
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1 and name)
     if repeated:
         raise LogError(
             "repeated_column",

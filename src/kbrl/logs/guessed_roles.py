@@ -107,6 +107,7 @@ class _Roles:
         self._ends(given, episode)
         self._action(given, episode)
         self._reward(given)
+        self._reward_at_the_end(given, episode)
         self._next_states(families)
         self._state(given, families)
         self._order(episode, step)
@@ -196,7 +197,7 @@ class _Roles:
             ordering = f"{step.name} rises while this stays the same, and falls when it changes"
             return self._take(episode.name, "episode", _comes(episode) if is_named else ordering)
         for profile in self._named("episode", "number", "text"):
-            if tells_apart(profile):
+            if tells_apart(profile, self._named("step", "number", "date")):
                 return self._take(profile.name, "episode", _comes(profile))
         ids = [p for p in self._free.values() if "id" in words_of(p.name) and tells_apart(p)]
         if ids:
@@ -358,6 +359,18 @@ class _Roles:
             )
             self._take_reward(numbers[-1], "reward", "the last column of numbers: correct this")
 
+    def _reward_at_the_end(self, given: dict[str, Any], episode: Profile | None) -> None:
+        """Propose that a reward is 0 where it is missing, if it stands on last rows only; those are ends then."""
+        name = next((name for name, (role, _) in self._proposal.roles.items() if role == "reward"), None)
+        profile = next((p for p in self._profiles if p.name == name), None)
+        if profile is None or episode is None or len(episode) < 2 or not is_only_on(profile, last_rows(episode)):
+            return
+        column, why = as_column(profile.name), f"{profile.name} has values only on the last rows of episodes"
+        self._proposal.state("reward", f"where(is_missing({column}), 0, {column})", why)
+        if not {"terminated", "truncated"} & {*self._proposal.stated, *given}:
+            self._proposal.state("terminated", f"not is_missing({column})", why)
+            self._doubt(f"whether episodes end where {profile.name!r} has a value")
+
     def _take_reward(self, profile: Profile, role: str, why: str) -> None:
         self._take(profile.name, role, why)
         self._proposal.state(role, as_number(profile), why)
@@ -403,7 +416,11 @@ class _Roles:
                 self._judge(profile)
         if "state" not in given:
             chosen = list(self._free)
-            self._proposal.state("state", chosen, "all other columns that change" if not own else "their names say so")
+            why = "all other columns that change" if not own else "their names say so"
+            if chosen:
+                self._proposal.state("state", chosen, why)
+            else:
+                self._doubt("what the state is: no column is left for it")
             propose_for_cells([self._free[name] for name in chosen], self._options, self._proposal)
             ask_of_later([profile.name for profile in self._profiles], chosen, self._proposal)
 
@@ -415,6 +432,8 @@ class _Roles:
         elif profile.kind == "date":
             self._leave(profile.name, "it holds dates")
             self._proposal.hints.append(f'# elapsed = {{ {as_key(profile.name)} = "1 day" }}  # if it is in the state')
+        elif profile.numbers_rows:
+            self._leave(profile.name, "it numbers the rows of the table")
         elif profile.kind == "boolean" and has_word(profile.name, "harm"):
             self._leave(profile.name, "its name is that of a harm: a result of the action is not part of the state")
             propose_harm(profile, self._proposal)

@@ -88,7 +88,7 @@ class Log:
         """Return what is known about the transitions beside their numbers, given the number of state variables."""
         names, has_ids, roles = self.state_names or self.columns.state, self.columns.episode is not None, self.roles
         if self.recipe is not None:
-            rest = tuple(name for name in self.table.names if name not in self.recipe.variables)
+            rest = tuple(name for name in self.table.names if name and name not in self.recipe.variables)
             return Source(self.recipe.variables, rest, has_ids, self.recipe, roles)
         found = Source.of_columns(names, n_dims, others=self.table.names, has_episode_ids=has_ids)
         return replace(found, roles=roles)

@@ -24,6 +24,7 @@ FEW = 20  # more different numbers than that are amounts, to be put into classes
 _MOST_MARKS, _LONGEST_MARK = 4, 20  # different texts beside numbers, and their characters
 _SENTINELS = frozenset({-1.0, -8.0, -9.0, *(sign * float("9" * n) for n in range(2, 7) for sign in (1, -1))})
 _UNITS = ((86400, " days"), (3600, " hours"), (60, " minutes"))  # of seconds
+_PRICE = re.compile(r"([€$£¥]|EUR|USD|CHF|GBP)\s*[+-]?[0-9][0-9.,']*")
 _AMOUNT = re.compile(r"([+-]?[0-9][0-9.,']*)\s*([^\d\s.,;=][^\d;=]{0,11})")
 _DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})[./-](?:\d{4}|\d{2})(?:[ T,].*)?")
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -146,6 +147,8 @@ def _marks(profile: Profile, proposal: Proposal) -> list[str]:
         return []
     texts = [text for text in profile.filled if not profile.is_amount(text)]
     n_texts = sum(profile.counts[text] for text in texts)
+    for limit in (text for text in texts if text[:1] in "<>≤≥"):
+        proposal.doubts.append(f"whether {limit!r} in {profile.name!r} should be missing: it is a limit")
     few = 0 < len(texts) <= _MOST_MARKS and all(len(text) <= _LONGEST_MARK and ";" not in text for text in texts)
     return sorted(texts) if few and n_texts < 0.7 * profile.n_filled and profile.n_distinct > len(texts) + 2 else []
 
@@ -164,9 +167,16 @@ def _sentinel(profile: Profile, proposal: Proposal) -> list[str]:
 
 
 def _unit(profile: Profile) -> str:
-    """Return the unit that all cells have after their numbers; empty if there is none, or if they are few names."""
+    """Return the unit that all cells have after their numbers; empty if there is none, or if they are few names.
+
+    A currency may stand before them.
+    """
     if profile.kind != "text" or profile.n_distinct <= 5:
         return ""
+    prices = [_PRICE.fullmatch(text) for text in profile.filled]
+    currencies = {match[1] for match in prices if match is not None}
+    if all(prices) and len(currencies) == 1:
+        return currencies.pop()
     found = [_AMOUNT.fullmatch(text) for text in profile.filled]
     units = {match[2].strip() for match in found if match is not None}
     return units.pop() if all(found) and len(units) == 1 else ""

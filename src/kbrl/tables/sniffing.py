@@ -25,7 +25,8 @@ _LINES = 2000  # of a text that are looked at
 _TOP = 60  # rows in which the header is looked for
 _BLOCK = 1 << 20
 _WITH_POINTS = re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]+)?", re.ASCII)  # 1.234 or 1.234,5
-_WITH_COMMAS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?", re.ASCII)  # 1,234 or 1,234.5
+_WITH_COMMAS = re.compile(r"[+-]?[0-9]{1,3}([,'])[0-9]{3}(?:\1[0-9]{3})*(?:\.[0-9]+)?", re.ASCII)  # 1,234 or 1'234.5
+_PRICE = re.compile(r"^[€$£¥]\s*|\s*[€$£¥%]$")  # signs beside numbers
 
 
 @dataclass(frozen=True)
@@ -123,13 +124,14 @@ def _rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
 
 def _numbers_in(columns: Sequence[Sequence[str]]) -> tuple[str | None, str | None, list[int]]:
     """Return the decimal comma and the separator of thousands, if there are any, and the columns that show it."""
-    filled = [[cell.strip() for cell in column if cell.strip()] for column in columns]
+    filled = [[_PRICE.sub("", cell.strip()) for cell in column if cell.strip()] for column in columns]
     commas = [k for k, cells in enumerate(filled) if _share(cells, _is_continental) and any(map(has_comma, cells))]
     if commas:
         points = any(_WITH_POINTS.fullmatch(cell) for k in commas for cell in filled[k])
         return ",", "." if points else None, commas
     grouped = [k for k, cells in enumerate(filled) if _share(cells, _is_english) and any(map(_is_grouped, cells))]
-    return None, "," if grouped else None, grouped
+    signs = {_WITH_COMMAS.fullmatch(cell)[1] for k in grouped for cell in filled[k] if _is_grouped(cell)}  # type: ignore[index]
+    return None, signs.pop() if len(signs) == 1 else None, grouped
 
 
 def _is_continental(cell: str) -> bool:

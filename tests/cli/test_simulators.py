@@ -81,7 +81,7 @@ def test_a_model_collects_greedily_and_epsilon_mixes_random_moves_in(in_folder, 
 
 def test_an_environment_of_gymnasium_is_collected_from_and_acted_in(in_folder, capsys):
     main(["collect", "--env", "CartPole-v1", "-n", "1500", "-o", "cart.csv"])
-    assert "1500 transitions of CartPole-v1" in capsys.readouterr().out
+    assert "1,500 transitions of CartPole-v1" in capsys.readouterr().out
     log = load_log("cart.csv")
     assert log.n_dims == 4
     assert log.action_labels.tolist() == [0, 1]

@@ -24,7 +24,7 @@ def test_a_report_is_written_and_summed_up_in_a_line(ward, tmp_path, capsys):
     out, err = capsys.readouterr()
     facts = ward.facts
     share = 100 * facts.total.n_agreed / facts.n_transitions
-    expected = f"report.html: {facts.n_transitions} transitions, {share:.1f} % of them as the model recommends.\n"
+    expected = f"report.html: {facts.n_transitions:,} transitions, {share:.1f} % of them as the model recommends.\n"
     assert out.endswith(expected)
     n_rows = len(ward.log.read_text().splitlines()) - 1
     n_cut = n_rows - facts.n_transitions

@@ -77,7 +77,7 @@ def collect(
         named = log.replaced(action_labels=np.array(simulator.actions))
         write_log(named, output, names=simulator.observation_names)
         about = repr(simulator) if env is None else simulator.name
-    click.echo(f"{output}: {len(log)} transitions of {about}, {int(log.terminals.sum())} of them ends.")
+    click.echo(f"{output}: {len(log):,} transitions of {about}, {int(log.terminals.sum()):,} of them ends.")
 
 
 def _check_output(output: Path) -> None:

@@ -215,3 +215,15 @@ def test_sums_that_do_not_fit_into_memory_are_refused_before_it_is_taken():
     log = Transitions(states, np.arange(4000) % 20, states[:, 0], states)
     with pytest.raises(ValueError, match=r"would keep 4\.\d+ GB of sums .* \(n_reps, --reps\)"):
         fitted(log, n_reps=3000, reps="random")
+
+
+def test_models_that_only_decide_otherwise_share_their_lines_and_others_do_not():
+    log = drifting_log()
+    model = fitted(log[:1500])
+    other = model.with_settings(plan=Plan(decisions=1, hold=1))
+    assert other.lines is model.lines
+    assert model.deferring().lines is model.lines
+    assert not np.array_equal(model.with_settings(sample_neighbors=300).lines.lines, model.lines.lines)
+    more = other.extend(log[1500:])
+    np.testing.assert_array_equal(more.lines.cases, model.extend(log[1500:]).lines.cases)
+    assert not np.array_equal(more.lines.cases, model.lines.cases)

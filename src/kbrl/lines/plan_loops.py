@@ -89,7 +89,7 @@ def roll_out(
     at, ranks = np.empty(n_decisions + 1, dtype=np.intp), np.empty(n_decisions + 1, dtype=np.intp)
     totals = np.empty((n_decisions + 1, 3))  # the reward, and the probability and the fade of what comes then
     digits = np.empty(n_decisions, dtype=np.intp)
-    room, found, squares = room_for(near.graph.shape[1]), np.empty(n_targets), np.empty((3, n_dims, n_dims))
+    room, found, squares = room_for(near), np.empty(n_targets), np.empty((3, n_dims, n_dims))
     for t in range(len(states)):
         copy(states[t], here[0])
         totals[0, 0], totals[0, 1], totals[0, 2], at[0], ranks[0] = 0.0, 1.0, 1.0, cells[t], OFFERED

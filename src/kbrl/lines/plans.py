@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -21,7 +22,7 @@ from kbrl.lines.local_lines import LocalLines
 from kbrl.lines.plan_loops import Ends, Length
 from kbrl.lines.step_loops import blended_values, blends, shares_of_actions
 from kbrl.lines.surface import Surface, surface_of
-from kbrl.lines.world import World, own_rows
+from kbrl.lines.world import Ground, Moves, Near, Rules, World, own_rows
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.threads import for_each_action
 
@@ -48,7 +49,7 @@ class Plans:
     n_jobs: int = field(default=1)
     allowed: Callable[[Floats], Booleans] | None = None  # scaled states, (n, n_dims), to (n, n_actions); None: all are
 
-    @property
+    @cached_property
     def n_plans(self) -> int:
         """The number of plans."""
         return int(len(self.actions) ** self.n_decisions)
@@ -58,7 +59,7 @@ class Plans:
         """The number of steps of a plan."""
         return self.n_decisions * self.n_held
 
-    @property
+    @cached_property
     def length(self) -> Length:
         """How long plans are, as the loops need it."""
         return Length(self.n_decisions, self.n_held, float(self.discount))
@@ -68,7 +69,7 @@ class Plans:
         base = len(self.actions)
         return [int(self.actions[plan // base**k % base]) for k in reversed(range(self.n_decisions))]
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
         """The number of states that plans are rolled out from at a time."""
         n_points = 2 * self.world.reps.shape[1] if self.is_spread else 1
@@ -108,9 +109,12 @@ class Plans:
             shares = shares_of_actions(states, cells, world)[:, self.actions]
             usual = np.ascontiguousarray(shares >= world.usual * shares.max(axis=1, keepdims=True))
         ends = Ends.room(len(states), self.n_plans, states.shape[1], self.is_spread)
-        parts = (world.near, world.moves, world.ground, world.rules)
-        plan_loops.roll_out(states, cells, self.actions, self.length, *parts, usual, barred, ends)
+        plan_loops.roll_out(states, cells, self.actions, self.length, *self._parts, usual, barred, ends)
         return ends
+
+    @cached_property
+    def _parts(self) -> tuple[Near, Moves, Ground, Rules]:
+        return self.world.near, self.world.moves, self.world.ground, self.world.rules
 
     def points(self, ends: Ends) -> tuple[Floats, Integers]:
         """Return where plans may end, (n_points, n_dims), and cells nearby: several per plan if it is spread."""

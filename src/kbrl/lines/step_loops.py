@@ -25,19 +25,21 @@ _ROUNDING = 1e-9  # shares of levels whose sum is off by less are left as they a
 
 
 class Room(NamedTuple):
-    """Where loops put what they find of the representative states around a state, (n_near,) each."""
+    """Where loops put what they find of the representative states around a state, (n_near,)."""
 
     squares: Floats  # their squared distances
     places: Integers  # which of them are mixed
     weights: Floats  # and how much each counts
+    away: Floats  # (n_dims,): from the one that is mixed now to the state
 
 
 # Loops instead of assignments to slices: they take a fraction of the time to compile.
 
 
 @inner()
-def room_for(n_near: int) -> Room:
-    room = Room(np.empty(n_near), np.empty(n_near, dtype=np.intp), np.empty(n_near))
+def room_for(near: Near) -> Room:
+    n_near = near.graph.shape[1]
+    room = Room(np.empty(n_near), np.empty(n_near, dtype=np.intp), np.empty(n_near), np.empty(near.reps.shape[1]))
     for j in range(n_near):
         room.places[j], room.weights[j] = 0, 0.0
     return room
@@ -83,12 +85,15 @@ def nearest_from(state: Floats, start: int, near: Near, squares: Floats) -> int:
     cell = start
     while True:
         squares_around(state, cell, near, squares)
-        best = 0  # a representative state is the first of its neighbours
-        for j in range(1, len(squares)):
-            if squares[j] < squares[best]:
-                best = j
-        if best == 0:
+        best, least = 0, squares[0]  # a representative state is the first of its neighbours
+        n_nearer = 0
+        for j in range(len(squares)):  # in vector instructions, unlike the search
+            n_nearer += squares[j] < least
+        if n_nearer == 0:
             return cell
+        for j in range(1, len(squares)):
+            if squares[j] < least:
+                best, least = j, squares[j]
         cell = near.graph[cell, best]
 
 
@@ -99,25 +104,28 @@ def blend(cell: int, n_blended: int, near: Near, room: Room) -> int:
     ``room.squares`` are the squared distances of the state from the neighbours of the cell.  The weight falls as
     (1 - distance / reach)^2; the reach is the distance of the first that does not count.
     """
-    squares, places, weights = room
+    squares, places, weights = room.squares, room.places, room.weights
     n_near = len(squares)
     n_sorted = min(n_blended + 1, n_near)
     for j in range(n_sorted):
         weights[j] = np.inf
+    worst = np.inf
     for j in range(n_near):
         square = squares[j]
-        if square < weights[n_sorted - 1]:
+        if square < worst:
             rank = n_sorted - 1
             while rank > 0 and weights[rank - 1] > square:
                 weights[rank], places[rank] = weights[rank - 1], places[rank - 1]
                 rank -= 1
             weights[rank], places[rank] = square, near.graph[cell, j]
+            worst = weights[n_sorted - 1]
     n_used = n_sorted - 1 if n_near > n_blended else n_sorted
     reach = np.sqrt(weights[n_sorted - 1]) if n_near > n_blended else 2.0 * np.sqrt(weights[n_sorted - 1])
-    total = 0.0
     for j in range(n_used):
         share = 1.0 - np.sqrt(weights[j]) / reach if reach > 0 else 1.0
         weights[j] = share * share
+    total = 0.0
+    for j in range(n_used):
         total += weights[j]
     if total <= 0.0:  # all are equally far
         fill(weights, 1.0)
@@ -144,10 +152,12 @@ def predict(state: Floats, action: int, cell: int, near: Near, moves: Moves, roo
             weights[j] = 0.0
             continue
         mass += weights[j]
+        for k in range(n_dims):
+            room.away[k] = state[k] - near.reps[i, k]
         for target in range(n_targets):
             value = moves.lines[action, i, target, 0]
             for k in range(n_dims):
-                value += moves.lines[action, i, target, 1 + k] * (state[k] - near.reps[i, k])
+                value += moves.lines[action, i, target, 1 + k] * room.away[k]
             if target >= n_dims:
                 limit = 2 * (target - n_dims)
                 value = min(max(value, moves.limits[action, i, limit]), moves.limits[action, i, limit + 1])
@@ -182,7 +192,7 @@ def blend_states(
     values: of the representative states, or empty.  If they are given, only ``totals`` are filled in: the blended
         values of as many states that follow each other as there are states for one total.
     """
-    room, has_values = room_for(near.graph.shape[1]), len(values) > 0
+    room, has_values = room_for(near), len(values) > 0
     n_each = len(states) // len(totals) if has_values else 1
     for t in range(len(states)):
         cell = cells[t]
@@ -371,7 +381,7 @@ def advance(
     action is known there, and whether the state that is reached is near logged ones.
     """
     n_dims, n_targets = states.shape[1], moves.lines.shape[2]
-    room, found, expected = room_for(near.graph.shape[1]), np.empty(n_targets), np.empty(n_dims)
+    room, found, expected = room_for(near), np.empty(n_targets), np.empty(n_dims)
     factor, noise = np.empty((n_dims, n_dims)), np.empty((n_dims, n_dims))
     for t in range(len(states)):
         here = states[t]

@@ -21,6 +21,7 @@ from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, sta
 from kbrl.data.sketch import Sketch
 from kbrl.data.transitions import Transitions, as_log
 from kbrl.lines.circles import find_circles
+from kbrl.lines.local_lines import LocalLines
 from kbrl.lines.moments import check_sizes
 from kbrl.lines.plans import NEAR
 from kbrl.mdp.deferral import AS_NOW, Deferral
@@ -207,7 +208,13 @@ class Model(ReducedModel):
 
     def with_settings(self, **changes: Any) -> Model:
         """Return the model of the same sums that is solved, or answers, by other settings of the fit."""
-        return replace(self, settings=replace(self.settings, **changes), solved=None, start=None)
+        fitted = None if "sample_neighbors" in changes else self._fitted()
+        return replace(self, settings=replace(self.settings, **changes), solved=None, start=None, fitted=fitted)
+
+    def _fitted(self) -> tuple[Statistics, LocalLines] | None:
+        """Return the sums and their lines, if these were fitted: a model that only decides otherwise shares them."""
+        lines = self.__dict__.get("lines")
+        return self.fitted if lines is None else (self.sums, lines)
 
     def deferring(self, cases: float = 3, caution: float = 1.0, *, label: str = AS_NOW) -> Model:
         """Return a model that answers "as now" where the data do not support a change of current practice.
@@ -232,7 +239,7 @@ class Model(ReducedModel):
         if label in map(str, self.action_labels.tolist()):
             raise ValueError(f"An action is called {label!r}, too. Give leaving decisions to people another label.")
         check_can_defer(self.sums, self.settings, caution)
-        return replace(self, deferral=deferral, resamples=None)
+        return replace(self, deferral=deferral, resamples=None, fitted=self._fitted())
 
     def __add__(self, other: Model) -> Model:
         """Return the model of the data of both, which must have the same representative states, scaling and kernels."""

@@ -216,7 +216,9 @@ class GreedyPolicy:
         return decide or self._best
 
     def _best(self, state: Floats) -> int:
-        return int(best_actions(self.q(state[None]), where_none=None)[0])
+        q = self.q(state[None])
+        place = int(compiled.first_best(q[0]))
+        return place if q[0, place] > -np.inf else int(best_actions(q, where_none=None)[0])  # which refuses
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what other processes are to compile for themselves."""

@@ -60,6 +60,7 @@ class ReducedModel:
     samples: tuple[Transitions, ...] = ()  # only where q_function is "samples"
     start: Floats | None = None  # values that solving starts from, (n_reps,)
     solved: Solution | None = None  # the solution, where it is known already
+    fitted: tuple[Statistics, LocalLines] | None = None  # the lines of these sums, where they are known already
     deferral: Deferral | None = None  # when it answers "as now"; None: never
 
     @property
@@ -120,6 +121,8 @@ class ReducedModel:
             raise ValueError(
                 "Only a model of order 1 has lines and plans, but this one has order 0. Fit KBSF(order=1)."
             )
+        if self.fitted is not None and self.fitted[0] is self.sums:
+            return self.fitted[1]
         return local_lines(self.sums, n_cases=self.settings.sample_neighbors)
 
     @property

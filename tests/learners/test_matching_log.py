@@ -165,3 +165,15 @@ def test_the_order_of_the_columns_of_a_log_does_not_change_what_a_model_answers(
     expected = model.predict(second[["severe", "pressure"]]).tolist()
     assert log.action_labels[answers.actions].tolist() == expected
     assert len(set(expected)) == 2
+
+
+def test_doses_with_units_in_a_frame_are_those_of_a_text_file(tmp_path):
+    first, second = (stays(start, 60).assign(pressure=80.0, dose=lambda f: np.where(f.drug == "a", "2.5 mg", "5 mg"))
+                     for start in (0, 1000))  # fmt: skip
+    first.to_csv(tmp_path / "first.csv", index=False)
+    second.to_csv(tmp_path / "second.csv", index=False)
+    roles = ROLES | {"state": "unit", "action": "dose", "suffix": {"dose": "mg"}}
+    model = KBSF(3, discount=0.8, random_state=0).fit(tmp_path / "first.csv", columns=roles)
+    assert model.action_labels_.tolist() == [2.5, 5.0]
+    by_file, by_frame = (judge(model, log, rehearsed=False) for log in (tmp_path / "second.csv", second))
+    assert by_frame.to_json() == by_file.to_json()

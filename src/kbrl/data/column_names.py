@@ -39,7 +39,7 @@ ROLE_WORDS = {
     "step": "step|time|timestamp|datetime|date|day|hour|minute|min|second|visit|charttime|week|month|seq|sequence|"
     "round|t|at|when|datum|zeit|zeitpunkt|uhrzeit|tag|stunde|woche|monat|visite|jour|heure|semaine|mois|fecha|hora|dia|"
     "semana|mes|visita|data|giorno|ora|paso|schritt|etape",
-    "action": "action|treatment|therapy|drug|dose|dosage|medication|arm|intervention|decision|insulin|choice|offer|"
+    "action": "action|act|treatment|therapy|drug|dose|dosage|medication|arm|intervention|decision|insulin|choice|offer|"
     "vasopressor|control|setting|setpoint|command|exercise|lesson|staffing|staff|charging|irrigation|watering|"
     "fertilizer|feeding|maintenance|repair|behandlung|therapie|medikament|dosis|gabe|massnahme|aktion|entscheidung|"
     "wartung|bewasserung|traitement|medicament|decision|tratamiento|terapia|farmaco|medicamento|accion|riego|azione|"
@@ -53,8 +53,8 @@ ROLE_WORDS = {
     "outcome|status|exit|result|entlassen|entlassung|verstorben|tod|ende|verlauf|ergebnis|ausgang|deces|mort|decede|"
     "sorti|sortie|fin|issue|alta|fallecido|muerte|fin|resultado|estado|dimesso|deceduto|esito|obito",
     "harm": "died|death|dead|deceased|expired|quit|aborted|mortality|failed|failure|fail|broken|breakdown|crash|"
-    "crashed|dropout|dropped|churn|churned|relapse|readmitted|readmission|complication|defect|defaulted|cancelled|verstorben|gestorben|tod|tot|"
-    "ausfall|ausgefallen|defekt|panne|storung|abbruch|gekundigt|deces|decede|mort|abandon|muerte|fallecido|fallo|"
+    "crashed|dropout|dropped|churn|churned|relapse|readmitted|readmission|complication|defect|defaulted|"
+    "cancelled|verstorben|gestorben|tod|tot|ausfall|ausgefallen|defekt|panne|storung|abbruch|gekundigt|deces|decede|mort|abandon|muerte|fallecido|fallo|"
     "averia|abandono|deceduto|guasto|obito|falha",
     "success": "discharged|home|recovered|cured|healed|passed|success|successful|graduated|completed|renewed|converted|"
     "sold|won|entlassen|geheilt|bestanden|erfolgreich|gueri|reussi|curado|aprobado|guarito|dimesso",

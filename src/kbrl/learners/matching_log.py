@@ -14,6 +14,7 @@ from typing import Any
 from kbrl.data.any_frame import is_frame
 from kbrl.data.names import find_names
 from kbrl.data.values import RULES
+from kbrl.data.written import is_number
 from kbrl.logs.columns import Columns, carried_over
 from kbrl.logs.log import Log, Mapped, load_log, open_log
 from kbrl.logs.rows import label_array
@@ -108,4 +109,7 @@ def with_labels(log: Log, labels: list[Any]) -> Log:
     taken = log.action_labels.tolist()
     if log.table.is_text and log.action_type is int and all(isinstance(label, str) for label in labels):
         log, taken = replace(log, action_type=str), [str(label) for label in taken]  # words that look like numbers
+    are_numbers = all(isinstance(label, (int, float)) and not isinstance(label, bool) for label in labels)
+    if are_numbers and not log.table.is_text and all(isinstance(label, str) and is_number(label) for label in taken):
+        log, taken = replace(log, action_type=float), [float(label) for label in taken]  # 5 mg in a frame
     return replace(log, action_labels=label_array(taken, labels, log.columns.action))

@@ -42,6 +42,7 @@ from kbrl.logs.proposal import (
     propose_for_cells,
     propose_harm,
     propose_intervals,
+    propose_late_reward,
     reward_of_ends,
 )
 from kbrl.tables.formats import open_table
@@ -107,7 +108,8 @@ class _Roles:
         self._ends(given, episode)
         self._action(given, episode)
         self._reward(given)
-        self._reward_at_the_end(given, episode)
+        if episode is not None and len(episode) > 1:
+            propose_late_reward(self._profiles, last_rows(episode), self._proposal, has_ends="terminated" in given)
         self._next_states(families)
         self._state(given, families)
         self._order(episode, step)
@@ -358,18 +360,6 @@ class _Roles:
                 f"what the reward is: no name says so, so {numbers[-1].name!r}, the last column of numbers, was taken"
             )
             self._take_reward(numbers[-1], "reward", "the last column of numbers: correct this")
-
-    def _reward_at_the_end(self, given: dict[str, Any], episode: Profile | None) -> None:
-        """Propose that a reward is 0 where it is missing, if it stands on last rows only; those are ends then."""
-        name = next((name for name, (role, _) in self._proposal.roles.items() if role == "reward"), None)
-        profile = next((p for p in self._profiles if p.name == name), None)
-        if profile is None or episode is None or len(episode) < 2 or not is_only_on(profile, last_rows(episode)):
-            return
-        column, why = as_column(profile.name), f"{profile.name} has values only on the last rows of episodes"
-        self._proposal.state("reward", f"where(is_missing({column}), 0, {column})", why)
-        if not {"terminated", "truncated"} & {*self._proposal.stated, *given}:
-            self._proposal.state("terminated", f"not is_missing({column})", why)
-            self._doubt(f"whether episodes end where {profile.name!r} has a value")
 
     def _take_reward(self, profile: Profile, role: str, why: str) -> None:
         self._take(profile.name, role, why)

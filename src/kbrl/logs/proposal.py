@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Floats
+from kbrl.arrays import Booleans, Floats
 from kbrl.data.column_names import has_word
 from kbrl.data.written import DATE_ORDERS, iso_date
-from kbrl.logs.column_profiles import Profile
+from kbrl.logs.column_profiles import Profile, is_only_on
 from kbrl.tables.cell_values import BOOLEANS, FLAGS
 
 FEW = 20  # more different numbers than that are amounts, to be put into classes
@@ -106,6 +106,19 @@ def reward_of_ends(ended: Profile, rule: str) -> tuple[str, str] | None:
     signs = {level: "-" if level in harms else "+" for level in levels if level in harms or level in good}
     parts = [f"{sign} ({as_column(ended.name)} == '{level}')" for level, sign in signs.items()]
     return "reward", " ".join(parts).removeprefix("+ ")
+
+
+def propose_late_reward(profiles: Sequence[Profile], is_last: Booleans, proposal: Proposal, *, has_ends: bool) -> None:
+    """Propose that a reward is 0 where it is missing, if it stands on last rows only; those are ends then."""
+    name = next((name for name, (role, _) in proposal.roles.items() if role == "reward"), None)
+    profile = next((profile for profile in profiles if profile.name == name), None)
+    if profile is None or not is_only_on(profile, is_last):
+        return
+    column, why = as_column(profile.name), f"{profile.name} has values only on the last rows of episodes"
+    proposal.state("reward", f"where(is_missing({column}), 0, {column})", why)
+    if not has_ends and not {"terminated", "truncated"} & set(proposal.stated):
+        proposal.state("terminated", f"not is_missing({column})", why)
+        proposal.doubts.append(f"whether episodes end where {profile.name!r} has a value")
 
 
 def as_toml(value: Any) -> str:

@@ -186,6 +186,7 @@ CASES = {
     "an order of one level": (lambda: ward(ordinal={"unit": ["low"]}), "ordinal['unit'] must list different levels from low to high, but it is ['low']"),
     "an order with a level twice": (lambda: ward(ordinal={"unit": "low<mid<low"}), "ordinal['unit'] must list different levels from low to high, but it is 'low<mid<low'"),
     "a rule for a column outside the state": (lambda: ward(missing={"score": "median", "drug": "median"}), "The rule 'missing' must name columns of the state, 'map', 'unit', but it names 'drug'. Name a column of the state, as in --missing map="),
+    "numbers as texts in a frame": (lambda: ward(map=["61", "70", "65", "80", "75", "66"]), "'map' holds 6 numbers as texts. Convert the column: frame['map'].astype(float). If they are names of levels: --category map"),
     "a median for a reward": (lambda: ward(missing={"score": "median"}), "missing['score'] must be a number, because it is about the reward, but it is 'median'"),
     "a category outside the state": (lambda: ward(category=["drug"]), "The rule 'category' must name columns of the state, 'map', 'unit', but it names 'drug'"),
     "a missing word for a number": (lambda: ward(map=[None, 1, 2, 3, 4, 5], missing={"map": "none"}), "missing['map'] must be median, forward, drop or a number, but it is 'none'"),

@@ -177,3 +177,14 @@ def test_doses_with_units_in_a_frame_are_those_of_a_text_file(tmp_path):
     assert model.action_labels_.tolist() == [2.5, 5.0]
     by_file, by_frame = (judge(model, log, rehearsed=False) for log in (tmp_path / "second.csv", second))
     assert by_frame.to_json() == by_file.to_json()
+
+
+def test_marks_beside_numbers_in_a_frame_are_those_of_a_text_file(tmp_path):
+    """A library keeps such a column as texts."""
+    frame = stays(0, 60).assign(pressure=lambda f: ["-" if p != p else f"{p:.2f}" for p in f.pressure])
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    roles = ROLES | {"na": {"pressure": ["-"]}, "missing": {"pressure": "median"}}
+    by_file, by_frame = (load_log(log, columns=roles) for log in (tmp_path / "log.csv", frame))
+    np.testing.assert_array_equal(by_frame.states, by_file.states)
+    model = KBSF(5, discount=0.8, random_state=0).fit(tmp_path / "log.csv", columns=roles)
+    assert judge(model, frame, rehearsed=False, allow_learnt=True).n_episodes == 60

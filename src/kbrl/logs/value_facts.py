@@ -194,10 +194,22 @@ class _Decision:
             row, text = facts.first_text
             self._refuse("not_a_number", f"An angle must be a number, but {name!r} at {PLACE} is {text}.", rows=[row])
         if facts.n_numbers and not facts.levels and name not in rules.category:
+            if not len(facts.counts.values()[0]):
+                self._refuse_texts()
             return self._with_missing(StateColumn(name), facts.counts.quantile(0.5))
         if facts.levels and not facts.n_numbers:
             return self._of_texts()
         return self._neither()
+
+    def _refuse_texts(self) -> NoReturn:
+        """Refuse a column of a frame that holds numbers as texts."""
+        name, facts = self._name, self._facts
+        self._refuse(
+            "not_a_number",
+            f"{name!r} holds {counted(facts.n_numbers, 'number')} as texts.",
+            advice=f"Convert the column: frame[{name!r}].astype(float). If they are names of levels: --category {name}"
+            f", in Python columns={{'category': [{name!r}]}}.",
+        )
 
     def _neither(self) -> NoReturn:
         """Refuse a column that is neither numbers nor texts."""

@@ -53,6 +53,9 @@ class CleanedTable(_SameRows):
         as_text = {
             name for name, kind in kinds.items() if name in suffixes or (kind == "steps" and self._dialect.dates)
         }
+        if not self.is_text:  # a frame has texts where a column has marks beside its numbers
+            marked = self._dialect.marks
+            as_text |= {name for name, kind in kinds.items() if kind == "numbers" and name in marked}
         asked: dict[str, Kind] = {name: "labels" if name in as_text else kind for name, kind in kinds.items()}
         above = {name: _Above() for name in kinds if name in self._dialect.filled_down}
         for batch in self._table.batches(asked, n_rows):

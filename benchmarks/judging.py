@@ -1,6 +1,6 @@
-"""Judging: 10^6 rows beside reading them once, and the jackknife beside equations that are solved afresh.
+"""Judging: a file of 10^6 rows, and the jackknife beside equations that are solved afresh.
 
-The judgement runs in a process of its own (``python -m benchmarks.judging N``), for its peak memory.
+The judgement runs in a process of its own (``python -m benchmarks.judging FOLDER``), for its peak memory.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,8 @@ from benchmarks.measure import (
     times,
 )
 from benchmarks.memory import ROOT, megabytes, peak_memory
-from kbrl import KBSF, PolicyEvaluator, judge, split_episodes
+from kbrl import KBSF, PolicyEvaluator, judge, load_model, open_log, save_model, split_episodes
+from kbrl.logs.writing import write_log
 from kbrl.tasks import PuddleWorld
 from kbrl.trust.estimates import LADDER, Evidence, rungs
 
@@ -85,22 +88,27 @@ def _of_jackknife(n: int, tick: Tick) -> Report:
 
 
 def _of_judgement(n: int) -> Report:
-    command = [sys.executable, "-m", "benchmarks.judging", str(n)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    policy, log = _task(n)
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(policy, Path(folder) / "model.kbrl")
+        write_log(log, Path(folder) / "log.parquet")
+        command = [sys.executable, "-m", "benchmarks.judging", folder]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[1:])} failed:\n{done.stderr}")
     found = json.loads(done.stdout.splitlines()[-1])
     cpu, peak = found["cpu"], found["peak"]
     rows = [Row("judge", seconds(cpu), "", at_most(cpu, MOST_SECONDS, f"at most {MOST_SECONDS:g} s"))]
     goal = at_most(peak, MOST_BYTES, f"below {megabytes(MOST_BYTES)}")
-    rows.append(Row("judge, peak memory with the rows", megabytes(peak), "", goal))
-    return Report(f"{found['n']:,} rows judged on one core", rows, ["Puddle world with noise, a model of order 0."])
+    rows.append(Row("judge, peak memory of the process", megabytes(peak), "", goal))
+    notes = ["Puddle world with noise, a model of order 0, a Parquet file."]
+    return Report(f"{len(log):,} rows judged on one core", rows, notes)
 
 
-def _main(n: str) -> None:
-    policy, log = _task(int(n))
-    judge(policy, log[:LEARN])  # compiles
-    print(json.dumps({"cpu": cpu_time(lambda: judge(policy, log)), "peak": peak_memory(), "n": len(log)}))
+def _main(folder: str) -> None:
+    policy, log = load_model(Path(folder) / "model.kbrl"), open_log(Path(folder) / "log.parquet")
+    judge(policy, next(iter(log.chunks())))  # compiles
+    print(json.dumps({"cpu": cpu_time(lambda: judge(policy, log)), "peak": peak_memory()}))
 
 
 if __name__ == "__main__":

@@ -125,10 +125,20 @@ def duration(seconds: float) -> str:
 def _run(
     tasks: Sequence[Task], scale: str, n_workers: int, tasks_per_process: int, stores: dict[str, Store], left: _TimeLeft
 ) -> list[str]:
+    """Run tasks, in new processes after some: a pool that replaces its own may wait for ever (CPython, gh-115634)."""
+    n_threads = max(1, n_cores() // n_workers) if tasks_per_process == 1 else 1
+    together, failures = n_workers * tasks_per_process, []
+    for first in range(0, len(tasks), together):
+        failures += _run_in_a_pool(tasks[first : first + together], scale, n_workers, n_threads, stores, left)
+    return failures
+
+
+def _run_in_a_pool(
+    tasks: Sequence[Task], scale: str, n_workers: int, n_threads: int, stores: dict[str, Store], left: _TimeLeft
+) -> list[str]:
     context = multiprocessing.get_context("spawn")
     failures: list[str] = []
-    with ProcessPoolExecutor(n_workers, mp_context=context, max_tasks_per_child=tasks_per_process) as pool:
-        n_threads = max(1, n_cores() // n_workers) if tasks_per_process == 1 else 1
+    with ProcessPoolExecutor(n_workers, mp_context=context) as pool:
         running: dict[Future[list[Row]], Task] = {
             pool.submit(work, task.figure, scale, task.job, n_threads): task for task in tasks
         }

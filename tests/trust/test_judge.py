@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 
 from kbrl import KBSF, Committee, KbrlWarning, Transitions, compare, judge, open_log, split_episodes
@@ -346,6 +347,26 @@ def test_importance_weights_of_practice_itself_give_the_observed_mean():
     assert found.effective_episodes == pytest.approx(200)
     with pytest.raises(ValueError, match="be above 0 and at most 1"):
         importance_estimate(always(0), log, 0 * propensities, discount=0.9)
+
+
+def test_propensities_in_the_log_are_used_in_memory_in_chunks_and_from_files(log, tmp_path):
+    parts = (log.states, log.actions, log.rewards, log.next_states, log.terminals, log.episodes)
+    given = Transitions(*parts, propensities=np.full(len(log), 0.5))
+    expected = importance_estimate(always(1), log, np.full(len(log), 0.5), discount=0.9)
+    options = {"discount": 0.9, "rehearsed": False}
+    assert judge(always(1), log, **options).importance is None
+    assert judge(always(1), given, **options).importance == expected
+    assert str(expected) in str(judge(always(1), given, **options))
+    assert importance_estimate(always(1), [given[:100], given[100:]], discount=0.9) == expected
+    names = {"state": "x", "episode": "id", "action_prob": "chance"}
+    frame = pandas.DataFrame({"id": log.episodes, "x": log.states[:, 0], "action": log.actions, "reward": log.rewards})
+    frame["terminated"], frame["chance"] = log.terminals, 0.5
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    opened = open_log(tmp_path / "log.csv", columns=names)
+    found = judge(always(1), opened, **options).importance
+    assert found.value == pytest.approx(expected.value, abs=1e-9)
+    with pytest.raises(ValueError, match="The log has no propensities"):
+        importance_estimate(always(1), log, discount=0.9)
 
 
 def test_importance_weights_are_the_products_of_ratios_worked_out_by_hand():

@@ -15,7 +15,9 @@ import numpy as np
 from kbrl.arrays import Floats, Integers
 from kbrl.checks import as_floats, check_lengths, in_unit_interval, one_entry_per_row, refuse_rows
 from kbrl.data.episodes import block_of, episode_hashes
+from kbrl.data.sketch import Hashes
 from kbrl.data.transitions import Transitions, as_log
+from kbrl.trust.evaluator import chunks_of
 from kbrl.trust.policy_answers import DEFERS, as_answers, discount_of, labels_with
 
 ENOUGH_EPISODES = 30.0
@@ -43,12 +45,14 @@ class ImportanceEstimate:
 
 
 def importance_estimate(
-    policy: Any, log: Transitions, propensities: Any, *, discount: float | None = None, n_blocks: int = 20
+    policy: Any, log: Any, propensities: Any = None, *, discount: float | None = None, n_blocks: int = 20
 ) -> ImportanceEstimate:
     """Return the value of a policy by per-decision weighted importance sampling.
 
-    ``propensities`` are the probabilities, (n,), with which current practice chose the logged actions; estimated ones
-    must not be passed: with them this estimator called practice better than itself in nearly all of our trials.
+    log: Transitions with episodes, an opened log, or a list of chunks.
+    propensities: the probabilities, (n,), with which current practice chose the logged actions; by default those of the
+        log.  Estimated ones must not be passed: with them this estimator called practice better than itself in nearly
+        all of our trials.
 
     >>> import numpy as np
     >>> from kbrl.tasks import PuddleWorld
@@ -59,16 +63,13 @@ def importance_estimate(
     >>> found.effective_episodes == found.n_episodes
     True
     """
-    log, gamma = as_log(log), in_unit_interval(discount_of(policy, discount), "discount")
-    chances = _checked(propensities, log)
-    log = log.with_actions(labels_with(log.action_labels, policy))
-    with np.errstate(divide="ignore"):
-        log_ratios = np.log(_probabilities(policy, log) / chances)
-    episodes, first, places = np.unique(episode_hashes(log), return_index=True, return_inverse=True)
-    steps = np.arange(len(log)) - first[places]
+    gamma = in_unit_interval(discount_of(policy, discount), "discount")
+    log_ratios, rewards, hashes = _gathered(policy, log, propensities)
+    episodes, first, places = np.unique(hashes, return_index=True, return_inverse=True)
+    steps = np.arange(len(hashes)) - first[places]
     if len(np.flatnonzero(np.diff(places))) + 1 != len(episodes):
         raise ValueError("The rows of an episode must follow each other. Sort the log by episode and step.")
-    totals, paid, weights = _sums_per_step(log_ratios, log.rewards, steps, places, block_of(episodes, n_blocks))
+    totals, paid, weights = _sums_per_step(log_ratios, rewards, steps, places, block_of(episodes, n_blocks))
     kept = np.unique(block_of(episodes, n_blocks))
     value, effective = _value(totals.sum(axis=1), paid.sum(axis=1), gamma), _effective(weights)
     if len(kept) < 2:
@@ -79,17 +80,35 @@ def importance_estimate(
     return ImportanceEstimate(value, error, effective, len(episodes))
 
 
-def _checked(propensities: Any, log: Transitions) -> Floats:
-    chances = one_entry_per_row(as_floats(propensities, "propensities"), "propensities")
-    check_lengths({"log": len(log), "propensities": len(chances)})
+def _gathered(policy: Any, log: Any, propensities: Any) -> tuple[Floats, Floats, Hashes]:
+    """Return the logarithms of the ratios, the rewards and the hashes of the episodes, (n,) each."""
+    chunks = [log] if isinstance(log, Transitions) else chunks_of(log)
+    given = None if propensities is None else one_entry_per_row(as_floats(propensities, "propensities"), "propensities")
+    found, n = [], 0
+    for chunk in map(as_log, chunks):
+        chances = chunk.propensities if given is None else given[n : n + len(chunk)]
+        if chances is None:
+            raise ValueError("The log has no propensities. Name their column (action_prob), or pass propensities=.")
+        n += len(chunk)
+        if given is None or n <= len(given):
+            found.append((_log_ratios(policy, chunk, chances), chunk.rewards, episode_hashes(chunk)))
+    if given is not None:
+        check_lengths({"log": n, "propensities": len(given)})
+    ratios, rewards, hashes = (np.concatenate(parts) for parts in zip(*found))
+    return ratios, rewards, hashes
+
+
+def _log_ratios(policy: Any, log: Transitions, chances: Floats) -> Floats:
     bad = ~((chances > 0) & (chances <= 1))
     if bad.any():
         refuse_rows(bad, chances, "propensities", "be above 0 and at most 1", "Log the probability of what was done.")
-    return chances
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(_probabilities(policy, log) / chances))
 
 
 def _probabilities(policy: Any, log: Transitions) -> Floats:
     """Return how probable the logged action of each row is under the policy, (n,)."""
+    log = log.with_actions(labels_with(log.action_labels, policy))
     answers = as_answers(policy, log.action_labels, log.source)(log.states)
     same = (answers.actions == log.action_indices[answers.rows]) | (answers.actions == DEFERS)
     return np.asarray(np.bincount(answers.rows[same], answers.weights[same], minlength=len(log)), dtype=np.float64)

@@ -15,7 +15,7 @@ from kbrl.arrays import Array, Floats
 from kbrl.data.transitions import Transitions
 from kbrl.trust.block_sums import Seen, settled
 from kbrl.trust.estimates import Evidence, Solved, solve_system
-from kbrl.trust.evaluator import PolicyEvaluator, chunks_of
+from kbrl.trust.evaluator import CHUNK_ROWS, PolicyEvaluator, chunks_of
 from kbrl.trust.judgement import Influence
 from kbrl.trust.policy_answers import Answers, PolicyAnswers
 from kbrl.trust.trajectories import Trajectories
@@ -38,7 +38,7 @@ def episode_terms(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> tup
     solved = [solve_system(evidence.system(now=now), smoothing, frame.discount) for now in (False, True)]
     trajectories = Trajectories(frame.features.coordinates.scale, frame.discount)
     names: dict[int, Any] = {}
-    terms: list[tuple[Array, Floats, Floats]] = []
+    terms: list[tuple[Array, ...]] = []
 
     def add(stretches: Any) -> None:
         for stretch in stretches:
@@ -46,10 +46,12 @@ def episode_terms(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> tup
             _remember(names, seen)
             value = _terms(seen, solved[0], smoothing, frame.discount, answers)
             now = _terms(seen, solved[1], smoothing, frame.discount, None)
-            terms.append((seen.counted(stretch.hashes), value, now))
+            hashes, places = np.unique(seen.counted(stretch.hashes), return_inverse=True)
+            terms.append((hashes, np.bincount(places, value), np.bincount(places, now)))
 
     for chunk in chunks_of(log):
-        add(trajectories.add(chunk.in_order_of(frame.source).with_actions(frame.action_labels)))
+        for piece in chunk.in_order_of(frame.source).with_actions(frame.action_labels).chunks(CHUNK_ROWS):
+            add(trajectories.add(piece))
     add(trajectories.finish())
     hashes, places = np.unique(np.concatenate([part[0] for part in terms]), return_inverse=True)
     sums = [np.bincount(places, np.concatenate([part[k] for part in terms])) for k in (1, 2)]

@@ -54,7 +54,8 @@ def judge(
         policy did not learn from.  Of a large one, a policy that looks ahead (order 1) is judged by about 100,000 rows.
     level: of the intervals.
     discount, n_reps, n_blocks: as for `PolicyEvaluator`.
-    propensities: the logged probabilities of the logged actions, (n,); with them, importance weights are shown, too.
+    propensities: the logged probabilities of the logged actions, (n,), if the log itself has none; with them,
+        importance weights are shown, too.
     rehearsed: also let the policy rehearse in lines of a sample of the episodes, as a second estimate.
     allow_learnt: judge on episodes that the model has learnt from, all the same; its value is too high then.
     columns: which column of a frame or a file is what.  A model reads it as its own log, by its recipe, so that only
@@ -97,7 +98,11 @@ def judge_evaluated(evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *
     evidence = _evidence(evaluator)
     second = _rehearsed(evaluator, log)[0] if rehearsed else "it was not asked for"
     judgement, rung = judged(evidence, rungs(evidence), level, second=second)
-    judgement = replace(judgement, warnings=(*judgement.warnings, *_flags(evaluator)))
+    importance = None
+    if _has_propensities(log):
+        importance = importance_estimate(_first(evaluator), log, discount=evaluator.discount)
+    warnings = (*judgement.warnings, *_flags(evaluator))
+    judgement = replace(judgement, warnings=warnings, importance=importance)
     if rung is None:
         return judgement
     with one_blas_thread():
@@ -106,9 +111,18 @@ def judge_evaluated(evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *
 
 def _flags(evaluator: PolicyEvaluator) -> list[str]:
     """Return what spoke against trusting the policy when it was fitted, if it is a model that says so."""
-    policy = next(iter(evaluator.policies.values()))
+    policy = _first(evaluator)
     model = getattr(policy, "model_", policy)
     return [f"warning from the fit: {flag}." for flag in model.flags] if isinstance(model, Model) else []
+
+
+def _first(evaluator: PolicyEvaluator) -> Any:
+    return next(iter(evaluator.policies.values()))
+
+
+def _has_propensities(log: Any) -> bool:
+    chunk = next(iter(chunks_of(log)), None)
+    return chunk is not None and chunk.propensities is not None
 
 
 def judge_all(evaluator: PolicyEvaluator, log: Any, level: float) -> list[Judgement]:

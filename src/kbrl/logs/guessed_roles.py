@@ -41,8 +41,8 @@ from kbrl.logs.proposal import (
     propose_classes,
     propose_for_cells,
     propose_harm,
-    propose_intervals,
     propose_late_reward,
+    propose_order,
     reward_of_ends,
 )
 from kbrl.tables.formats import open_table
@@ -112,7 +112,7 @@ class _Roles:
             propose_late_reward(self._profiles, last_rows(episode), self._proposal, has_ends="terminated" in given)
         self._next_states(families)
         self._state(given, families)
-        self._order(episode, step)
+        propose_order(episode, step, self._options, self._proposal)
 
     def _drop_repeats(self, episode: Profile, step: Profile) -> tuple[Profile, Profile]:
         """Propose to drop repeated rows, and look at the others from here on."""
@@ -436,23 +436,6 @@ class _Roles:
                 self._leave(profile.name, "it looks like the probability of the action that was taken")
         else:
             self._proposal.roles[profile.name] = ("state", profile.described)
-
-    def _order(self, episode: Profile | None, step: Profile | None) -> None:
-        stated = self._proposal.stated
-        roles = {role for role, _ in self._proposal.roles.values()}
-        has_end = not {"terminated", "truncated", "done"}.isdisjoint({*stated, *roles})
-        if "next_state" in stated:
-            return
-        if episode is None and step is None and not has_end:
-            if "one-step" in self._options:
-                self._proposal.state("one-step", True, "no column tells which row follows which: each stands alone")
-            self._doubt("which rows belong together: no column tells episodes apart or orders rows")
-        if step is not None:
-            propose_intervals(rises_within(step, episode), step, self._proposal)
-        query = stated.get("query")
-        if query and episode is not None and step is not None and "sort" not in stated:
-            ordered = f'{query} order by "{episode.name}", "{step.name}"'
-            self._proposal.state("query", ordered, f"{self._proposal.reasons['query']}, in the order of the rows")
 
 
 def _comes(profile: Profile) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats
 from kbrl.data.column_names import has_word
 from kbrl.data.written import DATE_ORDERS, iso_date
-from kbrl.logs.column_profiles import Profile, is_only_on
+from kbrl.logs.column_profiles import Profile, is_only_on, rises_within
 from kbrl.tables.cell_values import BOOLEANS, FLAGS
 
 FEW = 20  # more different numbers than that are amounts, to be put into classes
@@ -230,6 +230,23 @@ def propose_classes(profile: Profile, proposal: Proposal) -> None:
         why = f"{profile.n_distinct} different numbers are amounts; they are put into classes"
         proposal.state("bins", {profile.name: classes}, why)
         proposal.doubts.append(f"how many classes the amounts of {profile.name!r} should have")
+
+
+def propose_order(episode: Profile | None, step: Profile | None, options: Collection[str], proposal: Proposal) -> None:
+    """Propose what follows from the columns that tell episodes apart and order rows, or from their absence."""
+    stated, roles = proposal.stated, {role for role, _ in proposal.roles.values()}
+    if "next_state" in stated:
+        return
+    if episode is None and step is None and {"terminated", "truncated", "done"}.isdisjoint({*stated, *roles}):
+        if "one-step" in options:
+            proposal.state("one-step", True, "no column tells which row follows which: each stands alone")
+        proposal.doubts.append("which rows belong together: no column tells episodes apart or orders rows")
+    if step is not None:
+        propose_intervals(rises_within(step, episode), step, proposal)
+    query = stated.get("query")
+    if query and episode is not None and step is not None and "sort" not in stated:
+        ordered = f'{query} order by "{episode.name}", "{step.name}"'
+        proposal.state("query", ordered, f"{proposal.reasons['query']}, in the order of the rows")
 
 
 def propose_intervals(rises: Floats, step: Profile, proposal: Proposal) -> None:

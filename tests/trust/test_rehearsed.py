@@ -108,7 +108,7 @@ def test_what_cannot_be_rehearsed_is_said():
     assert why_not(None, 0.9) == "there are too few rows"
     assert "21 state variables, and at most 20" in why_not(wide, 0.9)
     assert why_not(single, 0.9) == "no decision is followed by another"
-    assert "too much comes after 400 steps" in why_not(log, 0.999)
+    assert "too much of the value comes after 400 steps" in why_not(log, 0.999)
     few = log[log.episodes < 5]
     assert rehearsed(few, lambda states: np.ones(len(states), dtype=int)) == "there are too few rows"
     found = judge(lambda states: np.ones(len(states), dtype=int), single, discount=0.9)

@@ -48,7 +48,7 @@ def test_irregular_steps_lose_no_row_but_the_last_of_each_episode_and_that_is_sa
     assert json.loads(fit.out)["transitions"] == N_ROWS - N_PATIENTS
     assert fit.err == f"Warning: {LEFT_OUT}\n"
     check = told(capsys, "check", "log.csv", *NAMES)
-    assert check.out.startswith(f"1000 rows, {N_PATIENTS} episodes, 975 transitions.\n{LEFT_OUT}\n")
+    assert check.out.startswith(f"1,000 rows, {N_PATIENTS} episodes, 975 transitions.\n{LEFT_OUT}\n")
     update = told(capsys, "update", "m.kbrl", "log.csv", "--again", "-o", "n.kbrl", "--json")
     assert update.err == f"Warning: {LEFT_OUT}\n"
 

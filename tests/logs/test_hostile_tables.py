@@ -298,7 +298,7 @@ def test_a_long_text_that_many_rows_name_takes_the_memory_of_one(tmp_path, endin
             writer.write_table(table)
     with arrow_memory() as most:
         if column in ("reward", "done"):
-            with pytest.raises(LogError, match="20000 faulty cells"):
+            with pytest.raises(LogError, match="20,000 faulty cells"):
                 load_log(path)
         else:
             assert len(load_log(path)) == 20_000

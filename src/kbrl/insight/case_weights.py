@@ -179,7 +179,7 @@ class _NeighborWeights:
         result = np.zeros(len(log))
         for kept, rows, samples in zip(self._kept, log.by_action(), self._basis.by_action(log)):
             hashes = row_hashes([*samples.next_states.T, samples.terminals, samples.rewards])
-            found = np.flatnonzero(np.isin(hashes, kept.hashes))
+            found = np.flatnonzero(np.isin(hashes, kept.hashes, kind="sort"))
             if len(found):
                 result[rows[found]] = kept.weigh(samples.states[found], hashes[found], self._basis.reps)
         return result

@@ -48,7 +48,7 @@ def refuse_learnt(policy: Any, log: Any) -> None:
 
 def _refuse_episodes(sketch: Sketch, log: Any) -> None:
     hashes: Hashes = np.unique(np.concatenate([np.unique(episode_hashes(chunk)) for chunk in chunks_of(log)]))
-    is_listed = np.isin(hashes, sketch.episodes)
+    is_listed = np.isin(hashes, sketch.episodes, kind="sort")
     if not is_listed.any():
         return
     if len(sketch.episodes) < LISTED_EPISODES:

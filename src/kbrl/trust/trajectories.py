@@ -103,7 +103,7 @@ class Trajectories:
     def _refuse_returns(self, hashes: Hashes, log: Transitions, before: Stretch | None) -> None:
         starts = np.append(0, 1 + np.flatnonzero(hashes[1:] != hashes[:-1]))
         runs = hashes[starts]
-        is_old = np.isin(runs, self._seen)
+        is_old = np.isin(runs, self._seen, kind="sort")  # a table of hashes overflows in NumPy 2.0.0
         is_old[0] &= before is None
         order = np.argsort(runs, kind="stable")
         is_old[order[1:]] |= runs[order[1:]] == runs[order[:-1]]

@@ -122,3 +122,11 @@ def test_further_representative_states_begin_without_data():
 def test_the_nearest_cell_of_equally_near_ones_is_the_first():
     points = np.array([[0.0, 2.0, 0.0]])  # (n_dims, n_points)
     assert nearest_cells(np.array([[1.0], [0.0], [2.0]]), points).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("n_points", [1, 15, 16, 17, 100])
+def test_nearest_cells_are_those_of_all_distances(n_points):
+    rng = np.random.default_rng(n_points)
+    states, points = rng.integers(0, 4, (200, 3)).astype(float), rng.integers(0, 4, (n_points, 3)).astype(float)
+    squares = np.square(states[:, None] - points).sum(axis=2)  # whole numbers, with many equals: the first counts
+    np.testing.assert_array_equal(nearest_cells(states, np.ascontiguousarray(points.T)), squares.argmin(axis=1))

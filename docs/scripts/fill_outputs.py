@@ -35,6 +35,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/start.md", *sorted(f"docs/howto/{p.name}" for p in (ROOT / "docs/howto").glob("*.md")))
 WIDTH = 88  # characters of an output line: what a page of the site shows beside its contents
 TOLERANCE = 0.02  # of numbers, between machines
+# Of the parts of an interval: rounding decides ties between actions, and a few other decisions change a spread more
+# than a mean.  Processors with and without wide vectors gave 1.50 and 1.55.
+TOLERANCE_OF_PARTS = 0.1
 _BLOCK = re.compile(r"(?:<!-- (?P<note>[^>]*?) -->\n)?```(?P<kind>\w+)(?P<rest>[^\n]*)\n(?P<body>.*?)```", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 
@@ -165,7 +168,8 @@ def _same(old: str, new: str) -> bool:
     numbers = [[float(n.replace(",", "")) for n in _NUMBER.findall(line)] for line in (old, new)]
     if words[0] != words[1] or len(numbers[0]) != len(numbers[1]):
         return False
-    return all(abs(a - b) <= TOLERANCE * max(abs(a), abs(b), 0.05) for a, b in zip(*numbers))
+    tolerance = TOLERANCE_OF_PARTS if "sampling" in old else TOLERANCE
+    return all(abs(a - b) <= tolerance * max(abs(a), abs(b), 0.05) for a, b in zip(*numbers))
 
 
 def main() -> None:

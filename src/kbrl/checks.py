@@ -47,6 +47,11 @@ def how_to_install(extra: str) -> str:
     return f"Install it by: pip install 'kbrl[{extra}]'."
 
 
+def counted(n: int, noun: str) -> str:
+    """Return a number with its noun: 1 cell, 2 cells."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def as_rows(values: Any, name: str, *, n_dims: int | None = None) -> Floats:
     """Return finite numbers of shape (n, d), one state per row, or say what is wrong with them."""
     array = as_floats(values, name)

@@ -36,7 +36,6 @@ from kbrl.cli.options import (
     source_of,
     value_options,
 )
-from kbrl.tables.faults import counted
 
 if TYPE_CHECKING:
     from kbrl.choosing.automatic_fit import Automatic
@@ -234,6 +233,8 @@ def _ignored(found: Automatic, log: Log) -> list[str]:
 
 def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
     """Print what a model was learnt from, what was chosen and why, what was ``asked`` for, and the file."""
+    from kbrl.checks import counted
+
     facts = _facts(found.learnt, path, seconds)
     facts |= {"rows": log.n_rows, "episodes": found.n_episodes or None, "columns": log.columns.to_dict()}
     facts["reps_reason"] = found.n_reps.reason if found.n_reps else None
@@ -279,6 +280,8 @@ def _rehearsal_facts(found: Automatic) -> dict[str, Any]:
 
 def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
     """Return what was chosen by rehearsal, how each candidate did, and what speaks against the model."""
+    from kbrl.checks import counted
+
     order, choice = found.learnt.settings.order, found.choice
     words = "averages, the paper's method" if order == 0 else "lines, and plans that look ahead"
     if order == 1:
@@ -304,6 +307,8 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
 
 def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
     """Print what a model has now been learnt from, and the file."""
+    from kbrl.checks import counted
+
     facts = _facts(model, path, seconds) | {"transitions_before": n_before}
     if as_json:
         click.echo(json.dumps(facts, indent=2))

@@ -9,7 +9,7 @@ from kbrl.lines.moments import packed_size
 
 
 def shapes_of(facts: dict[str, Any], arrays: dict[str, Array]) -> dict[str, tuple[str, tuple[int | None, ...]]]:
-    """Return the kind and the shape of each array that there has to be; None is any length."""
+    """Return the kind and the shape of each required array; None is any length."""
     n_dims, n_reps, n_actions = len(arrays["scale"]), len(arrays["reps"]), len(facts["counts"])
     basis, pairs = facts["basis"], (n_actions, n_reps)
     shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {

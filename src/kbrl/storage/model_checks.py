@@ -1,4 +1,4 @@
-"""Whether the contents of a model file make a valid model: each part by itself, and one against the other.
+"""Whether the contents of a model file make a valid model: each part by itself, and the parts against each other.
 
 The seal shows that a file is as it was written; this shows that what was written makes sense, whoever wrote it.
 Every fault raises a ValueError that names the field.
@@ -117,7 +117,7 @@ def check_contents(contents: Contents) -> None:
 
 
 def _available(facts: dict[str, Any], arrays: dict[str, Array], available: Booleans) -> Booleans:
-    """Return which actions are available at which representative states, by the rules of the recipe, too."""
+    """Return which actions are available at which representative states, also by the rules of the recipe."""
     if "recipe" not in facts:
         return available
     labels, reps = facts["action_labels"], arrays["reps"] * arrays["scale"] + arrays["centre"]
@@ -292,7 +292,7 @@ def _check_sizes(arrays: dict[str, Array]) -> None:
 
 
 def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
-    """Check the sums or the neighbours, and return which pairs they speak of, (n_actions, n_reps)."""
+    """Check the sums or the neighbours, and return the pairs that they have data on, (n_actions, n_reps)."""
     if "neighbors.distances" in arrays:
         distances = arrays["neighbors.distances"]
         in_order = (distances[:, :, 1:] >= distances[:, :, :-1]).all() and (distances >= 0).all()

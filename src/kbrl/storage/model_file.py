@@ -193,7 +193,7 @@ def _with_ordered_reps(params: Mapping[str, Any], source: Source) -> dict[str, A
 
 
 def _parted(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Part parameters into plain values and arrays; refuse what cannot be stored."""
+    """Split parameters into plain values and arrays; refuse what cannot be stored."""
     plain: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     for name, value in params.items():
@@ -215,7 +215,7 @@ def _parted(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]
 
 
 def _sketch_facts(sketch: Sketch | None) -> dict[str, Any] | None:
-    """The numbers beyond 2^53 as digits: not all readers of JSON keep them."""
+    """Return the facts with numbers beyond 2^53 as digits: not all readers of JSON keep them exactly."""
     if sketch is None:
         return None
     batches = [[n_rows, f"{total:016x}"] for n_rows, total in sketch.batches]
@@ -288,7 +288,7 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
         if getattr(statistics, name).any():  # only of a model that has forgotten
             arrays[name] = getattr(statistics, name)
     for name in _LATER_SUMS:
-        if np.isfinite(getattr(statistics, name)).all():  # else it is not known, as by an older file
+        if np.isfinite(getattr(statistics, name)).all():  # otherwise it is not known, as in an older file
             arrays[name] = getattr(statistics, name)
     blocks = statistics.transition_sum
     if not sparse.issparse(blocks[0]):
@@ -301,7 +301,7 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
 
 
 def _samples_arrays(kept: Sequence[Transitions]) -> dict[str, Array]:
-    """The transitions of a model that answers from its samples; their episodes play no part in it."""
+    """The transitions of a model that answers from its samples; their episodes are not needed."""
     if not kept:
         return {}
     log = join(kept)
@@ -349,7 +349,7 @@ def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transition
 
 
 def _settings_of_the_fit(contents: Contents) -> Settings:
-    """Return the settings of the fit; older files have others beside them, which the next fit would have had."""
+    """Return the settings of the fit; older files also have those that the next fit would have had."""
     flat = _whole_settings(contents, "settings") | _whole_settings(contents, "fit_settings")
     check_settings(Settings(**grouped(flat)))
     used = flat | contents.facts["planning"] | {"neighborhoods": contents.facts["basis"]["neighborhoods"]}

@@ -1,7 +1,7 @@
 """Named arrays and facts in one safetensors file, under a seal: the SHA-256 of all its bytes.
 
-safetensors itself notices almost no flipped bit.  The seal is taken with its own 64 digits set to zero, and stands
-with the format's name and version at the very start, so that nothing is parsed before it was checked.
+safetensors itself would not notice most flipped bits.  The seal is taken with its own 64 digits set to zero, and stands
+with the format's name and version at the very start, so that nothing is parsed before it is checked.
 
 The writer of the safetensors package orders metadata at random and holds all arrays twice; ours is sixteen lines, and
 equal contents give equal files.  Reading is left to the package.  The layout is described in docs/model_file.md.

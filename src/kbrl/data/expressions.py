@@ -84,7 +84,7 @@ class Expression:
 
     >>> reward = parse("-0.1 * sofa + 5 * (outcome == 'home')")
     >>> reward.columns, reward.type
-    ({'sofa': 'number', 'outcome': 'text'}, 'number')
+    ({'outcome': 'text', 'sofa': 'number'}, 'number')
     >>> outcome = Coded(np.array([0, 1]), ("home", "died"))
     >>> reward.numbers({"sofa": np.array([2.0, 10.0]), "outcome": outcome}).tolist()
     [4.8, -1.0]

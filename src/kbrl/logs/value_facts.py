@@ -85,7 +85,8 @@ def is_clean(table: Table, columns: Columns) -> bool:
     as_stated = (_as_written(StateColumn(name), columns) for name in columns.state)
     if columns.rules != Rules() or not all(map(_needs_nothing, as_stated)):
         return False
-    n_rows, kinds = 0, dict.fromkeys((*columns.state, *columns.next_state), cast(Kind, "numbers"))
+    kinds: dict[str, Kind] = dict.fromkeys((*columns.state, *columns.next_state), "numbers")
+    n_rows = 0
     for batch in regrouped(table, kinds, _CHUNK_ROWS):
         if not all(isinstance(column, Numbers) and _is_complete(column) for column in batch.values()):
             return False

@@ -127,9 +127,9 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
 
 
 def _contents(model: Model, columns: Columns | None) -> Contents:
-    solution = model.solution
     settings, given_arrays = _parted(_with_ordered_reps(flattened(model.settings), model.source))
     columns = _columns_as_facts(model.source.roles if columns is None else columns)
+    solution = model.solution
     facts = {
         "library_version": __version__,
         "learner": "KBSF",
@@ -153,21 +153,26 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
         facts["deferral"] = asdict(model.deferral)
     if model.source.recipe is not None:
         facts["recipe"] = model.source.recipe.to_dict()
-    arrays: dict[str, Array] = {"scale": model.coordinates.scale, "reps": model.basis.reps}
-    arrays["centre"] = model.coordinates.centre
-    arrays |= {"growth": model.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
-    if len(model.basis.circles.places):
-        arrays |= {"circles.places": model.basis.circles.places, "circles.shapes": model.basis.circles.shapes}
-    if np.ndim(model.basis.rep_kernel.width):
-        arrays["rep_widths"] = np.asarray(model.basis.rep_kernel.width)
-    if model.basis.discount is not None:
-        arrays["time_discount"] = np.array([model.basis.discount])
-    arrays |= given_arrays | _statistics_arrays(model.sums) | _samples_arrays(model.samples)
-    arrays |= _sketch_arrays(model.sketch)
-    if model.resamples is not None:
-        arrays["resamples"] = model.resamples
+    arrays = _arrays(model) | given_arrays
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
     return Contents(facts, arrays | integers, VERSION)
+
+
+def _arrays(model: Model) -> dict[str, Array]:
+    basis, solution = model.basis, model.solution
+    arrays: dict[str, Array] = {"scale": model.coordinates.scale, "centre": model.coordinates.centre}
+    arrays |= {"reps": basis.reps, "growth": model.growth}
+    arrays |= {"values": solution.values, "q": solution.q, "policy": solution.policy}
+    if len(basis.circles.places):
+        arrays |= {"circles.places": basis.circles.places, "circles.shapes": basis.circles.shapes}
+    if np.ndim(basis.rep_kernel.width):
+        arrays["rep_widths"] = np.asarray(basis.rep_kernel.width)
+    if basis.discount is not None:
+        arrays["time_discount"] = np.array([basis.discount])
+    arrays |= _statistics_arrays(model.sums) | _samples_arrays(model.samples) | _sketch_arrays(model.sketch)
+    if model.resamples is not None:
+        arrays["resamples"] = model.resamples
+    return arrays
 
 
 def _columns_as_facts(columns: Columns | None) -> Any:

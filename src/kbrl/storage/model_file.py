@@ -40,7 +40,7 @@ from kbrl.profiles import PROFILES
 from kbrl.settings import Settings, check_settings, flattened, grouped
 from kbrl.storage.model_checks import check_contents
 from kbrl.storage.older_formats import upgraded
-from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
+from kbrl.storage.sealed_file import Contents, labels_as_facts, read_sealed, refuse, write_sealed
 
 FORMAT, VERSION, OLDEST = "kbrl model", 2, 1
 Columns = Sequence[str] | Mapping[str, Any]
@@ -268,18 +268,6 @@ def _planning_facts(model: Model) -> dict[str, Any]:
     settings = flattened(model.settings)
     values = {name: settings[name] for name in names} | {"min_cases": model.min_cases}
     return {name: v.item() if isinstance(v, np.generic) else v for name, v in values.items()}
-
-
-def labels_as_facts(labels: Array) -> dict[str, Any]:
-    """Labels as a list, with NumPy's name of their type; objects, if all are plain, are marked as such."""
-    values = labels.tolist()
-    if labels.dtype.kind not in "biufUO" or not all(isinstance(value, (bool, int, float, str)) for value in values):
-        raise ValueError(
-            f"A model file holds action labels that are whole numbers, other numbers, flags or strings, but they are "
-            f"{values[:3]} ({labels.dtype}). Give the actions such names."
-        )
-    dtype = labels.dtype.newbyteorder("<").str if labels.dtype.kind != "O" else "object"
-    return {"dtype": dtype, "values": values}
 
 
 def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:

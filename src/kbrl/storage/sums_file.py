@@ -17,9 +17,7 @@ from kbrl.arrays import Array
 from kbrl.data.names import Source
 from kbrl.data.scaling import Coordinates
 from kbrl.files import written_beside
-from kbrl.storage.model_checks import check_labels
-from kbrl.storage.model_file import labels_as_facts
-from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
+from kbrl.storage.sealed_file import Contents, check_labels, labels_as_facts, read_sealed, refuse, write_sealed
 from kbrl.trust.block_sums import BlockSums
 from kbrl.trust.evaluator import Frame, PolicyEvaluator
 from kbrl.trust.features import Features

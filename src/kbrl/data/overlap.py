@@ -131,7 +131,7 @@ def _n_in_shared_batches(learnt: Sketch, further: Sketch) -> int:
 def _chance_of_batch(learnt: Sketch, batch: Sketch) -> float:
     """Return about how often a batch like it would have these very rows, with its identifiers and without."""
     if not batch.lists_all:
-        return 0.0  # so many different rows
+        return 0.0  # too many different rows to come twice by chance
     pairs = [(learnt, batch), (_without_identifiers(learnt), _without_identifiers(batch))]
     return max(_chance_of_rows(known, batch.n_rows, rows.counts) for known, rows in pairs)
 

@@ -163,7 +163,7 @@ class _Chain:
             np.bincount(rows.cells, values * weights[rows.cells], minlength=n)
             for values in (rows.residuals, np.abs(rows.residuals))
         )
-        # A cell without a case ends the walk with an error that is as large as can be.
+        # A cell without a case ends the walk with the largest possible error.
         residuals, sizes = (np.where(known, found, self.worst) for found in (mean, size))
         fine, coarse = (error_bound(steps, found, self.discount, self.worst) for found in (residuals, sizes))
         solved = sparse.linalg.splu(sparse.csc_matrix(sparse.eye(n) - self.discount * steps))

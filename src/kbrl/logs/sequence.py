@@ -327,7 +327,7 @@ class Rises:
 
 
 def refuse_left_out(left_out: LeftOut, n_rows: int, columns: Any) -> None:
-    """Refuse a log of which too many rows are left out, for gaps or in all, unless its `Columns` allow that."""
+    """Refuse a log if too many of its rows are left out, for gaps or in all, unless its `Columns` allow that."""
     if columns.allow_gaps:
         return
     if left_out.gaps > MOST_GAPS * n_rows:

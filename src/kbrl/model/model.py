@@ -195,7 +195,7 @@ class Model(ReducedModel):
         )
 
     def with_sums(self, sums: Statistics, sketch: Sketch | None, *, samples: tuple[Transitions, ...] = ()) -> Model:
-        """Return the same model for other data, of which these are the sums."""
+        """Return the same model for other data, given by their sums."""
         sizes, start = ((int(sums.counts.sum()), self.basis.n_reps),), self.latest_values()
         return replace(
             self, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None, resamples=None

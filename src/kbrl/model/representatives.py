@@ -240,7 +240,7 @@ def _sample(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
 
 
 def _within(centres: Floats, sample: Floats, points: Floats, n_reps: int) -> Floats:
-    """Return different centres, none of which rounding has put outside of its points."""
+    """Return different centres, each within the range of its points despite rounding."""
     return _filled(np.clip(centres, sample.min(axis=0), sample.max(axis=0)), points, n_reps)
 
 

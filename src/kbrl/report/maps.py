@@ -20,7 +20,7 @@ from kbrl.model.model import Model
 from kbrl.report.recommendations import Answers, answers
 from kbrl.settings import FEW_CASES
 
-MOST_VARIABLES = 3  # of which all pairs are drawn
+MOST_VARIABLES = 3  # all pairs of them are drawn
 MOST_CELLS = 36  # per side
 FINE = 4  # points per side of a cell, where the model is asked on a grid
 FEW_VALUES = 12
@@ -49,7 +49,7 @@ def influences(states: Floats, q: Floats) -> Floats:
     """Return the share of the variation of Q that each state variable accounts for by itself, (n_dims,).
 
     The states are cut into groups of equal size by the variable: the variance of the groups' means over that of all
-    (the correlation ratio), averaged over the actions of which a value is known everywhere.  It is NaN if there are too
+    (the correlation ratio), averaged over the actions whose value is known everywhere.  It is NaN if there are too
     few states to tell.
     """
     known = q[:, np.isfinite(q).all(axis=0)]

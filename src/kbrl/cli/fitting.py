@@ -49,8 +49,8 @@ _JUDGED = {
 }
 _WHY_NOT_REHEARSED = "there are too few rows, or over 20 variables, or options that only order 0 can have"
 _WHY_IGNORED = (
-    "in held-out episodes they help to predict neither rewards, ends nor other variables that matter, and neither "
-    "actions nor such variables move them (--scaling std: keep them)"
+    "they did not help to predict rewards, ends or other variables that matter in held-out episodes, and neither "
+    "actions nor such variables changed them (--scaling std: keep them)"
 )
 
 
@@ -101,8 +101,8 @@ def fit(
     """Learn a model from a LOG: files, folders or globs of Parquet, CSV, Arrow or .npz.  Memory does not grow with it.
 
     If not given, the number of representative states and both widths are chosen from the data.  Chosen widths predict
-    well, but good predictions do not guarantee good decisions: if you have a simulator, compare some by kbrl evaluate.
-    Options can also be in a TOML file, for example: reps = 200, state = ["age", "sofa"], discount = 0.95.
+    well, but good predictions do not guarantee good decisions: if you have a simulator, compare some with kbrl
+    evaluate.  Options can also be in a TOML file, for example: reps = 200, state = ["age", "sofa"], discount = 0.95.
 
     Example: kbrl fit log.csv --state age,sofa --action dose -o model.kbrl
     """

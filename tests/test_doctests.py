@@ -3,16 +3,17 @@
 import doctest
 import inspect
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import kbrl
 
 NAMES = [name for name in kbrl.__all__ if name != "__version__"]
-# Public names are also in these modules, beside those of kbrl.__all__.
-FURTHER = ("kbrl.tasks.puddle_world", "kbrl.tasks.from_gymnasium", "kbrl.trials.evaluation", "kbrl.trials.rollouts")
-FURTHER += ("kbrl.trust.importance", "kbrl.demo.ward_table")
-MODULES = sorted({getattr(kbrl, name).__module__ for name in NAMES} | set(FURTHER))
+ROOT = Path(kbrl.__file__).parent
+WITH_EXAMPLES = sorted(path for path in ROOT.rglob("*.py") if ">>>" in path.read_text(encoding="utf-8"))
+MODULES = [".".join(("kbrl", *path.relative_to(ROOT).with_suffix("").parts)) for path in WITH_EXAMPLES]
+MODULES = [name.removesuffix(".__init__") for name in MODULES]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,7 +21,7 @@ SOURCES = {path: path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")
 
 
 def test_one_sentence_says_how_and_all_messages_use_it():
-    assert how_to_install("plot") == "Install it by: pip install 'kbrl[plot]'."
+    assert how_to_install("plot") == "Install it with: pip install 'kbrl[plot]'."
     assert [path.name for path, text in SOURCES.items() if "pip install" in text] == ["checks.py"]
     pages = [*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md")]
     assert not [page.name for page in pages if re.search(r"pip install '?kbrl", page.read_text(encoding="utf-8"))]
@@ -58,6 +58,6 @@ def test_the_demonstration_asks_for_matplotlib_before_any_work(monkeypatch, tmp_
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         main(["demo", "--runs", "1"])
-    told = "Error: The demonstration needs matplotlib for its pictures. Install it by: pip install 'kbrl[plot]'."
+    told = "Error: The demonstration needs matplotlib for its pictures. Install it with: pip install 'kbrl[plot]'."
     assert capsys.readouterr().err.startswith(told)
     assert not list(tmp_path.iterdir())

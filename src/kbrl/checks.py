@@ -1,6 +1,6 @@
 """Checks of user input, and the wording of errors.
 
-Input is checked once, where it enters; everything behind that trusts it.  An error names the thing,
+Input is checked once, where it enters; everything after that trusts it.  An error names the thing,
 the rule, the value received and a way out.
 """
 
@@ -44,7 +44,12 @@ class KbrlWarning(UserWarning):
 
 def how_to_install(extra: str) -> str:
     """Return how to install the packages of one of the project's extras, for whoever has installed kbrl already."""
-    return f"Install it by: pip install 'kbrl[{extra}]'."
+    return f"Install it with: pip install 'kbrl[{extra}]'."
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a number with its noun: 1 cell, 2 cells."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def as_rows(values: Any, name: str, *, n_dims: int | None = None) -> Floats:

@@ -1,7 +1,8 @@
 """Files that others may have written are read with care, and our own are written whole or not at all.
 
 Written: beside the target, and renamed.  A crash or a full disk leaves the old file whole.  What a killed process left
-beside goes when the same file is next written: a file that is being written is locked, a forgotten one is not.  Where
+beside it is removed when the same
+file is next written: a file that is being written is locked, a forgotten one is not.  Where
 the system has no such locks (Windows), nothing is swept.  A new file can be read by its owner alone: models and reports
 hold parts of logs.  A file that is replaced keeps its mode.
 
@@ -214,7 +215,7 @@ def stop_if_asked() -> None:
 
 
 def unseen(name: str, n_rows: int) -> Callable[[int], None]:
-    """Start a part of the work, of so many rows, that shows no progress; each step stops if asked."""
+    """Start a part of the work, of ``n_rows``, that shows no progress; each step stops if asked."""
     stop_if_asked()
     return lambda n_done: stop_if_asked()
 
@@ -259,7 +260,7 @@ def bytes_on_disk(path: str | os.PathLike[str]) -> int:
 
 
 def too_large(path: str | os.PathLike[str], what: str, n_bytes: int) -> str | None:
-    """Return what is wrong with a part of a file that asks for so many bytes; None if it may have them."""
+    """Return what is wrong with a part of a file that asks for this many bytes; None if it may have them."""
     if n_bytes <= FREE_BYTES or n_bytes <= allowed_bytes(path):
         return None
     return (

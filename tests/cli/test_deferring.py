@@ -62,7 +62,7 @@ def test_predict_shows_agreement_where_the_model_knows_it(folder):
 def test_what_is_wrong_is_said(folder, capsys):
     status, err = failed(capsys, "defer", folder / "m.kbrl", "-o", folder / "x.kbrl", "--label", "0")
     assert status == 1
-    assert "An action is called '0', too" in err
+    assert "An action is also called '0'" in err
     assert failed(capsys, "defer", folder / "m.kbrl", "-o", folder / "m.kbrl")[0] == 2
     assert failed(capsys, "defer", folder / "m.kbrl", "-o", folder / "x.kbrl", "--cases", "0")[0] == 2
     assert failed(capsys, "defer", folder / "m.kbrl", "-o", folder / "x.kbrl", "--caution", "nan")[0] == 2

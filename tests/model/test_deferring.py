@@ -95,7 +95,7 @@ def test_labels_that_are_numbers_stay_numbers_beside_as_now():
 def test_a_label_of_an_action_cannot_mean_as_now():
     log = ward()
     named = Transitions(log.states, np.where(log.actions == "a", "as now", "b"), log.rewards, log.next_states)
-    with pytest.raises(ValueError, match="An action is called 'as now', too"):
+    with pytest.raises(ValueError, match="An action is also called 'as now'"):
         fitted(named).deferring()
     assert "leave it" in fitted(named).deferring(label="leave it").predict(GRID).tolist()
 

@@ -72,7 +72,7 @@ def test_without_matplotlib_it_says_what_to_install_before_any_work(ward, tmp_pa
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     status, err = failed(capsys, "report", ward.model, tmp_path / "not there", "-o", tmp_path / "report.html")
     assert status == 1
-    assert "needs matplotlib for its pictures. Install it by: pip install 'kbrl[plot]'." in err
+    assert "needs matplotlib for its pictures. Install it with: pip install 'kbrl[plot]'." in err
     assert not list(tmp_path.iterdir())
 
 

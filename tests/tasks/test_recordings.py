@@ -124,7 +124,7 @@ def test_recordings_cannot_be_changed():
         ("labels", [1], r"labels must be one per row of the features, shape \(2,\), but the shape is \(1,\)"),
         ("labels", [1, 4], "labels must be whole numbers from 1 to 3"),
         ("recordings", [1, 1.5], "recordings must be whole numbers from 0"),
-        ("stimulation", [1.0, 2.0], r"stimulation must be one number a feature, shape \(1,\)"),
+        ("stimulation", [1.0, 2.0], r"stimulation must be one number per feature, shape \(1,\)"),
         ("stimulation", [np.inf], "stimulation must be finite"),
         ("magnitude", np.nan, "magnitude must be a finite number"),
         ("pulses", [True], r"pulses must be one per row of the features, shape \(2,\)"),

@@ -82,7 +82,7 @@ class Choice:
 
 
 class EpisodeSample:
-    """Whole episodes, about so many rows of them, kept while the chunks of a log come by.
+    """Whole episodes with about this many rows in all, kept while the chunks of a log are read.
 
     A hash of the episode decides, so the sample does not depend on how the log is cut.  Samples of the parts of a log
     add up, in their order.

@@ -36,7 +36,6 @@ from kbrl.cli.options import (
     source_of,
     value_options,
 )
-from kbrl.tables.faults import counted
 
 if TYPE_CHECKING:
     from kbrl.choosing.automatic_fit import Automatic
@@ -50,8 +49,8 @@ _JUDGED = {
 }
 _WHY_NOT_REHEARSED = "there are too few rows, or over 20 variables, or options that only order 0 can have"
 _WHY_IGNORED = (
-    "in held-out episodes they help to predict neither rewards, ends nor other variables that matter, and neither "
-    "actions nor such variables move them (--scaling std: keep them)"
+    "they did not help to predict rewards, ends or other variables that matter in held-out episodes, and neither "
+    "actions nor such variables changed them (--scaling std: keep them)"
 )
 
 
@@ -102,8 +101,8 @@ def fit(
     """Learn a model from a LOG: files, folders or globs of Parquet, CSV, Arrow or .npz.  Memory does not grow with it.
 
     If not given, the number of representative states and both widths are chosen from the data.  Chosen widths predict
-    well, but good predictions do not guarantee good decisions: if you have a simulator, compare some by kbrl evaluate.
-    Options can also be in a TOML file, for example: reps = 200, state = ["age", "sofa"], discount = 0.95.
+    well, but good predictions do not guarantee good decisions: if you have a simulator, compare some with kbrl
+    evaluate.  Options can also be in a TOML file, for example: reps = 200, state = ["age", "sofa"], discount = 0.95.
 
     Example: kbrl fit log.csv --state age,sofa --action dose -o model.kbrl
     """
@@ -234,6 +233,8 @@ def _ignored(found: Automatic, log: Log) -> list[str]:
 
 def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: dict[str, Any], as_json: bool) -> None:
     """Print what a model was learnt from, what was chosen and why, what was ``asked`` for, and the file."""
+    from kbrl.checks import counted
+
     facts = _facts(found.learnt, path, seconds)
     facts |= {"rows": log.n_rows, "episodes": found.n_episodes or None, "columns": log.columns.to_dict()}
     facts["reps_reason"] = found.n_reps.reason if found.n_reps else None
@@ -279,6 +280,8 @@ def _rehearsal_facts(found: Automatic) -> dict[str, Any]:
 
 def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
     """Return what was chosen by rehearsal, how each candidate did, and what speaks against the model."""
+    from kbrl.checks import counted
+
     order, choice = found.learnt.settings.order, found.choice
     words = "averages, the paper's method" if order == 0 else "lines, and plans that look ahead"
     if order == 1:
@@ -304,6 +307,8 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
 
 def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_json: bool) -> None:
     """Print what a model has now been learnt from, and the file."""
+    from kbrl.checks import counted
+
     facts = _facts(model, path, seconds) | {"transitions_before": n_before}
     if as_json:
         click.echo(json.dumps(facts, indent=2))

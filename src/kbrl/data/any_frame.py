@@ -1,7 +1,7 @@
 """Frames of any library as columns by label, through the Arrow PyCapsule interface (``__arrow_c_stream__``).
 
-pandas, polars, Arrow, DuckDB and others speak it, and kbrl needs pyarrow anyway, so that no library has code of its own
-here.  Two exceptions: a lazy frame of polars is collected, and answers become a series of the library they came from.
+pandas, polars, Arrow, DuckDB and others speak it, and kbrl needs pyarrow anyway, so no library needs its own code.  Two
+exceptions: a lazy frame of polars is collected, and answers become a series of the library they came from.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def is_lazy(source: Any) -> bool:
 
 
 def columns_of(frame: Any) -> list[tuple[Any, Any]] | None:
-    """Return the columns of a frame with their labels, in their order; None for what is no frame.
+    """Return the columns of a frame with their labels, in their order; None for anything but a frame.
 
-    The index of a frame is no column.  Labels may repeat.  A list of mappings is a frame, too: one mapping per row.
+    The index of a frame is not a column.  Labels may repeat.  A list of mappings is a frame, too: one mapping per row.
 
     >>> import pyarrow as pa
     >>> [(label, column.to_pylist()) for label, column in columns_of(pa.table({"age": [61, 47]}))]
@@ -53,7 +53,7 @@ def columns_of(frame: Any) -> list[tuple[Any, Any]] | None:
 
 
 def arrow_column(column: Any) -> Any:
-    """Return a column of a frame as one Arrow array; None for what is none, and for Python objects without a type."""
+    """Return a column of a frame as one Arrow array; None for anything else, and for untyped Python objects."""
     if not hasattr(column, "__arrow_c_stream__"):
         return None
     import pyarrow as pa
@@ -69,7 +69,7 @@ def arrow_column(column: Any) -> Any:
 
 
 def as_series(frame: Any, values: Array) -> Any:
-    """Return values, (n,), as a series of the frame's library, with its index; as they are for others than frames."""
+    """Return values, (n,), as a series of the frame's library, with its index; unchanged if it is not a frame."""
     library = type(frame).__module__.split(".")[0]
     if library == "pandas" and is_frame(frame):
         import pandas

@@ -19,8 +19,8 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 
 Type = Literal["number", "text", "truth"]
-LONGEST, DEEPEST = 2000, 50  # characters of an expression, and parentheses within each other
-MOST_JOINED = 200  # operands that operators join in one go: each makes the tree one level deeper
+LONGEST, DEEPEST = 2000, 50  # the longest expression, in characters, and the deepest nesting of parentheses
+MOST_JOINED = 200  # operands in a row: each makes the tree one level deeper
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<text>'[^']*'|\"[^\"]*\")"
     r"|`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.]*)|(?P<sign><=|>=|==|!=|<>|[-+*/<>(),=&|^%!]))"
@@ -32,7 +32,7 @@ _NOT, _MINUS = 3, 7  # levels of what stands before one operand
 
 
 class ExpressionError(ValueError):
-    """A text that is no expression, or one whose types do not fit."""
+    """A text that is not an expression, or whose types do not fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Expression:
 
     >>> reward = parse("-0.1 * sofa + 5 * (outcome == 'home')")
     >>> reward.columns, reward.type
-    ({'sofa': 'number', 'outcome': 'text'}, 'number')
+    ({'outcome': 'text', 'sofa': 'number'}, 'number')
     >>> outcome = Coded(np.array([0, 1]), ("home", "died"))
     >>> reward.numbers({"sofa": np.array([2.0, 10.0]), "outcome": outcome}).tolist()
     [4.8, -1.0]
@@ -100,7 +100,7 @@ class Expression:
         return np.array(self._evaluated(columns), dtype=np.float64)
 
     def truths(self, columns: Mapping[str, Cells]) -> Booleans:
-        """Return in which rows it holds, (n,)."""
+        """Return the rows in which it holds, (n,)."""
         return np.asarray(self._evaluated(columns)) == 1
 
     def gaps(self, columns: Mapping[str, Cells]) -> dict[str, Booleans]:
@@ -133,7 +133,7 @@ def parse(text: str, wanted: Type | None = None) -> Expression:
     types: dict[str, Type] = {}
     _collect(tree, types)
     found = _type_of(tree, types, text, wanted)
-    for name in _names(tree):  # of which it is only asked whether they are missing
+    for name in _names(tree):  # columns that are only tested for missing values
         types.setdefault(name, "text")
     if wanted is not None and found != wanted and not (wanted == "number" and found == "truth"):
         raise ExpressionError(f"{text!r} must be a {wanted}, but it is a {found}.")
@@ -165,7 +165,7 @@ class _Parser:
         return self._tokens[self._next]
 
     def _take(self, *texts: str) -> str | None:
-        """Return the sign or word, if it is the next one, and go past it."""
+        """Return the sign or word, if it is the next one, and move past it."""
         token = self._token
         if token.kind in ("sign", "name") and token.text in texts:
             self._next += 1
@@ -198,7 +198,7 @@ class _Parser:
         return left
 
     def _operator(self, level: int) -> str | None:
-        """Return the next operator, if it binds more strongly than ``level``, and go past it."""
+        """Return the next operator, if it binds more strongly than ``level``, and move past it."""
         token = self._token
         following = self._tokens[min(self._next + 1, len(self._tokens) - 1)].text
         text = "not in" if token.text == "not" and following == "in" else token.text
@@ -414,7 +414,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def filled_in(text: str, constants: Mapping[str, float]) -> str:
-    """Return an expression in which some columns count a constant where they are missing.
+    """Return an expression in which a constant stands for the missing values of some columns.
 
     >>> filled_in("bonus - 2 * risk", {"bonus": 0})
     'where(is_missing(`bonus`), 0, `bonus`) - 2 * risk'

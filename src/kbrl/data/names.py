@@ -33,13 +33,13 @@ from kbrl.data.recipe import Encoded, Recipe
 MANY_LABELS = 100  # more different fractions than this are probably not actions
 SOME_LABELS = 20  # nor are more than this, if most of them occur only a few times
 FEW_TIMES = 5
-LARGEST_WHOLE_FLOAT = 2**53  # beyond it, floats leave whole numbers out
+LARGEST_WHOLE_FLOAT = 2**53  # beyond it, floats skip whole numbers
 _INT64 = np.iinfo(np.int64)
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is known about transitions beside their numbers: names, and whether episodes have identifiers."""
+    """What is known about transitions besides their numbers: names, and whether episodes have identifiers."""
 
     state_names: tuple[str, ...] | None = None  # one per state variable; None if they have none
     other_names: tuple[str, ...] = ()  # of the log's other columns, which a frame of states may have as well
@@ -49,7 +49,7 @@ class Source:
 
     @classmethod
     def of_columns(cls, state: Sequence[str], n_dims: int, *, others: Sequence[str], has_episode_ids: bool) -> Source:
-        """Return what the columns of a log tell; the variables of one column of vectors are numbered from 0."""
+        """Return what the columns of a log say; the variables of one column of vectors are numbered from 0."""
         names = tuple(state) if len(state) == n_dims else None
         if len(state) == 1 and n_dims > 1:
             names = tuple(f"{state[0]}_{number}" for number in range(n_dims))
@@ -59,14 +59,14 @@ class Source:
 
     @classmethod
     def of_roles(cls, columns: Any, n_dims: int) -> Source:
-        """Return what the columns of a model file tell: a list of those of the state, a dict by role, or None."""
+        """Return what the columns of a model file say: a list of those of the state, a dict by role, or None."""
         roles = columns if isinstance(columns, Mapping) else {"state": columns or ()}
         listed = {role: [names] if isinstance(names, str) else list(names or ()) for role, names in roles.items()}
         others = [name for role, names in listed.items() if role != "state" for name in names]
         return cls.of_columns(listed.get("state", []), n_dims, others=others, has_episode_ids=True)
 
     def to_facts(self) -> dict[str, Any]:
-        """Return the names as what JSON can hold."""
+        """Return the names in a form that JSON can hold."""
         return {"state": None if self.state_names is None else list(self.state_names), "others": list(self.other_names)}
 
     def __add__(self, other: Source) -> Source:
@@ -216,7 +216,7 @@ def _encoded(columns: Sequence[tuple[Any, Any]], source: Source) -> Encoded | No
 
 
 def next_rows_by_name(next_states: Any, source: Source) -> Any:
-    """Return next states with the variables in the order of the states, where both have names; refuse quite others.
+    """Return next states with the variables in the order of the states, where both have names; refuse other variables.
 
     They have the same names, or all of them with one prefix or suffix more, such as next_age for age.
     """
@@ -275,7 +275,7 @@ def row_by_name(state: Any, source: Source) -> Any:
 
 
 def _found_labels(labels: Sequence[Any], source: Source, what: str) -> list[Any] | None:
-    """Return the labels of the state variables in their order; None where labels are only numbers that name none."""
+    """Return the labels of the state variables in their order; None if all labels are numbers and none is a name."""
     names = source.state_names or ()
     texts = [str(label) for label in labels]
     found = find_names(texts, names) or _vector_name(texts, names)
@@ -374,7 +374,7 @@ def _as_array(values: Any) -> Array:
 
 
 def _without_floats(label_sets: list[Array]) -> list[Array]:
-    """Return sets of whole numbers of which NumPy would make floats together as int64, or as words if one is larger."""
+    """Return sets of whole numbers that NumPy would join as floats as int64, or as words if one is too large."""
     if any(labels.dtype.kind not in "iu" for labels in label_sets):
         return label_sets
     if np.result_type(*(labels.dtype for labels in label_sets)).kind != "f":

@@ -1,11 +1,11 @@
 """Whether two sets of rows have more rows in common than chance explains, judged by their sketches.
 
-Certain are two sets that are the same, and a batch (the rows of one fit or update) that is in both, unless such few
-rows may well come again.  Otherwise the rows are compared whose hashes are so small that both sketches list them.
-Rows of discrete states repeat naturally, which is not evidence.  One of two rules must apply:
+Two sets certainly overlap if they are the same, or have a batch (the rows of one fit or update) in common, unless so
+few rows may well recur.  Otherwise the rows with hashes so small that both sketches list them are compared.  Rows of
+discrete states repeat naturally, which is not evidence.  One of two rules must apply:
 
-*Some rows are known.*  Two questions have to be answered with yes:
-1. Are fewer rows new than there should be?  The chance that a further row of the same source is new is estimated by
+*Some rows are known.*  The answer to both questions must be yes:
+1. Are fewer rows new than there should be?  The chance that a further row from the same source is new is estimated by
    Good and Turing, the share of the rows that occur once, less 4.75 of its standard errors (Esty 1983).  At that
    chance, so few new rows would be seen once in a million times (binomial).
 2. Are more of the repeated rows in both than there should be?  A row that occurs t times in two independent sets, of
@@ -43,7 +43,7 @@ class Overlap:
     n_learnt: int  # rows
     n_further: int
     is_same: bool  # the same rows, all of them
-    is_counted_twice: bool  # more than chance accounts for
+    is_counted_twice: bool  # more than chance explains
     is_certain: bool = False  # the numbers are counted, not estimated
     has_identifiers: bool = False  # of episodes
 
@@ -131,7 +131,7 @@ def _n_in_shared_batches(learnt: Sketch, further: Sketch) -> int:
 def _chance_of_batch(learnt: Sketch, batch: Sketch) -> float:
     """Return about how often a batch like it would have these very rows, with its identifiers and without."""
     if not batch.lists_all:
-        return 0.0  # so many different rows
+        return 0.0  # too many different rows to come twice by chance
     pairs = [(learnt, batch), (_without_identifiers(learnt), _without_identifiers(batch))]
     return max(_chance_of_rows(known, batch.n_rows, rows.counts) for known, rows in pairs)
 

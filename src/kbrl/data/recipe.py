@@ -31,7 +31,7 @@ class ActionBins:
     """The classes that the numbers of an action column are put into."""
 
     name: str  # of the column
-    edges: tuple[float, ...]  # between classes, ascending; a class has its upper edge
+    edges: tuple[float, ...]  # between classes, ascending; the upper edge belongs to its class
     labels: tuple[str, ...]
     doses: tuple[float, ...]  # what stands for each class: the median of its numbers
 
@@ -142,11 +142,11 @@ class Recipe:
         return {column.name: column.cells(states[:, place]) for column, place in self.slices()}
 
     def described(self, state: Any) -> dict[str, Any]:
-        """Return one state, (n_dims,), as people have it: a level by its name, None where a value was missing."""
+        """Return one state, (n_dims,), as people write it: a level by its name, None where a value was missing."""
         return {name: _shown(cells) for name, cells in self.decode(np.asarray(state, dtype=np.float64)[None]).items()}
 
     def with_fixed_scales(self, scale: Floats, scaling: Any) -> Floats:
-        """Return the scale in which levels are as far apart as ``LEVEL_DISTANCE`` says; a given scale stays."""
+        """Return the scale in which levels are ``LEVEL_DISTANCE`` apart; a given scale stays as it is."""
         if not isinstance(scaling, str):
             return scale
         fixed = np.array([entry for column in self.columns for entry in column.fixed_scale(LEVEL_DISTANCE[scaling])])
@@ -177,7 +177,7 @@ class Recipe:
         return {name: classes[name][part] for name, part in zip(self.actions, parts) if part in classes.get(name, {})}
 
     def by_dose(self, labels: Iterable[Any]) -> list[Any]:
-        """Return the labels of actions, classes of numbers in the order of these."""
+        """Return the labels of actions; classes of numbers are in the order of the numbers."""
         return sorted(
             labels, key=lambda label: (*(self.doses(label).get(name, 0.0) for name in self.actions), str(label))
         )
@@ -217,7 +217,7 @@ class Recipe:
         lists, episode = [facts[name] for name in ("columns", "bins", "allowed", "actions")], facts["episode"]
         _require(all(isinstance(part, list) for part in lists) and facts["columns"], "it has no columns")
         names = [*facts["actions"], *([] if episode is None else [episode])]
-        _require(all(isinstance(name, str) for name in names), "the episode or the action is no column")
+        _require(all(isinstance(name, str) for name in names), "the episode or the action is not a column")
         columns = tuple(_column_of(entry) for entry in facts["columns"])
         _require(len({column.name for column in columns}) == len(columns), "columns must differ")
         bins = tuple(_bins_of(entry) for entry in facts["bins"])
@@ -237,7 +237,7 @@ class Encoded:
 
     rows: Floats  # (n, n_dims)
     reasons: tuple[tuple[Booleans, str | Unfit], ...]
-    notes: tuple[str, ...] = ()  # unknown levels, and missing values that nothing could be carried forward to
+    notes: tuple[str, ...] = ()  # unknown levels, and missing values without an earlier value to carry forward
 
     @property
     def usable(self) -> Booleans:
@@ -262,13 +262,13 @@ class Encoded:
         if bad.any():
             row = int(np.argmax(bad))
             raise ValueError(
-                f"States must have a value for each variable, but {int(bad.sum())} of {len(bad)} rows have not; the "
+                f"States must have a value for each variable, but {int(bad.sum())} of {len(bad)} rows do not; the "
                 f"first is row {row}: {self.say(row)}. Drop these rows, or fill them in."
             )
 
 
 def said_of_filled(column: StateColumn, n_filled: int, n_rows: int) -> list[str]:
-    """Return what is said where values are missing and there is no earlier one to carry forward; nothing if none is."""
+    """Return what to say of missing values without an earlier one to carry forward; nothing if there are none."""
     taken_as = column.without_history()
     if not n_filled or not taken_as:
         return []
@@ -301,7 +301,7 @@ def _require(holds: Any, rule: str) -> None:
 def _column_of(entry: Any) -> StateColumn:
     """Return a state column from a dict; refuse one that is not well formed."""
     wanted = {field.name for field in fields(StateColumn)}
-    _require(isinstance(entry, dict), "a column is no table")
+    _require(isinstance(entry, dict), "a column is not a table")
     entry = {"na": [], "period": 1.0, "lowest": 0.0, "written": {}} | entry  # files from before these have none
     _require(set(entry) == wanted, "a column lacks fields, or has unknown ones")
     types: dict[str, tuple[type, ...]] = {"name": (str,), "kind": (str,), "levels": (list,), "has_other": (bool,)}
@@ -313,7 +313,7 @@ def _column_of(entry: Any) -> StateColumn:
     _require(entry["kind"] in get_args(Kind) and entry["missing"] in get_args(Missing), "a kind is not known")
     levels, is_labelled = entry["levels"], entry["kind"] in ("category", "ordinal")
     _require(all(isinstance(level, str) for level in levels) and len(set(levels)) == len(levels), "levels must differ")
-    _require(all(isinstance(mark, str) for mark in entry["na"]), "na of a column is no list of texts")
+    _require(all(isinstance(mark, str) for mark in entry["na"]), "na of a column is not a list of texts")
     _require(bool(levels) == is_labelled, "a category has levels, and a number has none")
     numbers = [entry["seconds"], entry["period"], entry["lowest"], 0.0 if entry["fill"] is None else entry["fill"]]
     above_0 = entry["width"] >= 1 and entry["seconds"] > 0 and entry["period"] > 0

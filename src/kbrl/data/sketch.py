@@ -1,4 +1,5 @@
-"""A few kilobytes about the rows behind a model, so that no row is learnt twice, or forgotten that was never learnt.
+"""A few kilobytes about the rows behind a model, so that no row is learnt twice, and none is forgotten that was never
+learnt.
 
 A sketch holds the number of rows, the sum of their hashes modulo 2^64, and the 1024 smallest different hashes with
 their counts (bottom-k, or KMV).  Sketches add up: any split and any order of the rows gives the same one, bit for bit.
@@ -92,7 +93,7 @@ class Sketch:
         total, n_rows = (self.total + other.total) % 2**64, self.n_rows + other.n_rows
         episodes = _smallest(self.episodes, other.episodes)
         batches = _largest({*self.batches, *other.batches}) if other.batches else self.batches
-        if not len(other.hashes) and largest == self.largest:  # as mostly, when few rows come to many
+        if not len(other.hashes) and largest == self.largest:  # the usual case: a few rows are added to many
             return replace(self, n_rows=n_rows, total=total, episodes=episodes, batches=batches)
         mine, theirs = self.up_to(largest), other.up_to(largest)
         hashes = np.concatenate([mine.hashes, theirs.hashes])
@@ -306,7 +307,7 @@ class HashCounts:
         return result
 
     def __getstate__(self) -> tuple[Integers, Integers]:
-        """What is sent to other processes are the buckets that are not empty."""
+        """Return what other processes are sent: the buckets that are not empty."""
         used = np.flatnonzero(self._buckets)
         return used.astype(np.int32), self._buckets.reshape(-1)[used]
 

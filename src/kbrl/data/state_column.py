@@ -24,7 +24,7 @@ OTHER, MISSING = "(other)", "(missing)"  # names of levels
 LEVEL_DISTANCE = {"std": 2.0, "range": 1.0}  # between two different levels, in units of the scaling
 BLANK_TEXTS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null"})  # "none" may be a level
 WRITTEN_PLAINLY = Written()
-_DIGITS = 12  # of decoded numbers: scaling forth and back is off by rounding
+_DIGITS = 12  # of decoded numbers: scaling there and back leaves rounding errors
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class StateColumn:
     levels: tuple[str, ...] = ()  # of a category; of an ordinal column, from low to high
     has_other: bool = False  # rare and unknown levels have a variable of their own
     missing: Missing = "refuse"
-    fill: float | None = None  # what missing values become; of a category, the place of a level, or -1 for none
+    fill: float | None = None  # what missing values become; for a category, the place of a level, or -1 for none
     has_indicator: bool = False  # a variable is 1 where the value was filled in; of a category, a level
     width: int = 1  # of a column of vectors
     seconds: float = 1.0  # in a unit of elapsed time

@@ -23,7 +23,7 @@ from kbrl.data.transitions import Transitions
 SAMPLE_ROWS = 100_000
 LARGEST_HASH = 2**64 - 1
 COMMON = 1000  # a row is common if it is at least one in this many
-_PIECE_ROWS = 2**16  # looked at together: memory does not depend on the size of a chunk
+_PIECE_ROWS = 2**16  # rows per piece: memory does not depend on the size of a chunk
 
 
 class Survey:
@@ -40,7 +40,7 @@ class Survey:
     ) -> None:
         self.action_labels, self.has_durations = action_labels, has_durations
         self.sample_rows = whole(sample_rows, "sample_rows")
-        self.largest_hash = largest_hash  # of rows of the sample; where others would not be among the smallest anyway
+        self.largest_hash = largest_hash  # rows with larger hashes are not needed for the sample
         self.counts: Integers = np.zeros(len(action_labels), dtype=np.intp)
         self.moments = Moments(n_dims)
         self.source: Source = UNNAMED  # of the first rows
@@ -125,7 +125,7 @@ class Survey:
         return Transitions.trusted(*fields, terminals == 1, None, self.action_labels, self.source, *durations)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for other processes, without rows that wait."""
+        """Return the state for other processes, after waiting rows are sorted in."""
         self._settled()
         return self.__dict__
 

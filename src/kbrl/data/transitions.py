@@ -51,8 +51,8 @@ class Transitions:
     ``episodes`` have one entry per row.  ``action_labels`` lists the possible actions if not all of them occur in the
     data, or if their order matters; by default it is the sorted labels that occur.  ``state_names`` names the state
     variables; a frame of states has names of its own.  ``propensities`` says how likely each action was when it was
-    taken; no learner uses it, but an evaluation may.  ``durations`` says how much time each step took, where that
-    differs, in units of the discount's: after a duration of 2, a reward counts discount squared.
+    taken; no learner uses it, but an evaluation may.  ``durations`` says how long each step took, if steps differ, in
+    periods of the discount: after a duration of 2, a reward counts discount squared.
 
     >>> log = Transitions(states=[[0.0], [0.5]], actions=["go", "wait"], rewards=[0, 1], next_states=[[0.5], [1.0]],
     ...                   terminals=[False, True])
@@ -72,7 +72,7 @@ class Transitions:
     source: Source  # the names of the variables, and what else is known of the log
     n_dims: int  # state variables
     n_actions: int  # possible ones, tried or not
-    durations: Floats | None  # (n,), in units of the discount's; None: every step takes one
+    durations: Floats | None  # (n,), in periods of the discount; None: every step takes one
     propensities: Floats | None  # (n,), how likely the action was when it was taken, for evaluation; None: not known
 
     def __init__(
@@ -310,7 +310,7 @@ def refuse_durations(log: Transitions, who: str) -> None:
 
 
 def refuse_allowed(log: Transitions, who: str) -> None:
-    """Refuse a log with rules for allowed actions for a learner that knows none."""
+    """Refuse a log with rules for allowed actions, for a learner that cannot follow them."""
     if log.source.recipe is not None and log.source.recipe.allowed:
         raise ValueError(
             f"{who} takes the maximum over all actions, but this log says where actions are allowed. Learn by KBSF, "

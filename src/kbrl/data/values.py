@@ -1,8 +1,8 @@
-"""What is said and known about the values of columns: rules, counts, and what earlier rows of an episode had.
+"""What is stated and known about the values of columns: rules, counts, and what earlier rows of an episode had.
 
-Rules are what the user says about missing values, categories, classes of actions and allowed actions.  Each is written
-in three ways: as a dict in Python, as a table in TOML, and as ``name=value; name=value`` on the command line.  What is
-not said is decided by the data, and a warning says how.
+Rules are what the user states about missing values, categories, classes of actions and allowed actions.  Each is
+written in three ways: as a dict in Python, as a table in TOML, and as ``name=value; name=value`` on the command line.
+The data decide what is not stated, and a warning says how.
 
 Counts tell how often each number of a column occurs, to four digits: for medians and quantiles of columns of any
 length.  Counts of parts add up, so neither the split nor the order of the rows changes a quantile.  Numbers are told
@@ -23,7 +23,7 @@ from kbrl.data.expressions import Cells, Coded, ExpressionError, parse
 
 _DROPPED = 8  # bits of the 23 of a float32: 15 are left
 _NARROW = 2**18  # keys: eight powers of two
-_MOST_WAITING = 2**16  # keys of batches before they are put together, beside twice the number of those that are
+_MOST_WAITING = 2**16  # keys that wait to be merged, in addition to twice the number of those that are merged
 _LARGEST = np.finfo(np.float32).max
 
 _YES = ("true", "t", "yes", "y", "1", "ja", "j", "wahr", "oui", "vrai", "si", "sí", "verdadero", "sim", "sì", "vero")
@@ -214,7 +214,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Bins:
-    """How the numbers of an action become classes: by quantiles, or between edges of the user's."""
+    """How the numbers of an action become classes: by quantiles, or between edges that the user gives."""
 
     n_quantiles: int = 0
     edges: tuple[float, ...] = ()
@@ -239,7 +239,7 @@ def rules_of(given: Mapping[str, Any]) -> Rules:
 
 
 def _pairs(given: Any, rule: str) -> dict[str, Any]:
-    """Return what is said by column: a mapping, or a text such as map=forward; lactate=0."""
+    """Return what is stated by column: a mapping, or a text such as map=forward; lactate=0."""
     if isinstance(given, Mapping):
         return {str(name): value for name, value in given.items()}
     if not isinstance(given, str):
@@ -323,7 +323,7 @@ def _allowed(label: Any, given: Any) -> str:
 
 
 def unmarked(cells: Cells, marks: Collection[str]) -> Cells:
-    """Return cells of which those that hold a mark, such as - or 999, are missing.
+    """Return cells in which marks such as - or 999 count as missing.
 
     >>> unmarked(np.array([61.0, 999.0]), ["-", "999"]).tolist()
     [61.0, nan]

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-SPACES = " \u00a0\u202f"  # all of which separate thousands
+SPACES = " \u00a0\u202f"  # any of them may separate thousands
 DATE_ORDERS = ("day first", "month first")
 _DATE = re.compile(r"(\d{1,2})[./-](\d{1,2})[./-](\d{4}|\d{2})(?:[ T,]+(\d{1,2}:\d{2}(?::\d{2})?(?: ?[AaPp][Mm])?))?")
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%I:%M:%S%p")

@@ -111,7 +111,7 @@ def true_return(
     """Return the mean discounted sum of scores of patients who are treated as a policy says; None: as doctors do.
 
     policy: gets the columns of the state, (n_patients,) each, and returns a drug for each patient; any answer that is
-        no drug, such as "as now", leaves the decision to the doctors.
+    not a drug, such as "as now", leaves the decision to the doctors.
 
     >>> round(true_return(lambda seen: ["high dose"] * len(seen["sofa"]), n_patients=500), 1)
     -2.8

@@ -33,7 +33,7 @@ from kbrl.model.sums import KernelSums, new_statistics
 
 N_BLOCKS, N_RESAMPLES = 20, 20
 MEGABYTES = 256.0  # for the sums of all blocks
-LEAST_BLOCKS = 5  # fewer tell nothing about chance
+LEAST_BLOCKS = 5  # fewer say nothing about chance
 _BLOCK_ENTRIES = 2**21
 
 
@@ -104,7 +104,7 @@ def with_agreement(
 def agreement(model: Any, states: Any) -> Floats:
     """Return the share of resampled logs that lead to the model's own answer in each state, (n,); NaN: not known.
 
-    Get a model that knows by `with_agreement`, or by ``kbrl fit --agreement``.
+    `with_agreement` and ``kbrl fit --agreement`` return models that know it.
 
     >>> from kbrl import KBSF, Transitions, agreement, with_agreement
     >>> states, actions = [[0.0]] * 40, ["a", "b"] * 20
@@ -136,7 +136,7 @@ def check_resamples(model: Model) -> Model:
 
 
 def blocks_within(model: Model, megabytes: float) -> int:
-    """Return how many blocks of sums fit into memory; refuse a model of which too few do."""
+    """Return how many blocks of sums fit into memory; refuse a model if too few do."""
     each = sum(block.nbytes if hasattr(block, "nbytes") else block.data.nbytes for block in _arrays(model)) / 1e6
     n_blocks = int(positive(megabytes, "megabytes") / max(each, 1e-9))
     if n_blocks < LEAST_BLOCKS:
@@ -182,12 +182,12 @@ def _share(model: Model, rows: Floats, q: Floats) -> Floats:
 
 
 def _filled(model: Model, rep_q: Floats) -> Floats:
-    """Return values at the representative states; what a model that defers does not offer there counts as "as now"."""
+    """Return values at the representative states; answers that a deferring model does not offer count as "as now"."""
     return rep_q if model.deferral is None else np.where(np.isfinite(rep_q), rep_q, rep_q[:, -1:])
 
 
 class _Changed:
-    """Q of states of a model that looks ahead, changed as it changes at the nearest representative state."""
+    """Q of a model that looks ahead, changed by as much as at the nearest representative state."""
 
     def __init__(self, model: Model, rows: Floats, q: Floats) -> None:
         self._q, self._nearest = q, model.basis.rep_weights.nearest(rows)

@@ -31,7 +31,7 @@ from kbrl.model.sample_weights import SampleWeights
 from kbrl.model.sums import KernelSums
 
 Weigh = Callable[[Transitions], Floats]  # the weights of transitions, (n,), each in the value of its own action
-_SAME = 1e-12  # two ways to compute one distance differ by less, relative to it
+_SAME = 1e-12  # relative difference of two ways to compute one distance
 
 
 class Outcomes(NamedTuple):
@@ -45,7 +45,7 @@ class Outcomes(NamedTuple):
 
 
 def weigher(model: Model, state: Floats) -> Weigh:
-    """Return what weighs the transitions of a log in the values of a scaled state, (n_dims,), chunk by chunk.
+    """Return a function that weighs the transitions of a log in the values of a scaled state, (n_dims,), by chunks.
 
     A model that answers from its samples weighs a log as a whole, so it needs the whole log at once.
     """
@@ -203,7 +203,7 @@ class _Kept:
         self.hashes = row_hashes([*outcome, statistics.rewards[action][kept]])
 
     def weigh(self, states: Floats, hashes: Hashes, reps: Floats) -> Floats:
-        """Return the weights of scaled states with these outcomes, and take them for found."""
+        """Return the weights of scaled states with these outcomes, and mark them as found."""
         result = np.zeros(len(states))
         order = np.argsort(hashes, kind="stable")
         starts, ends = (np.searchsorted(hashes[order], self.hashes, side=side) for side in ("left", "right"))

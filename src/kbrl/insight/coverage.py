@@ -25,7 +25,7 @@ from kbrl.model.kernels import blocks
 from kbrl.model.model import as_model
 from kbrl.model.support import BLOCK_ENTRIES, support_by_reps, support_by_samples
 
-_SAFE = 1e-200  # above this, what underflowed cannot matter
+_SAFE = 1e-200  # above this, underflow does not matter
 
 
 @dataclass(frozen=True, eq=False)

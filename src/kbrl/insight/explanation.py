@@ -57,7 +57,7 @@ class ActionExplanation:
     is_left_out: bool  # it was taken too rarely to be available
     cases: tuple[Case, ...]
     n_cases: int  # that weigh anything, shown or not
-    rest_weight: float  # of all cases that are not shown, together
+    rest_weight: float  # of all cases that are not shown
     rest_worth: float  # their mean worth; 0 where they weigh nothing
     is_allowed: bool = True  # by the rules of the model's recipe
     plan: tuple[Any, ...] = ()  # of order 1: the decisions of the best plan that begins with the action
@@ -322,7 +322,7 @@ def _say_if_unexplained(model: Model, result: Explanation) -> None:
     for found in result.actions:
         off = abs(found.total_weight - 1.0) > _NEGLIGIBLE
         if model.settings.order == 1 and not off:
-            continue  # lines and plans are no averages of cases
+            continue  # lines and plans are not averages of cases
         if np.isfinite(found.value) and (off or abs(found.explained - found.value) > _NEGLIGIBLE * largest):
             warnings.warn(
                 f"The cases do not make up the value of {found.action!r}: they weigh {found.total_weight:.6g} instead "

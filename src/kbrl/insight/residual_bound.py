@@ -2,8 +2,8 @@
 
 Let v be any function of states, pi a policy, P its transitions in the true MDP, and g(s) = E[r + discount v(s') - v(s)]
 the Bellman residual where pi acts.  Then V^pi - v = (I - discount P)^-1 g, so the error at s is at most the sum of |g|
-over where pi goes from s.  This holds for values of any origin, so for models of both orders; it says nothing about
-how much better another policy could be.  docs/theory.md derives it and says how tight it is.
+over where pi goes from s.  This holds for any values, so for models of both orders; it does not say how much better
+another policy could be.  docs/theory.md derives it and says how tight it is.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ def residual_bound(model: Any, held_out: Transitions, starts: Any = None, *, lev
 
     States are told apart by their nearest representative state (their cell).  In a finite MDP whose states are the
     representative states, the bound is that of the theorem, up to chance, which ``upper`` covers.  Elsewhere it assumes
-    that within a cell the policy meets states as the log does.  A cell without a case of the policy's action counts as
-    wrong as can be.  ``starts``: states, (n_starts, n_dims); by default the first state of each held-out episode.
+    that within a cell the policy meets states as the log does.  For a cell without a case of the policy's action, the
+    error is the largest possible.  ``starts``: states, (n_starts, n_dims); by default the first state of each held-out
+    episode.
 
     In state 0 "stay" pays 1; the model has learnt this exactly, so its promise of 1 / (1 - 0.9) = 10 needs no margin.
 
@@ -106,9 +107,9 @@ def residual_bound(model: Any, held_out: Transitions, starts: Any = None, *, lev
 def error_bound(probabilities: Any, residuals: Floats, discount: float, worst: Floats | float = np.inf) -> Floats:
     """Bound |V^pi - v| at every state of a finite MDP, (n_states,), by the residuals of v where pi acts, (n_states,).
 
-    ``probabilities``: of pi's next states, (n_states, n_states); rows sum to at most one.  ``worst``: what the error
-    is known not to exceed.  The bound is the largest w <= worst with w <= |residuals| + discount probabilities w: where
-    every sweep starts from something that holds, what it returns holds as well.
+    ``probabilities``: of pi's next states, (n_states, n_states); rows sum to at most one.  ``worst``: what the error is
+    known not to exceed.  The bound is the largest w <= worst with w <= |residuals| + discount probabilities w: a sweep
+    that starts from a valid bound returns a valid bound.
 
     The policy stays in a state whose value is wrong by 0.1 each step: by 0.1 / (1 - 0.9) in all.
 
@@ -162,7 +163,7 @@ class _Chain:
             np.bincount(rows.cells, values * weights[rows.cells], minlength=n)
             for values in (rows.residuals, np.abs(rows.residuals))
         )
-        # A cell without a case ends the walk with an error that is as large as can be.
+        # A cell without a case ends the walk with the largest possible error.
         residuals, sizes = (np.where(known, found, self.worst) for found in (mean, size))
         fine, coarse = (error_bound(steps, found, self.discount, self.worst) for found in (residuals, sizes))
         solved = sparse.linalg.splu(sparse.csc_matrix(sparse.eye(n) - self.discount * steps))

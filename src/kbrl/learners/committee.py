@@ -168,10 +168,10 @@ def _votes(all_q: Floats) -> Floats:
 
 
 def _decided(votes: Floats, states: Floats) -> Floats:
-    """Return the votes, with a trifle more for the action that a tie goes to.
+    """Return the votes, with slightly more for the action that wins a tie.
 
-    It is the one whose hash together with the state is smallest: the same however, when and beside which others a state
-    is asked about.
+    It is the one whose hash together with the state is smallest: the same whenever and in whatever company a state is
+    asked about.
     """
     tied = votes == votes.max(axis=1, keepdims=True)
     rows, decided = np.flatnonzero(tied.sum(axis=1) > 1), votes.copy()

@@ -1,8 +1,8 @@
 """How an agent that learns while it acts tries what it does not know.
 
 ``Epsilon`` takes a random action with a probability that may fall over time: the paper lowers it by 30 % every 50 000
-transitions on the helicopter.  ``Optimism`` takes every pair of which the data say little to be as good as can be, in
-the manner of R-MAX (Brafman and Tennenholtz 2002; Jong and Stone 2009), which the paper names as future work.
+transitions on the helicopter.  ``Optimism`` takes every pair that the data say little about to be as good as possible,
+in the manner of R-MAX (Brafman and Tennenholtz 2002; Jong and Stone 2009), which the paper names as future work.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from kbrl.settings import TERMINALS, cases_needed
 from kbrl.threads import number_of_jobs
 
 _FARTHEST = 1e30  # inputs of trees are clipped to it: they have single precision
-_GROWTH = 1e6  # by which a regressor may exceed the largest possible value before it is stopped
+_GROWTH = 1e6  # a regressor that exceeds the largest possible value by this factor is stopped
 
 
 class FittedQ(Learner):

@@ -1,9 +1,9 @@
 """Ensembles of regression trees in plain arrays: grown by scikit-learn, read by compiled loops.
 
-Extra-trees (Geurts, Ernst and Wehenkel 2006): at a node one random cut is drawn for each of K variables, and that which
-reduces the variance of the targets most is made; every tree sees all samples.  In arrays, the leaves that hold given
-inputs can be found once and for all, and new targets then only change the means in the leaves.
-Paper: appendix B.2 (FQIT: "the structure of the trees fixed after the 10th" iteration).
+Extra-trees (Geurts, Ernst and Wehenkel 2006): at a node one random cut is drawn for each of K variables, and the one
+that reduces the variance of the targets most is made; every tree sees all samples.  In arrays, the leaves that hold
+given inputs can be found once and for all, and new targets then only change the means in the leaves.  Paper: appendix
+B.2 (FQIT: "the structure of the trees fixed after the 10th" iteration).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Forest(NamedTuple):
 def grow(inputs: Array, targets: Floats, *, for_keeps: bool, n_jobs: int, **settings: Any) -> Forest:
     """Grow extra-trees, and return their structure without values.
 
-    ``for_keeps``: the cuts will serve other targets as well, so a node is not spared because its targets are constant.
+    ``for_keeps``: the cuts will serve other targets as well, so a node is cut even if its targets are constant.
     """
     try:
         from sklearn.ensemble import ExtraTreesRegressor
@@ -90,8 +90,8 @@ def grow(inputs: Array, targets: Floats, *, for_keeps: bool, n_jobs: int, **sett
 def _with_inputs(targets: Floats, inputs: Array) -> Floats:
     """Return targets and inputs as the outputs of one regression, among which the targets count far more.
 
-    scikit-learn spares nodes whose outputs are constant.  Now only those are where all inputs are, and where just the
-    targets are constant, the cut is made that best parts the inputs.
+    scikit-learn does not cut nodes whose outputs are constant.  With the inputs among the outputs, only nodes with
+    constant inputs are left uncut; where only the targets are constant, the cut best separates the inputs.
     """
     outputs = np.column_stack([targets, inputs]).astype(np.float64)
     outputs /= state_scale(outputs, "std")
@@ -101,12 +101,12 @@ def _with_inputs(targets: Floats, inputs: Array) -> Floats:
 
 
 def _joined(children: list[Array], roots: Array) -> Array:
-    """Number the nodes of all trees through."""
+    """Number the nodes of all trees consecutively."""
     return np.concatenate([np.where(c < 0, -1, c + root) for c, root in zip(children, roots)]).astype(np.int32)
 
 
 def _share(work: Callable[[int, int], None], n: int, n_jobs: int, least: int = _ROWS_A_THREAD) -> None:
-    """Do work(start, stop) from 0 to n in as many threads as are worth it; no two touch the same results."""
+    """Do work(start, stop) from 0 to n in as many threads as pay off; no two touch the same results."""
     n_threads = min(n_jobs, -(-n // least))
     if n_threads <= 1:
         work(0, n)

@@ -163,7 +163,7 @@ def _sample_mdp(
 def _dense_rows(
     at: SampleWeights, rewards: Floats, next_states: Floats, rows: Integers, kept: Booleans
 ) -> tuple[sparse.csr_array, Floats]:
-    """Return P^a, every entry of whose columns is stored, and r^a."""
+    """Return P^a, of which every entry is stored, and r^a."""
     n, columns = len(next_states), rows[kept].astype(np.int32)
     values, expected = np.empty((n, len(columns))), np.empty(n)
     for block in blocks(n):

@@ -60,7 +60,7 @@ class KBSF(Settings, Learner):
     """
 
     def settings(self) -> Settings:
-        """Return the current settings, of which only the kinds of the groups are checked."""
+        """Return the current settings; only the kinds of the groups are checked."""
         return Settings(**with_groups(self.get_params(deep=False)))
 
     def fit(self, log: Any, *, columns: Any = None) -> KBSF:
@@ -268,11 +268,11 @@ KBSF.__doc__ = (KBSF.__doc__ or "").replace("    {settings}", described())
 
 
 def _say_if_again(before: Model, after: Model) -> None:
-    """Warn where the transitions that came are all that there were, or one batch of them: they count twice now."""
+    """Warn if these transitions are exactly those learnt before, or one batch of them: they count twice now."""
     if before.sketch is None or after.sketch is None:
         return
     n_rows, whole = after.sketch.n_rows - before.sketch.n_rows, before.sketch.n_rows
-    if n_rows != whole and n_rows not in dict(before.sketch.batches):  # as mostly; what follows takes time
+    if n_rows != whole and n_rows not in dict(before.sketch.batches):  # the usual case; what follows takes time
         return
     if is_learnt_batch(before.sketch, after.sketch - before.sketch):
         which = "those" if n_rows == whole else "a batch of those"

@@ -192,7 +192,7 @@ def _solution(matrix: Any, rhs: Floats, start: Floats) -> Floats:
 
 
 def _sparse_solution(matrix: Any, rhs: Floats, start: Floats) -> Floats:
-    """Solve by LGMRES; where that fails, as for a singular A, by LSMR, which is slower and always gets near."""
+    """Solve by LGMRES; where that fails, as for a singular A, by LSMR, which is slower and always comes close."""
     diagonal = matrix.diagonal()
     sizes = np.where(diagonal > 0, diagonal, 1.0)
     even = sparse.csr_array(matrix @ sparse.diags_array(1.0 / sizes))

@@ -40,7 +40,7 @@ from kbrl.threads import number_of_jobs
 
 KINDS = ("normalized", "raw")
 
-_FAINTEST = 1e-100  # raw kernel values below it count as 0: their products would be denormal, and slow
+_FAINTEST = 1e-100  # raw kernel values below it count as 0: products of them would be denormal, and slow
 
 
 class LSPI(Learner):

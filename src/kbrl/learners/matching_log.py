@@ -80,7 +80,7 @@ def open_matching_log(
         )
     if recipe is not None and "state" not in known:
         known = {"state": list(recipe.names)} | known
-    if not isinstance(stored, Mapping) and recipe is None:  # just names of variables, which a dialect may give a prefix
+    if not isinstance(stored, Mapping) and recipe is None:  # only names of variables; a dialect may add a prefix
         found = find_names(available, known.get("state", ()))
         known = {"state": found} if found else {}
     log = open_log(source, columns=carried_over(known, columns, available) or None, recipe=recipe, is_known=True)

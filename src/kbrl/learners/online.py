@@ -121,7 +121,7 @@ class OnlineAgent:
             self.update_values()
 
     def _places_of(self, actions: Array) -> Integers:
-        one_by_one = len(actions) == 1 or actions.dtype == object  # fast in loops; and what cannot be sorted
+        one_by_one = len(actions) == 1 or actions.dtype == object  # fast, and works for labels that cannot be sorted
         labels, inverse = (actions, slice(None)) if one_by_one else np.unique(actions, return_inverse=True)
         places = [self._places.get(label, -1) for label in labels.tolist()]
         if -1 in places:

@@ -86,7 +86,7 @@ class SARSA(Learner):
             raise ValueError(f"low and high must be finite bounds with low < high, but they are {low} and {high}.")
         self.action_labels_ = as_actions(self.actions)
         self._low, self._widths = low, (high - low) / whole(self.tiles, "tiles")
-        self.coordinates_ = Coordinates.plain(len(low))  # tiles have widths of their own
+        self.coordinates_ = Coordinates.plain(len(low))  # each variable has tiles of its own width
         alpha = positive(self.step_size, "step_size")
         self._alpha = alpha / whole(self.n_tilings, "n_tilings") if self.divide_step else alpha
         self._decay = in_unit_interval(self.discount, "discount", closed=True) * in_unit_interval(
@@ -107,7 +107,7 @@ class SARSA(Learner):
         self._next_tiles = np.zeros(self.n_tilings, dtype=np.intp)
         self._q: Floats = np.zeros(n_actions)
         self._places = {label: place for place, label in enumerate(self.action_labels_.tolist())}
-        self._expected: Floats | None = None  # the state of which the next action is already chosen
+        self._expected: Floats | None = None  # the state for which the next action is already chosen
         self._next_action = 0
         self.n_seen = 0
 
@@ -145,7 +145,7 @@ class SARSA(Learner):
         self.n_seen += 1
 
     def _checked(self, state: Any, name: str) -> Floats:
-        """Return one state as an array; what is wrong with it is found out only if something is."""
+        """Return one state as an array; the full check runs only if something is wrong."""
         row = np.asarray(state, dtype=np.float64)
         if row.shape == self._low.shape and isfinite(row.sum()):
             return row

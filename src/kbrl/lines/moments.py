@@ -1,10 +1,10 @@
 """What a model of order 1 remembers of the transitions it has seen: moments around its representative states.
 
 A transition belongs to the cell of the representative state c nearest to its state s.  With x = s - c, each action and
-cell keeps the sums of all products of (1, x, s' - s) over transitions that go on, and of (1, x, reward, end) over all
-of them, beside the smallest and the largest reward.  Where steps have durations, the first products also have what the
-next state counts, discount^duration.  These are sums: they add up, and transitions can be taken away.
-Moments move exactly from one centre to another, so cells can be pooled afterwards as widely as the data need.
+cell keeps the sums of all products of (1, x, s' - s) over transitions that do not end, and of (1, x, reward, end) over
+all of them, beside the smallest and the largest reward.  Where steps have durations, the first products also have what
+the next state counts, discount^duration.  These are sums: they add up, and transitions can be taken away.  Moments move
+exactly from one centre to another, so cells can be pooled afterwards as widely as the data need.
 """
 
 from __future__ import annotations

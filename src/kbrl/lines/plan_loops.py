@@ -24,7 +24,7 @@ from kbrl.lines.step_loops import (
     squares_around,
 )
 from kbrl.lines.world import Ground, Moves, Near, Rules
-from kbrl.numba_cache import njit
+from kbrl.numba_cache import inner, njit
 
 # Plans that stay with the data; that do not; of which a step is not known; that have a decision which may not be taken.
 OFFERED, REFUSED, UNKNOWN, BARRED = 2, 1, 0, -1
@@ -61,6 +61,30 @@ class Ends(NamedTuple):
         return cls(rewards, alive, fades, np.empty((*size, n_dims)), cells, spread, ranks)
 
 
+@inner()
+def _next_plan(n_actions: int, digits: Integers) -> int:
+    """Count one plan further, in place; return the first decision that differs."""
+    changed = len(digits) - 1
+    while changed > 0 and digits[changed] == n_actions - 1:
+        digits[changed] = 0
+        changed -= 1
+    digits[changed] += 1
+    return changed
+
+
+@inner()
+def _rank_of_end(rank: int, is_far: bool, may_end: bool, is_usual: bool, is_barred: bool) -> int:
+    """Return the rank of a plan: that of its steps, or a lower one because of its end or its beginning."""
+    if is_barred:
+        return BARRED
+    if (is_far and not may_end) or not is_usual:
+        return min(rank, REFUSED)
+    return rank
+
+
+# The steps of a decision stay in the loop below: as a function, inlined or not, they take 4 to 16 % more CPU time.
+
+
 @njit(cache=True, nogil=True)
 def roll_out(
     states: Floats,
@@ -90,13 +114,14 @@ def roll_out(
     totals = np.empty((n_decisions + 1, 3))  # the reward, and the probability and the fade of what comes then
     digits = np.empty(n_decisions, dtype=np.intp)
     room, found, squares = room_for(near), np.empty(n_targets), np.empty((3, n_dims, n_dims))
+    totals[0, 0], totals[0, 1], totals[0, 2], ranks[0] = 0.0, 1.0, 1.0, OFFERED
+    for r in range(n_dims):
+        fill(spreads[0, r], 0.0)
+    for level in range(n_decisions):
+        digits[level] = 0
     for t in range(len(states)):
         copy(states[t], here[0])
-        totals[0, 0], totals[0, 1], totals[0, 2], at[0], ranks[0] = 0.0, 1.0, 1.0, cells[t], OFFERED
-        for r in range(n_dims):
-            fill(spreads[0, r], 0.0)
-        for level in range(n_decisions):
-            digits[level] = 0
+        at[0], digits[0] = cells[t], 0  # the other digits are 0 again after the last plan
         changed = 0  # the first decision that differs from the plan before
         for plan in range(n_plans):
             for level in range(changed, n_decisions):
@@ -144,18 +169,10 @@ def roll_out(
             does_as_now = len(rules.offered) > 0 and plan == n_plans - 1  # see `deferring_plans`
             may_end_anywhere = does_as_now or totals[n_decisions, 1] < 0.5  # where the episode has ended
             is_far = square_distance(here[n_decisions], near.reps[cell]) > rules.reach[cell] ** 2
-            if is_far and not may_end_anywhere:
-                rank = min(rank, REFUSED)
-            if usual.shape[1] > 0 and not usual[t, digits[0]]:
-                rank = min(rank, REFUSED)
-            if barred.shape[1] > 0 and barred[t, plan]:
-                rank = BARRED
-            ends.ranks[t, plan] = rank
-            changed = n_decisions - 1
-            while changed > 0 and digits[changed] == len(actions) - 1:
-                digits[changed] = 0
-                changed -= 1
-            digits[changed] += 1
+            is_usual = usual.shape[1] == 0 or usual[t, digits[0]]
+            is_barred = barred.shape[1] > 0 and barred[t, plan]
+            ends.ranks[t, plan] = _rank_of_end(rank, is_far, may_end_anywhere, is_usual, is_barred)
+            changed = _next_plan(len(actions), digits)
 
 
 @njit(cache=True, nogil=True)

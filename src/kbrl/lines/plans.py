@@ -219,7 +219,7 @@ def world_of(
 ) -> World:
     """Return the lines, and the surface that states lie on, as the compiled loops need them; None: there is none.
 
-    inside: a plan must end within so many distances that logged states have (`LocalLines.reach`); None: anywhere.
+    inside: a plan must end within this many typical distances of logged states (`LocalLines.reach`); None: anywhere.
     usual: a plan may begin with actions that were taken at least this share as often as the usual one; None: with all.
     """
     surface = surface_of(Coordinates.plain(lines.reps.shape[1])) if surface is None else surface

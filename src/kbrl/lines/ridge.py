@@ -29,6 +29,6 @@ def slopes(of_x: Floats, mixed: Floats, of_z: Floats, mass: Floats, ridge: float
     mean_size = np.where(used, sizes, 0.0).sum(axis=-1) / np.maximum(rank, 1)
     strength = (plain**2).sum(axis=-2) * np.maximum(free, 1.0)[..., None]
     penalty = np.divide(rank[..., None] * noise, strength, out=np.zeros_like(noise), where=strength > 0)
-    most = 1e6 * np.maximum(mean_size, 1e-300)[..., None]  # more is no slope at all, and might overflow
+    most = 1e6 * np.maximum(mean_size, 1e-300)[..., None]  # a larger ridge leaves no slope, and might overflow
     shrunk = along / (sizes[..., None] + np.minimum(penalty, most)[..., None, :])
     return directions @ np.where((free > 0)[..., None, None], shrunk, 0.0)

@@ -78,7 +78,7 @@ class Stage:
         return Step.of(states, cells, actions, noise, self.world)
 
     def _for_ever(self, late: Floats) -> Floats:
-        """Return what each run would be worth after its last step if it went on as in the last quarter, (n_runs,)."""
+        """Return what each run would be worth after its last step if it continued as in the last quarter, (n_runs,)."""
         rewards, ends = late[1:] / np.maximum(late[0], 1.0)
         lost = 1.0 - self.discount * (1.0 - ends)
         return np.divide(rewards, lost, out=np.zeros_like(rewards), where=lost > 0)

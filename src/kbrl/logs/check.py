@@ -21,10 +21,10 @@ from kbrl.logs.check_measures import (
 )
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.log import CHUNK_ROWS, Mapped
-from kbrl.logs.prepared import prepare
+from kbrl.logs.prepared import in_order, prepare
 from kbrl.logs.rows import read_rows
 from kbrl.logs.sequence import LeftOut, refuse_left_out
-from kbrl.logs.sorted_table import in_order, said_of_repeats
+from kbrl.logs.sorted_table import said_of_repeats
 from kbrl.logs.value_facts import look_at_values
 from kbrl.notebooks import html_table
 from kbrl.tables.faults import CATALOGUE, Fault, LogError, located, make_fault

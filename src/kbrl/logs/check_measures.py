@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
+from kbrl.checks import counted
 from kbrl.data.column_names import listing
 from kbrl.data.names import find_label, said_of_amounts
 from kbrl.logs.columns import Columns
 from kbrl.logs.rows import ActionSet, Rows, is_usable, label_array
 from kbrl.logs.sequence import EpisodeMemory, LeftOut, LeftOutCounter, Pairs, Rises, Sequencer
-from kbrl.tables.faults import PLACE, SHOWN_ROWS, Fault, LogError, counted, explained, make_fault
+from kbrl.tables.faults import PLACE, SHOWN_ROWS, Fault, LogError, explained, make_fault
 from kbrl.tables.formats import Border, Table
 
 FEWEST_TRIES = 10  # an action taken less often than that, or in fewer than a thousandth of the rows, is rare

@@ -59,7 +59,7 @@ def propose(source: Any, given: dict[str, Any] | None = None, options: Sequence[
     ``given`` are columns and a dialect that the user states; ``options`` are the names of options that may be proposed
     beside the roles.
 
-    >>> table = {"patient": [1, 1, 2, 2] * 9, "day": [0, 1, 0, 1] * 9, "sofa": [3.5, 2.5, 4.5, 1.5] * 9,
+    >>> table = {"patient": sorted([*range(18)] * 2), "day": [0, 1] * 18, "sofa": [3.5, 2.5, 4.5, 1.5] * 9,
     ...          "dose": ["low", "high", "low", "low"] * 9, "score": [0.0, 1.0, 0.5, 1.0] * 9}
     >>> found = propose(table)
     >>> found.stated["state"], found.stated["action"], found.stated["reward"], found.stated["episode"]

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import KbrlWarning, whole
+from kbrl.checks import KbrlWarning, counted, whole
 from kbrl.data.column_names import listing
 from kbrl.data.episodes import EpisodePart
 from kbrl.data.names import Source, find_label
@@ -55,7 +55,7 @@ from kbrl.logs.sequence import (
 )
 from kbrl.logs.sorted_table import said_of_repeats
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
-from kbrl.tables.faults import LogError, counted
+from kbrl.tables.faults import LogError
 from kbrl.tables.formats import Table, batch_length, open_table, regrouped
 from kbrl.tables.text_files import dialect_in
 

@@ -20,8 +20,8 @@ from kbrl.data.recipe import JOINED, ActionBins, Recipe, said_of_filled
 from kbrl.data.state_column import StateColumn, Values, level_text
 from kbrl.data.values import EpisodeStarts, ValueMemory
 from kbrl.logs.columns import BY_EXPRESSION, Columns
-from kbrl.logs.sorted_table import in_order
-from kbrl.logs.value_facts import is_plain, look_at_values
+from kbrl.logs.sorted_table import SortedTable
+from kbrl.logs.value_facts import is_clean, is_plain, look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts
 from kbrl.tables.faults import Place, places_of
 from kbrl.tables.formats import Border, Table, batch_length
@@ -317,7 +317,13 @@ def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_
     With ``is_known``, no recipe is learnt where none is given.
     """
     table = in_order(table, columns)
-    if recipe is None and not is_known:
+    if recipe is None and not is_known and not is_clean(table, columns):
         recipe = look_at_values(table, columns).recipe(columns, table)
     is_made = any(name not in table.names for name in columns.used()) or columns.action_parts
     return PreparedTable(table, columns, recipe) if recipe is not None or is_made else table
+
+
+def in_order(table: Table, columns: Columns) -> Table:
+    """Return the table with its rows sorted, and without repeated ones, if that was asked for."""
+    is_asked = columns.sort or columns.drop_repeats
+    return SortedTable(table, columns) if is_asked and not isinstance(table, SortedTable) else table

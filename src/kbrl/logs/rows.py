@@ -13,17 +13,18 @@ import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
+from kbrl.checks import counted
 from kbrl.data.names import LARGEST_WHOLE_FLOAT, array_of_labels, find_label, fits_int64, is_whole, said_of_amounts
 from kbrl.logs.columns import Columns
 from kbrl.logs.sequence import Numbering, Order, stride_size
 from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
-from kbrl.tables.faults import PLACE, LogError, counted, explained
+from kbrl.tables.faults import PLACE, LogError, explained
 from kbrl.tables.formats import Border, Table, batch_length, borders_in, regrouped
 from kbrl.tables.text_files import COMMA, has_comma
 
@@ -239,13 +240,15 @@ def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str
         yield from bad_numbers(cast(Numbers, batch[columns.step]), columns.step, "step", np.zeros(len(rows), bool))
     if rows.durations is not None:
         cells = cast(Numbers, batch[cast(str, columns.duration)])
+        rule = "durations must be above 0"
         bad = ~(is_usable(rows.durations) & (rows.durations > 0)) & ~rows.terminated
-        yield from _found("bad_duration", cast(str, columns.duration), bad, lambda row: _amount(cells, row))
+        yield from _found("bad_duration", cast(str, columns.duration), bad, partial(_against, rule, cells))
     if rows.propensities is not None:
         likely = cast(Numbers, batch[cast(str, columns.action_prob)])
+        rule = "it must lie above 0 and up to 1"
         bad = ~((rows.propensities > 0) & (rows.propensities <= 1))
         bad = bad if rows.state_only is None else bad & ~rows.state_only
-        yield from _found("bad_propensity", cast(str, columns.action_prob), bad, lambda row: _chance(likely, row))
+        yield from _found("bad_propensity", cast(str, columns.action_prob), bad, partial(_against, rule, likely))
     for flag in (columns.terminated, columns.truncated, columns.done):
         if flag is not None:
             cells = cast(Numbers, batch[flag])
@@ -256,11 +259,6 @@ def _problems(rows: Rows, batch: Batch, columns: Columns, dropped: frozenset[str
             if label == columns.action and rows.state_only is not None:
                 missing = missing & ~rows.state_only
             yield from _found(fault, label, missing, lambda row: "nothing")
-
-
-def _chance(cells: Numbers, row: int) -> str:
-    value = float(cells.values.reshape(len(cells))[row])
-    return cells.quote(row) if np.isnan(value) else f"{value:g} (it must lie above 0 and up to 1)"
 
 
 def bad_numbers(cells: Numbers, name: str, role: str, spared: Booleans) -> Iterator[Problem]:
@@ -284,9 +282,10 @@ def _hint(quoted: str) -> str:
     return f". {COMMA}" if has_comma(quoted) else ""
 
 
-def _amount(cells: Numbers, row: int) -> str:
+def _against(rule: str, cells: Numbers, row: int) -> str:
+    """Return a cell and the rule that its number breaks, or the cell alone if it is not a number."""
     value = float(cells.values.reshape(len(cells), -1)[row, 0])
-    return cells.quote(row) if np.isnan(value) else f"{value:g} (durations must be above 0)"
+    return cells.quote(row) if np.isnan(value) else f"{value:g} ({rule})"
 
 
 def is_usable(numbers: Floats) -> Booleans:

@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import positive
-from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, SHOWN_ROWS, LogError, counted
+from kbrl.checks import counted, positive
+from kbrl.tables.faults import ALLOW, OTHER_EPISODES, OWN_NEXT, PLACE, SHOWN_ROWS, LogError
 
 ANY = "any"  # a stride: the step only orders the rows; its differences mean nothing
 MOST_GAPS = 0.05  # the share of rows that gaps may leave out unless more is allowed
@@ -327,7 +327,7 @@ class Rises:
 
 
 def refuse_left_out(left_out: LeftOut, n_rows: int, columns: Any) -> None:
-    """Refuse a log of which too many rows are left out, for gaps or in all, unless its `Columns` allow that."""
+    """Refuse a log if too many of its rows are left out, for gaps or in all, unless its `Columns` allow that."""
     if columns.allow_gaps:
         return
     if left_out.gaps > MOST_GAPS * n_rows:

@@ -228,9 +228,3 @@ class _Store:
 
     def _path(self, file: int, name: str) -> Path:
         return self._folder / f"{self._place}-{file}-{name}"
-
-
-def in_order(table: Table, columns: Columns) -> Table:
-    """Return the table with its rows sorted, and without repeated ones, if that was asked for."""
-    is_asked = columns.sort or columns.drop_repeats
-    return SortedTable(table, columns) if is_asked and not isinstance(table, SortedTable) else table

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from kbrl.checks import KbrlWarning
+from kbrl.checks import KbrlWarning, counted
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Coded
 from kbrl.data.recipe import ActionBins, Recipe
@@ -26,7 +26,7 @@ from kbrl.logs.column_facts import MOST_TEXTS, Carrying, ColumnFacts
 from kbrl.logs.columns import Columns
 from kbrl.logs.sequence import stride_size
 from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
-from kbrl.tables.faults import PLACE, Fault, LogError, counted, make_fault
+from kbrl.tables.faults import PLACE, Fault, LogError, make_fault
 from kbrl.tables.formats import Table, batch_length, regrouped
 from kbrl.tables.text_files import COMMA, dialect_in, has_comma
 
@@ -63,8 +63,7 @@ class ValueFacts:
         rules, found, faults = columns.rules, list[StateColumn](), list[Fault]()
         for name, facts in self.state.items():
             try:
-                column = _Decision(name, facts, columns, table).column
-                found.append(replaced(column, na=marks_of(columns, name), written=_written(columns, column)))
+                found.append(_as_written(_Decision(name, facts, columns, table).column, columns))
             except LogError as error:
                 found.append(StateColumn(name, "vector" if facts.width else "number", width=facts.width or 1))
                 faults.append(error.fault)
@@ -76,6 +75,27 @@ class ValueFacts:
         episode = columns.episode if any(column.looks_back for column in found) else None
         actions = (columns.action_parts or (columns.action,)) if bins else ()
         return Recipe(tuple(found), bins, allowed, episode, actions), faults
+
+
+def is_clean(table: Table, columns: Columns) -> bool:
+    """Return whether the table needs no recipe: nothing is stated about its state, and all of it is numbers.
+
+    It is read up to the first batch with a cell that is not a number.
+    """
+    as_stated = (_as_written(StateColumn(name), columns) for name in columns.state)
+    if columns.rules != Rules() or not all(map(_needs_nothing, as_stated)):
+        return False
+    kinds: dict[str, Kind] = dict.fromkeys((*columns.state, *columns.next_state), "numbers")
+    n_rows = 0
+    for batch in regrouped(table, kinds, _CHUNK_ROWS):
+        if not all(isinstance(column, Numbers) and _is_complete(column) for column in batch.values()):
+            return False
+        n_rows += batch_length(batch)
+    return n_rows > 0
+
+
+def _is_complete(column: Numbers) -> bool:
+    return column.odd is None and not np.isnan(column.values).any()
 
 
 def look_at_values(table: Table, columns: Columns) -> ValueFacts:
@@ -351,16 +371,12 @@ class _Decision:
         raise ValueError(f"missing[{self._name!r}] must be {wanted}, but it is {self._rule!r}.")
 
 
-def marks_of(columns: Columns, name: str) -> tuple[str, ...]:
-    """Return what stands for a missing value in a column."""
-    marks = dialect_in(columns).marks
-    return (*marks.get("", ()), *marks.get(name, ()))
-
-
-def _written(columns: Columns, column: StateColumn) -> Written:
-    """Return how the cells of a column are written, where that is more than what a reader of texts deals with."""
-    written = dialect_in(columns).written(column.name, has_dates=column.kind == "elapsed")
-    return written if written.suffix or written.dates else Written()
+def _as_written(column: StateColumn, columns: Columns) -> StateColumn:
+    """Return a column with its marks of missing values, and with what a reader of texts does not deal with."""
+    dialect = dialect_in(columns)
+    marks = (*dialect.marks.get("", ()), *dialect.marks.get(column.name, ()))
+    written = dialect.written(column.name, has_dates=column.kind == "elapsed")
+    return replaced(column, na=marks, written=written if written.suffix or written.dates else Written())
 
 
 def _needs_nothing(column: StateColumn) -> bool:

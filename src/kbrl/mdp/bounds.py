@@ -3,9 +3,9 @@
 A bound that exceeds the trivial one says nothing, and many do: the terms grow with 1 / (1 - discount)^2.  So each
 ``Bound`` stands beside the trivial bound, and says ``vacuous`` where it is not below it.
 
-Where episodes end, the end is one more state, absorbing, worth 0, which D maps to its own absorbing
-representative.  It adds one column to the transition errors and a 0 to the rewards; no other term changes.
-Paper: propositions 1 and 5, lemmas 3 and 4 (section 3 and appendix A); those of KBSF are in `model.kbsf_bounds`.
+Where episodes end, the end is one more absorbing state with value 0, which D maps to its own absorbing representative.
+It adds one column to the transition errors and a 0 to the rewards; no other term changes.  Paper: propositions 1 and 5,
+lemmas 3 and 4 (section 3 and appendix A); those of KBSF are in `model.kbsf_bounds`.
 """
 
 from __future__ import annotations

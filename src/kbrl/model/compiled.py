@@ -6,7 +6,7 @@ the tests hold the two against each other.
 
 ``kind`` is a tuple of which only the length counts: the profile's place in `kbrl.profiles`.  The length of a tuple
 belongs to its type, so each profile gets its own code.  The number of state variables does not: code for each number,
-with the sum over them unrolled, is up to a fifth faster, and takes seconds to compile.  Distances here are Euclidean.
+with the sum over them unrolled, is up to a fifth faster, but takes seconds to compile.  Distances here are Euclidean.
 
 fastmath=True would let the compiler undo the rounding trick of the exponential, so only a subset is allowed, and
 the exponential has less of it; numba's inline="always" would forget the difference.
@@ -28,7 +28,7 @@ from kbrl.profiles import PROFILES
 
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn", "nnan"}
 LANES = 16  # a minimum is kept in this many lanes: the compiler does not vectorise a single running minimum
-CLOSE = 1e-12  # squared distances that differ by less, in relation to them, may be equal but for rounding
+CLOSE = 1e-12  # squared distances with a smaller relative difference may be equal but for rounding
 FARTHEST = 1e150  # in widths; its square is still finite
 
 
@@ -53,8 +53,8 @@ def kind_of(profile: str) -> Kind:
 def _kernel_loop(function: Any, **options: Any) -> Any:
     """Compile a loop over kernel values.
 
-    numba names its file on disk after the function and does not notice changes in other files, so the name tells of
-    which profiles the code is made.
+    numba names its file on disk after the function and does not notice changes in other files, so the name
+    says from which profiles the code is made.
     """
     function.__qualname__ = f"{function.__name__}_{_FINGERPRINT}"
     return njit(cache=True, nogil=True, **options)(function)
@@ -120,7 +120,7 @@ def _relative(z: float, z_ref: float, kind: Kind) -> float:
 
 @inner(cache=False, fastmath=FAST)
 def _fill_distances(state: Any, points: Any, inverse_widths: Any, z: Any) -> None:
-    """z[i] = distance of the state to point i in widths; four variables at a time, so that z is seldom passed over."""
+    """z[i] = distance of the state to point i in widths; four variables at a time, for fewer passes over z."""
     last = 4 * ((len(state) - 1) // 4)  # the first variable of the last one to four
     z[:] = 0.0
     for k in range(0, last, 4):

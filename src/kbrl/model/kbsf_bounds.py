@@ -1,7 +1,7 @@
 """How far KBSF can be from KBRL on the same data: the paper's bounds, and what they need of the kernels.
 
-Where episodes end, the end is one more state, absorbing, worth 0, which D maps to an absorbing representative of its
-own.  Paper: propositions 2 to 4, lemma 2 (sections 4.2, 5.1 and appendix A).
+Where episodes end, the end is one more absorbing state with value 0, which D maps to an absorbing representative of
+its own.  Paper: propositions 2 to 4, lemma 2 (sections 4.2, 5.1 and appendix A).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def bound_kbsf(
     """Bound KBSF's distance from KBRL on the same data: propositions 1 and 2.
 
     ``value`` is xi_v, for |v-hat* - max D Q-bar*| at every sampled next state that is not an end; ``q_error`` is
-    discount * xi_v, for |Q-hat - Q~| by the samples, at any state at all.  States and ``reps`` are in the same,
+    discount * xi_v, for |Q-hat - Q~| by the samples, at any state.  States and ``reps`` are in the same,
     scaled units.
 
     A terminal transition leads to the end, whatever its next state says, so that KBRL's states are the other next
@@ -73,7 +73,7 @@ def kbsf_matrices(
 ) -> tuple[list[Any], Floats]:
     """Return P-bar^a = K^a D^a, (n_reps, n_reps) each, and r-bar, (n_actions, n_reps), straight from the definition.
 
-    An action that was never tried has None.  A model that these bounds speak of has just these matrices.
+    An action that was never tried has None.  A model to which these bounds apply has exactly these matrices.
     """
     to_reps, found = rep_kernel.at(reps), list[Any]()
     rewards = np.zeros((transitions.n_actions, len(reps)))

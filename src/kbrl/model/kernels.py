@@ -4,7 +4,7 @@ k(s, s') = phi(||s - s'|| / width), and kappa(s, point i) = k(s, point i) / sum_
 done in the log domain, relative to the nearest point: no width, however small, and no distance, however large,
 gives a division by zero.  In the limit all weight goes to the nearest point.
 
-With ``neighbors``, the kernel is zero but for that many of its largest values (the paper's mu and mu-bar), exactly.
+With ``neighbors``, the kernel is zero except for that many of its largest values (the paper's mu and mu-bar), exactly.
 
 The `Basis` is what the sums of KBSF refer to: representative states and the two kernels.  Sums that refer to the same
 basis add up; others do not.  All states here are already scaled.
@@ -208,7 +208,7 @@ class KernelAt:
     def neighbors_in_widths(self, states: Floats) -> tuple[Floats, Integers]:
         """Find the points with the largest kernel values, the largest first: distances in widths, and places.
 
-        If all points have one width, these are the nearest, and a tree finds them.  Else every point is looked at.
+        If all points have one width, these are the nearest, and a tree finds them.  Otherwise all points are compared.
         """
         if not self.widths_differ:
             distances, places = nearest_points(self.tree, states, self.ranks, self.kernel.norm)
@@ -364,7 +364,7 @@ class Basis:
         return log.terminals if self.discount is None else lost_over_time(log, self.discount)
 
     def by_action(self, log: Transitions) -> list[Samples]:
-        """Scale the states and part the transitions by action."""
+        """Scale the states and split the transitions by action."""
         states, next_states = self.coordinates.of(log.states), self.coordinates.of(log.next_states)
         if self.hard:
             states = self.reps[self.rep_weights.nearest(states)]

@@ -195,7 +195,7 @@ class Model(ReducedModel):
         )
 
     def with_sums(self, sums: Statistics, sketch: Sketch | None, *, samples: tuple[Transitions, ...] = ()) -> Model:
-        """Return the same model for other data, of which these are the sums."""
+        """Return the same model for other data, given by their sums."""
         sizes, start = ((int(sums.counts.sum()), self.basis.n_reps),), self.latest_values()
         return replace(
             self, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None, resamples=None
@@ -207,7 +207,7 @@ class Model(ReducedModel):
         return Model(self.basis, sums, self.settings, self.action_labels, self.source, deferral=self.deferral)
 
     def with_settings(self, **changes: Any) -> Model:
-        """Return the model of the same sums that is solved, or answers, by other settings of the fit."""
+        """Return the model of the same sums with other settings for solving and answering."""
         fitted = None if "sample_neighbors" in changes else self._fitted()
         return replace(self, settings=replace(self.settings, **changes), solved=None, start=None, fitted=fitted)
 
@@ -219,12 +219,12 @@ class Model(ReducedModel):
     def deferring(self, cases: float = 3, caution: float = 1.0, *, label: str = AS_NOW) -> Model:
         """Return a model that answers "as now" where the data do not support a change of current practice.
 
-        cases: an action is offered only where at least so many logged cases support it (`kbrl.coverage`).
+        cases: an action is offered only where at least this many logged cases support it (`kbrl.coverage`).
         caution: how many standard errors it must be better than current practice.
-        label: the answer that leaves the decision to people; no action may be called so.
+        label: the answer that leaves the decision to people; no action may have this label.
 
         "As now" is learnt as an action of its own, whose value is that of the logged mixture of actions: so the values
-        are those of following the answers, and of doing as now where they say so.
+        are those of following the answers, and of current practice where they say so.
 
         "Treat" was tried once in state 0, and went well.  Once is too little to recommend it.
 
@@ -237,7 +237,7 @@ class Model(ReducedModel):
         """
         deferral = Deferral(cases, caution, label)
         if label in map(str, self.action_labels.tolist()):
-            raise ValueError(f"An action is called {label!r}, too. Give leaving decisions to people another label.")
+            raise ValueError(f"An action is also called {label!r}. Choose another label for deferring to people.")
         check_can_defer(self.sums, self.settings, caution)
         return replace(self, deferral=deferral, resamples=None, fitted=self._fitted())
 
@@ -315,7 +315,7 @@ def models_of(policy: Any) -> list[Model]:
 
 
 def _either(one: bool | None, other: bool | None) -> bool | None:
-    """Return whether one of two is true, None where that is not known."""
+    """Return whether either of two is true; None if that is not known."""
     if one or other:
         return True
     return None if one is None or other is None else False

@@ -1,4 +1,4 @@
-"""Bounds on the distance of a model's own answers from KBRL's: of which answers, where, and for which models.
+"""Bounds on the distance of a model's own answers from KBRL's: for which answers, where, and for which models.
 
 Paper: propositions 1, 2 and 4.
 """
@@ -111,7 +111,7 @@ def _check_scale(model: Model, log: Transitions) -> None:
 
 
 def _check_is_model_of(model: Model, log: Transitions) -> None:
-    """Refuse a log, scaled, of which Algorithm 1 makes another model than this."""
+    """Refuse a scaled log from which Algorithm 1 makes another model than this."""
     basis, mdp = model.basis, model.mdp
     probabilities, rewards = kbsf_matrices(log, basis.reps, basis.sample_kernel, basis.rep_kernel)
     tried = np.array([block is not None for block in probabilities])

@@ -3,9 +3,9 @@
 "The mu nearest samples" of the parts do not add up to those of the whole.  So we keep, for each action and
 representative state, the mu nearest transitions seen so far with what they need: bounded memory, and merging means
 keeping the mu nearest of both.  Samples that are the same are kept once, with a multiplicity; those at the mu-th
-distance share the places that are left, each as often as it occurs.  Any split and any order of the data gives the
-same model, bit for bit, up to TIES, or mu, different outcomes at the mu-th distance.  Of more, a sample stands for all:
-outcomes with small hashes, whose counts are exact for any split, and outcomes that occur often.
+distance share the places that are left, each as often as it occurs.  Any split and any order of the data gives the same
+model, bit for bit, up to TIES, or mu, different outcomes at the mu-th distance.  If there are more, a sample stands for
+all: outcomes with small hashes, whose counts are exact for any split, and outcomes that occur often.
 
 Only the transitions that are kept need a row of D.  Paper: appendix B.2, read as decision 6 says.
 """

@@ -1,6 +1,6 @@
 """The value of any state and action, from what was learnt at finitely many states.
 
-Two functions, both the paper's.  With the samples at hand: Q(s, a) = sum_i kappa_a(s, s_i) [r_i + discount V(s'_i)].
+Two functions, both the paper's.  With the samples: Q(s, a) = sum_i kappa_a(s, s_i) [r_i + discount V(s'_i)].
 Without them: Q(s, a) = sum_i kappa-bar(s, rep i) Q-bar(rep i, a).  Where an action is not available, Q is -inf.
 Paper: equations (kbrl_q), (kbsf_q) and (ikbsf_q).
 """
@@ -110,7 +110,7 @@ class SampleQ:
 
     @classmethod
     def of(cls, kernel: Kernel, states: Floats, worths: Floats, by_action: list[Integers]) -> SampleQ:
-        """Part scaled sample states and their worths by action."""
+        """Split scaled sample states and their worths by action."""
         at = [SampleWeights(kernel, states[rows]) if len(rows) else None for rows in by_action]
         return cls(at, [worths[rows] for rows in by_action])
 
@@ -128,7 +128,7 @@ class SampleQ:
 class DeferringQ:
     """Q of a model that defers, (n_states, n_actions + 1): the last column is "as now".
 
-    Where a representative state does not offer an action, it counts there as much as "as now": no gain, and no loss.
+    Where a representative state does not offer an action, it counts as "as now" there: no gain, and no loss.
     An action with less support than ``cases`` in the state itself is not available; of equals, "as now" is chosen.
     """
 
@@ -199,7 +199,7 @@ def best_values(q: Callable[[Floats], Floats], states: Floats) -> Floats:
 
 
 class GreedyPolicy:
-    """The best action by a Q function of scaled states; for one state faster, if the Q function has a decider."""
+    """The best action by a Q function of scaled states; faster for one state if the Q function has a decider."""
 
     def __init__(
         self,

@@ -166,7 +166,7 @@ class ReducedModel:
         if self.solved is not None:
             return self.solved
         solver = self.settings.solver
-        if solver.sweeps is not None:  # no more was asked for
+        if solver.sweeps is not None:  # no better solution was asked for
             start = np.zeros(self.basis.n_reps) if self.start is None else self.start
             return sweep(self.mdp, start, solver.sweeps, tolerance=solver.tolerance)
         found = solve(self.mdp, solver.method, values=self.start, tolerance=solver.tolerance)
@@ -267,7 +267,7 @@ class ReducedModel:
 
     @cached_property
     def look_ahead(self) -> PlanQ | None:
-        """Q by plans from the state at hand, of a model of order 1 that acts so; None for all others."""
+        """Q by plans from the state itself, for a model of order 1 that looks ahead; None for all others."""
         if self.settings.order == 0 or self.settings.plan.acting != "ahead":
             return None
         if self.deferral is not None:

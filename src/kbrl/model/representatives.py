@@ -1,10 +1,10 @@
 """Ways to choose the representative states from the states that were reached.
 
-The error bound of proposition 3 shrinks with the largest distance from a next state to its nearest
-representative state.  k-means, the paper's choice, keeps the mean squared distance small; farthest points
-and covers keep the largest one small, and means spread over the farthest points nearly so; the means of a mixture of
-Gaussians follow the density.  Points are in scaled coordinates; no result has a row twice.  Distances are Euclidean,
-except where a cover is given another norm.
+The error bound of proposition 3 shrinks with the largest distance from a next state to its nearest representative
+state.  k-means, the paper's choice, keeps the mean squared distance small; farthest points and covers keep the largest
+one small, and so, nearly, do means spread over the farthest points; the means of a mixture of Gaussians follow the
+density.  Points are in scaled coordinates; no result has a row twice.  Distances are Euclidean, except where a cover is
+given another norm.
 
 Paper: sections 4.3 and 6.2 ("KBSF's configuration"); the on-line growth rule is in section 5.
 """
@@ -27,7 +27,7 @@ from kbrl.threads import one_blas_thread
 _SAMPLE_PER_REP, _LEAST_SAMPLE_PER_REP, _SAMPLE_LIMIT = 50, 10, 500_000
 _STEPS, _LEAST_GAIN, _PASSES = 8, 0.005, 20
 # Mixtures: the most steps, the gain in log-likelihood per point that each must bring, and what keeps a component from
-# shrinking to a point, in relation to the sample's variance; both as in scikit-learn, in whose place ours stands.
+# shrinking to a point, in relation to the sample's variance; both as in scikit-learn, which this replaces.
 _EM_STEPS, _LEAST_LIKELIHOOD_GAIN, _LEAST_VARIANCE, _EM_ENTRIES = 100, 1e-3, 1e-6, 2**21
 # Spread means: points whose mean stands for a farthest point.
 _AROUND = 3
@@ -127,7 +127,8 @@ def random_points(points: Floats, n_reps: int, rng: np.random.Generator) -> Floa
 def grid(points: Floats, n_reps: int) -> Floats:
     """Lay a regular grid over the points' bounding box, with as many levels in each variable as n_reps allows.
 
-    A variable that never changes has one level; so have all if n_reps is below 2**n_dims: the box's centre.
+    A variable that never changes has one level; so do all if n_reps is below 2**n_dims: then the grid is the centre of
+    the box.
     """
     low, high = points.min(axis=0), points.max(axis=0)
     n_levels = _whole_root(n_reps, max(1, int((low < high).sum())))
@@ -144,7 +145,7 @@ def _whole_root(number: int, degree: int) -> int:
 def _levels(low: float, high: float, n_levels: int) -> Floats:
     if n_levels == 1 or low == high:
         return np.array([low + (high - low) / 2])
-    # numbers so close that there are not n_levels between them come out equal
+    # levels come out equal where the limits are too close for n_levels different numbers
     return np.unique(np.clip(np.linspace(low, high, n_levels), low, high))
 
 
@@ -239,7 +240,7 @@ def _sample(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
 
 
 def _within(centres: Floats, sample: Floats, points: Floats, n_reps: int) -> Floats:
-    """Return different centres, none of which rounding has put outside of its points."""
+    """Return different centres, each within the range of its points despite rounding."""
     return _filled(np.clip(centres, sample.min(axis=0), sample.max(axis=0)), points, n_reps)
 
 

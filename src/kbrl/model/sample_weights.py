@@ -21,7 +21,7 @@ from kbrl.arrays import Floats, Integers
 from kbrl.model.compiled import CLOSE, FARTHEST
 from kbrl.model.kernels import Kernel, KernelAt, nearest_points, normalized
 
-_ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of the difference of two coordinates: both written down and scaled
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of a difference of coordinates, rounded when written and scaled
 
 
 def rounding_of(points: Floats) -> Floats:

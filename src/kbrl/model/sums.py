@@ -38,7 +38,7 @@ def new_statistics(basis: Basis, neighborhoods: str = "exact", order: int = 0) -
     """Return statistics of no data; those of order 1 are moments around the representative states.
 
     Where the sample kernel reaches only its mu nearest samples, "exact" means the nearest of all data, however they
-    are split; "per_chunk" is the paper's own reading, the nearest of each chunk, summed.
+    are split; "per_chunk" is how the paper does it: the nearest of each chunk, summed.
     """
     one_of(neighborhoods, NEIGHBORHOODS, "neighborhoods")
     if order == 1:
@@ -316,7 +316,7 @@ class KernelSums:
         if kernel.kind is not None:
             compiled.scaled_distances(samples.states, kernel.columns, kernel.inverse_widths, z, nearest)
             self._move_reference(action, nearest)
-            squared = np.zeros_like(weight)  # the loop takes no NaN
+            squared = np.zeros_like(weight)  # the loop cannot handle NaN
             compiled.sample_values(z, nearest, samples.rewards, weight, squared, reward_sum, kernel.kind)
             self.squared_weight[action] += squared
             self._add_reward_squares(action, samples.rewards, z)
@@ -359,7 +359,7 @@ class KernelSums:
 
     def _move_reference(self, action: int, nearest: Floats) -> None:
         """Express this action's sums relative to a nearer sample."""
-        if np.array_equal(nearest, self.nearest[action]):  # as mostly, when few rows come to many
+        if np.array_equal(nearest, self.nearest[action]):  # the usual case: a few rows are added to many
             return
         factor = _rescale_factor(self.nearest[action], nearest, self.basis)
         if (factor != 1).any():

@@ -28,7 +28,7 @@ from kbrl.settings import Settings
 
 BLOCK_ENTRIES = 2**21  # of weights, so that memory does not grow with the number of states
 NEAR_REPS = 16  # representative states by which the distance to the nearest case is judged
-_ROUNDING = 1e-12  # of distances, and of scaling a state and back, relative to them
+_ROUNDING = 1e-12  # relative rounding of distances, and of scaling a state there and back
 
 
 def support_by_reps(basis: Basis, sums: Statistics, rows: Floats, *, cases: Floats | None = None) -> Floats:
@@ -69,7 +69,7 @@ def _number(weights: Any, cases: Floats) -> Floats:
 
 
 def _inside_by_reps(basis: Basis, sums: Statistics, rows: Floats) -> Floats:
-    """Return how far scaled states are within the data of each action, (n, n_actions), as the sums tell."""
+    """Return how far inside the data of each action scaled states are, (n, n_actions), by the sums."""
     near = sums.nearest_distances()
     distances = np.stack([_distances_by_reps(basis, of_action, rows) for of_action in near], axis=1)
     rounding = _ROUNDING * np.abs(rows).max(axis=1, keepdims=True)
@@ -84,7 +84,8 @@ def usual_slack(basis: Basis, sums: Statistics) -> float:
 def _distances_by_reps(basis: Basis, near: Floats, rows: Floats) -> Floats:
     """Return how far the nearest case of an action can be at most from scaled states, (n,); inf where there is none.
 
-    No farther than from any representative state, and on from there: ``near``, (n_reps,), are its distances to them.
+    At most the distance to any representative state plus the distance from there: ``near``, (n_reps,), are its
+    distances to them.
     """
     known = np.flatnonzero(np.isfinite(near))
     if not len(known):
@@ -102,7 +103,7 @@ def _usual(near: Floats, length: float) -> float:
 
 
 def inside(basis: Basis, distances: Floats, slack: Any = 0.0) -> Floats:
-    """Return how far states are within the data of each action, (n, n_actions), by the distances to their cases.
+    """Return how far inside the data of each action states are, (n, n_actions), by the distances to its cases.
 
     A state is within the data if a case of any action is within the `reach`, or a ``slack`` beyond where distances are
     bounds.  The action was taken there if its nearest case is hardly farther: by no more than half the gap between
@@ -132,7 +133,7 @@ def _gap(basis: Basis) -> float:
 
 
 def fade(distances: Floats, length: Any) -> Floats:
-    """Return 1 up to a length, and less beyond: 0 from twice of it on."""
+    """Return 1 up to a length, and less beyond it: 0 from twice the length."""
     return np.clip(2.0 - distances / length, 0.0, 1.0)
 
 

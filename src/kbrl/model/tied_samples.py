@@ -27,7 +27,7 @@ _EXACT, _HELD = 0.25, 0.5  # are added to the multiplicities, whole numbers, of 
 def capacity(n_neighbors: int) -> int:
     """Return how many different outcomes at the mu-th distance are kept; of more, a sample.
 
-    No less than mu, so that a tie that is cut has more outcomes than there are places for it.
+    At least mu, so that a tie that is cut has more outcomes than there are places for it.
     """
     return max(TIES, n_neighbors)
 
@@ -73,7 +73,7 @@ def _settled(fields: list[Any], n_neighbors: int, rounding: Floats) -> list[Any]
 
 
 def _lists(multiplicities: Floats) -> tuple[Floats, Floats]:
-    """Return how often samples occur, and how often they were seen since they are held; 0 if not in that list."""
+    """Return how often samples occur, and how often since they entered the list; 0 if not in that list."""
     whole = np.floor(multiplicities)
     role = multiplicities - whole
     return np.where(role == _HELD, 0.0, whole), np.where(role == _EXACT, 0.0, whole)
@@ -150,9 +150,9 @@ def _last_distance(distances: Floats, multiplicities: Floats, n_neighbors: int) 
 
 
 def _hashes_and_ranks(outcomes: Any, held: Floats) -> tuple[Floats, Floats]:
-    """Return a random number from 0 to 1 for each outcome, and a rank that is the smaller, the more often it is held.
+    """Return a random number from 0 to 1 for each outcome, and a rank, which is smaller the more often it is held.
 
-    Both are made of the outcome alone, by hashes that know nothing of each other.  The rank is an exponential variable
+    Both depend on the outcome alone, by independent hashes.  The rank is an exponential variable
     over a count, as the smallest of so many such variables is: a row is as likely to be among the first as any other.
     """
     rewards, terminals, next_states = outcomes
@@ -183,7 +183,7 @@ def counted(distances: Floats, multiplicities: Floats, outcomes: Any, n_neighbor
 def _estimated(distances: Floats, outcomes: list[Any], multiplicities: Floats) -> Floats:
     """Return how many of all tied samples each outcome in a list stands for, right on average for any split.
 
-    What was seen of outcomes while they were held counts once.  The others have the rest to tell: they are those with
+    What was seen of outcomes while they were held counts once.  The others estimate the rest: they are those with
     hashes below a limit, so that each stands for 1 / limit outcomes, and they know how often they occur, and how much
     of that was held.
     """
@@ -204,7 +204,7 @@ def nearest_fields(samples: Samples, basis: Basis, n_neighbors: int) -> list[Any
 def nearest_with_ties(samples: Samples, basis: Basis, n_neighbors: int) -> tuple[Floats, Integers, Floats]:
     """Find the mu nearest samples to each representative state, with those at the mu-th distance.
 
-    Returns, (n_reps, k) each, their distances, infinite where there are less, their places, and how often each occurs:
+    Returns, (n_reps, k) each, their distances, infinite where there are fewer, their places, and how often each occurs:
     where there are ties, samples that are the same are found once, and of a crowd those in the two lists.
     """
     order, n_samples = basis.search_order, len(samples.rewards)
@@ -232,7 +232,7 @@ def _search(tree: cKDTree, points: Floats, n_neighbors: int, norm: float) -> tup
 
 
 def widened(field: Any, width: int, value: float) -> Any:
-    """Return the field with at least so many columns, the further ones filled with a value."""
+    """Return the field with at least this many columns; new ones are filled with a value."""
     if width <= field.shape[1]:
         return field
     wide = np.full((len(field), width, *field.shape[2:]), value, dtype=field.dtype)

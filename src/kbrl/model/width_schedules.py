@@ -1,8 +1,10 @@
-"""Widths that shrink as data and representative states grow in number, so that KBSF goes to KBRL and KBRL to the truth.
+"""Widths that shrink as data and representative states grow in number, so that KBSF converges to KBRL and KBRL to the
+truth.
 
-Two kinds.  `sample_width_for` and `rep_width_for` are rates: they say how widths change with the numbers, not what they
-are at any one; choose ``width`` so that they are right where you have tried.  `rep_width_within` is a guarantee for one
-log and one set of representative states: the recipe in the proof of proposition 3, without its circle.
+Two kinds.  `sample_width_for` and `rep_width_for` are rates: they say how widths change with the numbers, not how large
+they are; choose ``width`` so that they are right for the numbers that you have tried.  `rep_width_within` is a
+guarantee for one log and one set of representative states: the recipe in the proof of proposition 3, without its
+circle.
 
 Paper: section 6.2 ("tau should decrease with n at an admissible rate", "tau-bar should get smaller as m goes to n"),
 lemma 2 and proposition 3 (appendix A.2).
@@ -80,7 +82,7 @@ def _dense(weights: Any) -> Floats:
 
 
 def _widest(distances: Floats, unlike: Floats, error: float) -> float:
-    """Return the width for some states; (n_states, n_reps) are distances and how unlike the rows of KBRL are."""
+    """Return the width for some states; (n_states, n_reps) are distances and how much the rows of KBRL differ."""
     n_reps, order = distances.shape[1], np.argsort(distances, axis=1)
     alike = np.take_along_axis(unlike, order, axis=1) <= error / 2
     n_alike = np.where(alike.all(axis=1), n_reps, np.argmin(alike, axis=1))

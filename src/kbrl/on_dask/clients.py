@@ -14,12 +14,12 @@ from typing import Any
 
 from kbrl.checks import how_to_install, whole
 
-# Dask would have workers give back memory after each use of it, which made the build a quarter slower, and a profiler
-# look over their shoulder, which takes a thirtieth of the time.
+# By default, workers return memory after each use, which made the build a quarter slower, and a profiler watches
+# them, which takes a thirtieth of the time.
 _SETTINGS = {
     "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1},
     "distributed.worker.profile.enabled": False,
-    # Pages about the work would be shown to every user of the machine.
+    # Every user of the machine could see the dashboard.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
@@ -31,7 +31,7 @@ def local_cluster(n_workers: int) -> Iterator[Any]:
     with _cluster(n_workers) as client:
         yield client
     del client
-    gc.collect()  # what Dask leaves behind refers to itself, and holds 8 MB after a small fit
+    gc.collect()  # what Dask leaves behind is in cycles, and holds 8 MB after a small fit
 
 
 @contextmanager
@@ -52,10 +52,10 @@ def _cluster(n_workers: int) -> Iterator[Any]:
     options = {"threads_per_worker": 1, "processes": True, "preload": [__name__]}
 
     class Cluster(LocalCluster):  # type: ignore[misc]
-        """Processes, one of which may be killed before Dask has noted it in its list."""
+        """A cluster that closes without an error even if a worker was lost before Dask had listed it."""
 
         def _update_worker_status(self, change: str, about: Any) -> None:
-            # Dask looks a lost worker up in that list, and raises what it does not find when the cluster is closed.
+            # Dask looks up a lost worker in that list, and raises an error when the cluster closes if it is not there.
             if change != "remove" or about in self.scheduler_info["workers"]:
                 super()._update_worker_status(change, about)
 

@@ -1,4 +1,4 @@
-"""KBSF and committees of it from a log in many parts, on a Dask cluster.
+"""Fit KBSF, or a committee of them, to a log in many parts on a Dask cluster.
 
 Three passes over the parts, where the workers are: a light look at the actions, a survey (scale and sample), and the
 statistics.  Surveys and statistics add up, so what travels is the size of a model, not of the data.  The
@@ -71,7 +71,7 @@ class ClusterLog:
         return self.facts.n_rows
 
     def with_actions(self, actions: Sequence[Any]) -> ClusterLog:
-        """Return the log with these possible actions, among which those taken must be."""
+        """Return the log with these possible actions, which must include all those taken."""
         column = "action" if self.columns is None else self.columns.action
         labels = label_array(self.action_labels.tolist(), actions, column)
         return replace(self, facts=replace(self.facts, action_labels=labels))
@@ -118,9 +118,7 @@ class ClusterLog:
         """Look through all parts for the scale and a sample; ``step`` is called with the numbers of rows done."""
         limit = hash_limit(self.n_rows, sample_rows)
         found = self._survey(sample_rows, limit, step)
-        return (
-            self._survey(sample_rows, LARGEST_HASH, None) if found.is_short else found
-        )  # of many rows that are the same
+        return self._survey(sample_rows, LARGEST_HASH, None) if found.is_short else found  # many rows are the same
 
     def _survey(self, sample_rows: int, largest_hash: int, step: Step | None) -> Survey:
         found = self.work.sums(_survey, _added_surveys, [(self.facts, sample_rows, largest_hash)], step)[0]
@@ -214,7 +212,7 @@ def fit_on_dask(
 def fit_all_on_dask(
     learners: Sequence[KBSF], log: ClusterLog, *, survey: Survey | None = None, step: Step | None = None
 ) -> None:
-    """Fit several learners, the members of a committee or one for each width to try, side by side to the same log."""
+    """Fit several learners side by side to the same log: the members of a committee, or one for each width to try."""
     settings = [_checked(learner) for learner in learners]
     if survey is None:
         survey = log.survey(max(map(sample_rows_for, settings)))

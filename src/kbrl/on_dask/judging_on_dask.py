@@ -1,6 +1,6 @@
 """The sums behind a judgement from a log in many parts, on a Dask cluster.
 
-Two passes over the parts, where the workers are: a survey, of which the representative states are chosen, and the
+Two passes over the parts, where the workers are: a survey, from which the representative states are chosen, and the
 sums.  An episode must lie within one part.
 """
 

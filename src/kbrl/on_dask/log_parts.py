@@ -2,7 +2,7 @@
 
 A part is a file, some row groups of a Parquet file, a frame, or Transitions.  A light look at every part finds the
 actions of the whole log.  Rows with next states of their own can be read in any part.  Where the next state is in the
-next row, an episode must lie within one part; what shows that it does not is refused.
+next row, an episode must lie within one part; an episode that is seen not to is refused.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from kbrl.data.recipe import Recipe
 from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
 from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, numbering_of, scan
-from kbrl.logs.prepared import prepare
+from kbrl.logs.prepared import in_order, prepare
 from kbrl.logs.rows import refuse_amounts
 from kbrl.logs.sequence import EpisodeMemory, Numbering
-from kbrl.logs.sorted_table import in_order
 from kbrl.logs.value_facts import ValueFacts, look_at_values
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import find_files, is_address, open_table
@@ -39,7 +38,7 @@ _LEAST_ROWS, _MOST_PARTS = 2**20, 4096  # rows of a piece of a Parquet file, and
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One part of a log; ``path`` is None where whoever holds the part hands it over."""
+    """One part of a log; ``path`` is None where the part is handed over in memory."""
 
     name: str
     path: str | None = None
@@ -48,7 +47,7 @@ class Part:
     first_episodes: tuple[int, ...] = ()  # of each of its tables, if episodes are numbered over all parts
 
     def open(self, held: Any = None) -> Any:
-        """Return the part as what can be read: Transitions, a table, or a list of them."""
+        """Return the part, ready to be read: Transitions, a table, or a list of tables."""
         opened = self._opened(held)
         if not self.first_episodes:
             return opened
@@ -182,7 +181,7 @@ def agreed_recipe(values: Sequence[ValueFacts | None], columns: Columns, n_parts
 
 
 def look_at(opened: Any, columns: Columns | None, n_parts: int, recipe: Recipe | None = None) -> Look:
-    """Look at a part that was opened, one of so many; ``columns`` are those of the first part."""
+    """Look at a part that was opened, one of ``n_parts``; ``columns`` are those of the first part."""
     items = opened if isinstance(opened, list) else [opened]
     logs = [item for item in items if isinstance(item, Transitions)]
     tables = [item for item in items if not isinstance(item, Transitions)]
@@ -211,7 +210,7 @@ def agree(
         raise LogError("empty_log", f"The log has no rows in any of its {len(looks)} parts.")
     scans = [look.scan for look in looks if look.scan is not None]
     if scans:
-        whole = replace(sum(scans[1:], scans[0]), edges=())  # they have served: every reader of a part gets the rest
+        whole = replace(sum(scans[1:], scans[0]), edges=())  # no longer needed: every reader of a part gets the rest
         whole.tell()
         if actions is None:
             refuse_amounts(whole.taken.settled(), whole.columns.action)

@@ -1,6 +1,6 @@
-"""The parts of a log on a Dask cluster: the same work on each, and the sum of what comes out.
+"""The parts of a log on a Dask cluster: the same work on each, and the sum of the results.
 
-Dask moves the data, decides who does what, and tries again what failed or was lost; here is only what it is to do.
+Dask moves the data, decides who does what, and repeats what failed or was lost; this module only says what to do.
 The sum is a tree of a fixed shape, so that the result does not depend on the number of workers.
 """
 
@@ -119,7 +119,7 @@ class OnCluster:
         except TimeoutError:
             address = self.client.scheduler.address
             raise ConnectionError(
-                f"The Dask cluster at {address} has had no workers for {_PATIENCE:.0f} seconds. Start some by: "
+                f"The Dask cluster at {address} has had no workers for {_PATIENCE:.0f} seconds. Start some with: "
                 f"dask worker {address}."
             ) from None
 
@@ -168,7 +168,7 @@ class OnCluster:
 
 
 def _submitted(client: Any, tasks: list[Any], retries: int) -> list[Any]:
-    with warnings.catch_warnings():  # a basis of many representative states is a large thing to send, and sent once
+    with warnings.catch_warnings():  # a basis of many representative states is large, and sent once
         warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
         return list(client.compute(tasks, retries=retries))
 
@@ -222,7 +222,7 @@ def _new_name(work: Callable[..., Any]) -> str:
 
 
 def _promised(name: str, shared: Sequence[Any]) -> list[Any]:
-    """Put what all tasks need into the graph once; Dask sends it to those who do."""
+    """Put what all tasks need into the graph once; Dask sends it to the workers that need it."""
     from dask import delayed
 
     return [delayed(thing, name=f"{name}-shared-{k}", traverse=False) for k, thing in enumerate(shared)]

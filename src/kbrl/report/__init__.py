@@ -3,8 +3,8 @@
 In reading order: ``inputs`` opens the model and the log; ``facts`` gathers all that is said, with ``model_facts``,
 ``recommendations``, ``tally``, ``evidence``, ``rules``, ``lookup`` and ``maps``; ``pictures`` draws them in the style
 of ``drawing``; ``words`` writes numbers for people.  All markup and prose is in page.html.jinja and
-elements.html.jinja, all looks in style.css, all that moves in page.js.
-To add a section: put its facts into `Facts`, write a ``<section>`` in page.html.jinja, and link to it in ``<nav>``.
+elements.html.jinja, all styles in style.css, all scripts in page.js.  To add a section: put its facts into `Facts`,
+write a ``<section>`` in page.html.jinja, and link to it in ``<nav>``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def write_report(
 
     ``model`` is a Model, a KBSF or the path of its file.  ``log`` is Transitions, or anything that ``read_log`` takes;
     it is read in chunks.  ``columns`` names columns by role, as for ``read_log``, or lists the names of the state
-    variables.  ``units`` has those of state variables by name, and that of "value".  ``with_cases`` allows the page to
+    variables.  ``units`` maps names of state variables, and "value", to their units.  ``with_cases`` allows the page to
     show rows of the log; without it, it holds none.
 
     >>> from kbrl import KBSF, Transitions

@@ -26,9 +26,9 @@ OTHERS = "#dddddd"  # actions that have no colour of their own
 WIDTH = 4.4  # inches: as wide as a column of the page, and readable on a phone
 
 _SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",  # the reader's own fonts have all letters
+    "svg.fonttype": "none",  # the fonts of the reader have all letters
     "svg.hashsalt": "kbrl",
-    "text.parse_math": False,  # a $ in a name is a $
+    "text.parse_math": False,  # a $ in a name does not start a formula
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.titlesize": 10,

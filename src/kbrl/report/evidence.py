@@ -51,9 +51,7 @@ class Stability:
             return self._model
         counts = sum(block.counts for block in self._blocks.blocks)
         if not np.array_equal(counts, self._model.sums.counts):
-            self.reason = (
-                "The model was not fitted to this log, so that the log does not tell how stable its answers are."
-            )
+            self.reason = "The model was not fitted to this log, so the log does not show how stable its answers are."
             return self._model
         if sum(block.counts.sum() > 0 for block in self._blocks.blocks) < 2:
             self.reason = "There are too few episodes to resample."
@@ -74,7 +72,7 @@ def judged(inputs: Inputs) -> tuple[Judgement | None, str]:
     except ValueError as error:
         return None, f"Judging is not possible here: {error}"
     if found is None:
-        return None, "The model has learnt from episodes of this log, and it does not say that others were held out."
+        return None, "The model has learnt from episodes of this log, and does not say that any were held out."
     if not np.isfinite([found.gain.estimate, found.gain.low, found.gain.high]).all():
         return None, f"Judging is not possible here: {' '.join(found.refusals)}"
     return found, ""

@@ -351,7 +351,7 @@ def condition_text(inputs: Inputs, condition: Condition) -> str:
     """Return a condition as people read it, as in "age is 65 years or more"."""
     name = inputs.variables[condition.variable]
     flags = {} if inputs.model.recipe is None else inputs.model.recipe.flags
-    if name in flags and (condition.low is None) != (condition.high is None):  # 0 or 1: one side is a statement
+    if name in flags and (condition.low is None) != (condition.high is None):  # 0 or 1: each side is a statement
         is_true, is_false = flags[name]
         return is_false if condition.low is None else is_true
     levels = {} if inputs.model.recipe is None else inputs.model.recipe.ordered_levels

@@ -1,7 +1,7 @@
 """What a report is made of: a model and a log, opened so that one fits the other.
 
-The columns of the log are those that the model was fitted to, unless others are named.  The log may only have actions
-that the model knows.
+The columns of the log are those that the model was fitted to, unless others are named.  All actions of the log must be
+known to the model.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def open_inputs(
 ) -> Inputs:
     """Open a model (a Model, a KBSF, or the path of its file) and a log (Transitions, or what ``read_log`` takes).
 
-    ``columns`` names columns by role, as for ``read_log``, or lists the names of the state variables.  ``units`` has
-    those of state variables by name, and that of "value".
+    ``columns`` names columns by role, as for ``read_log``, or lists the names of the state variables.  ``units`` maps
+    names of state variables, and "value", to their units.
     """
     stored, model_name, version = None, None, None
     if isinstance(model, (str, os.PathLike)):

@@ -27,7 +27,7 @@ from kbrl.model.support import NEAR_REPS, own_reach, reach, usual_slack
 MOST_LETTERS = 120_000  # of a page that has 200 kB without its pictures
 MOST_CASES = 400
 MOST_COMPARED = 1000  # logged states in which a model that looks ahead is compared with the page
-_LARGEST = 1e300  # JSON knows no infinity
+_LARGEST = 1e300  # JSON has no infinity
 FROM_THE_LOG = ("random", "farthest", "cover", "mixture")  # ways to choose representative states among logged ones
 
 
@@ -127,9 +127,9 @@ def _reason(model: Model, with_cases: bool) -> str:
     if model.settings.variant.q_function == "samples":
         return "its answers come from all logged cases, which are not in this page"
     if model.allowed is not None:
-        return "it has rules for where actions are allowed, which this page does not work out"
+        return "it has rules for where actions are allowed, which this page does not apply"
     if callable(model.basis.sample_kernel.profile):
-        return "its kernel is a function of the user's own"
+        return "its kernel is the user's own function"
     if _are_logged(model) and not with_cases:
         return "its representative states are logged states, which are not in this page without --with-cases"
     return ""

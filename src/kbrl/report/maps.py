@@ -20,14 +20,14 @@ from kbrl.model.model import Model
 from kbrl.report.recommendations import Answers, answers
 from kbrl.settings import FEW_CASES
 
-MOST_VARIABLES = 3  # of which all pairs are drawn
+MOST_VARIABLES = 3  # all pairs of them are drawn
 MOST_CELLS = 36  # per side
 FINE = 4  # points per side of a cell, where the model is asked on a grid
 FEW_VALUES = 12
 SMOOTH_CELLS = 72  # per side of a map of logged states
 LEAST_AROUND = 1.0  # logged states, each weighing 1 at most: with fewer around, a point is empty
-_ROUNDING = 1e-9  # of the size of values: less variation than that is none
-GROUPS = 10  # of equal size, into which a variable is cut to see how much depends on it
+_ROUNDING = 1e-9  # of the size of values: less variation counts as none
+GROUPS = 10  # groups of equal size into which a variable is cut, to measure its influence
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def influences(states: Floats, q: Floats) -> Floats:
     """Return the share of the variation of Q that each state variable accounts for by itself, (n_dims,).
 
     The states are cut into groups of equal size by the variable: the variance of the groups' means over that of all
-    (the correlation ratio), averaged over the actions of which a value is known everywhere.  It is NaN if there are too
+    (the correlation ratio), averaged over the actions whose value is known everywhere.  It is NaN if there are too
     few states to tell.
     """
     known = q[:, np.isfinite(q).all(axis=0)]
@@ -61,7 +61,7 @@ def influences(states: Floats, q: Floats) -> Floats:
 
 
 def maps_of(model: Model, states: Floats, found: Answers, influence: Floats) -> Iterator[Map]:
-    """Yield a map for each pair of the variables that tell most; one map if there is one variable."""
+    """Yield a map for each pair of the most influential variables; one map if there is one variable."""
     if states.shape[1] == 1:
         yield _map_of_one(model, states)
     elif states.shape[1] == 2 and not any(_has_few_values(column) for column in states.T):

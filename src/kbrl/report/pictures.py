@@ -21,7 +21,7 @@ from kbrl.trust.judgement import Interval
 
 MOST_BARS = 12
 _MOST_MARKERS = 13  # per side of a map
-_LINE_LETTERS = 52  # that a line of a legend has room for
+_LINE_LETTERS = 52  # characters that fit on one line of a legend
 _HATCH = "////"
 
 
@@ -69,7 +69,7 @@ def draw_verdict(facts: Facts) -> Picture:
     below.axvline(0.0, color=drawing.INK, linewidth=1)
     below.set_xlabel(f"discounted reward per episode{facts.value_unit and f', in{facts.value_unit}'}")
     named = dict(zip(*reversed(above.get_legend_handles_labels())))  # one of each kind
-    columns = 4 if len(named) < 5 else 3  # five side by side do not fit
+    columns = 4 if len(named) < 5 else 3  # five do not fit side by side
     figure.legend(
         named.values(), named.keys(), loc="outside upper left", ncols=columns, frameon=False, handlelength=1.2
     )

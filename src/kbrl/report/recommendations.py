@@ -74,6 +74,7 @@ def answers(model: Any, states: Floats) -> Answers:
 
 
 def reach(model: Model) -> float:
-    """Return the largest distance between neighbouring representative states; a state farther from all is far off."""
+    """Return the largest distance between neighbouring representative states; a state farther from all of them is far
+    from the data."""
     reps = model.basis.reps
     return float(cKDTree(reps).query(reps, k=2)[0][:, 1].max()) if len(reps) > 1 else np.inf

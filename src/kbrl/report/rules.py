@@ -17,7 +17,7 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 
 MOST_RULES = 8
 DEEPEST = 4
-LEAST_SHARE, LEAST_ROWS = 0.01, 5  # of the states, that a rule must be about
+LEAST_SHARE, LEAST_ROWS = 0.01, 5  # share of the states that a rule must be about
 MOST_CUTS = 32  # per variable
 LEAST_AGREEMENT = 0.8  # of resampled logs, for advice to count
 NO_ADVICE = -1

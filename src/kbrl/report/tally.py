@@ -101,7 +101,7 @@ class Tally:
 
     def _add_examples(self, rows: Integers, chunk: Transitions, found: Answers) -> None:
         advantages = found.values - found.value_of(chunk.action_indices)
-        advantages[~np.isfinite(advantages)] = 0.0  # against an action about which nothing is known
+        advantages[~np.isfinite(advantages)] = 0.0  # compared with an action about which nothing is known
         is_backed = (advantages > 0) & ~found.is_weak
         self.n_better[0] += int(is_backed.sum())
         self.n_better[1] += int(((advantages > 0) & found.is_weak).sum())

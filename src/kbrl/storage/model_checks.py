@@ -1,7 +1,7 @@
-"""Whether the contents of a model file make a valid model: each part by itself, and one against the other.
+"""Whether the contents of a model file make a valid model: each part by itself, and the parts against each other.
 
 The seal shows that a file is as it was written; this shows that what was written makes sense, whoever wrote it.
-Every fault raises a ValueError that names the field.
+Every fault raises a ValueError that names the field.  docs/model_file.md lists the fields and the shapes of arrays.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.q_functions import allowed_pairs
 from kbrl.model.reduced_model import often_taken
 from kbrl.settings import NEIGHBORHOODS, about_settings
-from kbrl.storage.array_shapes import shapes_of
-from kbrl.storage.sealed_file import Contents
+from kbrl.storage.sealed_file import Contents, check_labels, require
 
+Shapes = dict[str, tuple[str, tuple[int | None, ...]]]
 _NUMBER = (int, float)
 _COUNT = (int, type(None))
 # The facts, and the types of their fields.
@@ -67,7 +67,6 @@ _FACTS: dict[str, Any] = {
 _DEFERRAL = {"cases": _NUMBER, "caution": _NUMBER, "label": (str,)}
 _SKETCH = {"n_rows": (int,), "total": (str,), "largest": (str,), "batches": (list,)}
 _SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
-_LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
 # Rounding that is allowed in sums: where nearly all data were taken away again (forget), it is as large as this.
 _ROUNDING = 1e-6
 _LARGEST_REWARD = 1e300  # more have no finite sums
@@ -95,13 +94,13 @@ def check_contents(contents: Contents) -> None:
     _check_state_names(facts["names"], len(arrays["scale"]))
     if "recipe" in facts:  # only of logs whose columns are not all plain numbers
         named = list(Recipe.from_dict(facts["recipe"]).variables)
-        _require(named == facts["names"]["state"], "the recipe makes other state variables than the names say")
+        require(named == facts["names"]["state"], "the recipe makes other state variables than the names say")
     _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
     whole(facts["planning"]["min_cases"], "min_cases")
     held_out = facts["history"]["held_out"]
-    _require(held_out is None or 0 < held_out < 1, f"history: held_out must be a share, but it is {held_out!r}")
+    require(held_out is None or 0 < held_out < 1, f"history: held_out must be a share, but it is {held_out!r}")
     flags = facts["history"]["flags"]
-    _require(all(isinstance(flag, str) for flag in flags), f"history: flags must be texts, but they are {flags!r}")
+    require(all(isinstance(flag, str) for flag in flags), f"history: flags must be texts, but they are {flags!r}")
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
     if facts["basis"]["order"] == 1:
         _check_lines(arrays, facts["counts"])
@@ -112,12 +111,12 @@ def check_contents(contents: Contents) -> None:
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
     answers_from = (facts["settings"] | facts["fit_settings"]).get("q_function")
     keeps = answers_from != "samples" or "samples.states" in arrays or not sum(facts["counts"])
-    _require(keeps, "q_function is 'samples', but the samples are missing")
+    require(keeps, "q_function is 'samples', but the samples are missing")
     _check_time(arrays, facts["planning"]["discount"])
 
 
 def _available(facts: dict[str, Any], arrays: dict[str, Array], available: Booleans) -> Booleans:
-    """Return which actions are available at which representative states, by the rules of the recipe, too."""
+    """Return which actions are available at which representative states, also by the rules of the recipe."""
     if "recipe" not in facts:
         return available
     labels, reps = facts["action_labels"], arrays["reps"] * arrays["scale"] + arrays["centre"]
@@ -125,25 +124,20 @@ def _available(facts: dict[str, Any], arrays: dict[str, Array], available: Boole
     return allowed_pairs(available, recipe, reps, np.array(labels["values"], dtype=labels["dtype"]))
 
 
-def _require(holds: Any, rule: str) -> None:
-    if not holds:
-        raise ValueError(rule)
-
-
 def _check_names(found: Collection[str], wanted: Collection[str], what: str) -> None:
     missing, unknown = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
-    _require(not missing, f"{what} lack {', '.join(missing)}")
-    _require(not unknown, f"{what} have unknown fields: {', '.join(unknown)}")
+    require(not missing, f"{what} lack {', '.join(missing)}")
+    require(not unknown, f"{what} have unknown fields: {', '.join(unknown)}")
 
 
 def _check_fields(found: Any, wanted: dict[str, Any], what: str) -> None:
-    _require(isinstance(found, dict), f"{what} must be a JSON object")
+    require(isinstance(found, dict), f"{what} must be a JSON object")
     _check_names(found, wanted, what)
     for name, types in wanted.items():
         if isinstance(types, dict):
             _check_fields(found[name], types, name)
         else:
-            _require(type(found[name]) in types, f"{what}: {name} is of the wrong kind, {type(found[name]).__name__}")
+            require(type(found[name]) in types, f"{what}: {name} is of the wrong kind, {type(found[name]).__name__}")
 
 
 def _check_text(facts: dict[str, Any]) -> None:
@@ -156,51 +150,37 @@ def _check_text(facts: dict[str, Any]) -> None:
         raise ValueError(message) from None
 
 
-def check_labels(labels: dict[str, Any]) -> None:
-    """Refuse labels of actions that are not different plain values of their type."""
-    dtype, values = labels["dtype"], labels["values"]
-    _require(_LABEL_TYPE.fullmatch(dtype), f"action_labels are of an unknown type, {dtype!r}")
-    _require(all(isinstance(value, (bool, int, float, str)) for value in values), "action_labels are not all plain")
-    _require(len({type(value) for value in values}) == 1, "action_labels must be of one kind, and at least one")
-    _require(len(set(values)) == len(values), "action_labels must differ from each other")
-    try:
-        same = np.array(values, dtype=dtype).tolist()
-    except (OverflowError, TypeError) as error:
-        raise ValueError(f"action_labels are not of the type {dtype} ({error})") from None
-    _require(same == values and type(same[0]) is type(values[0]), f"action_labels are not of the type {dtype}")
-
-
 def _check_labels(labels: dict[str, Any], counts: list[Any]) -> None:
     check_labels(labels)
     n_labels = len(labels["values"])
-    _require(len(counts) == n_labels, f"there are {n_labels} action_labels but counts of {len(counts)} actions")
-    _require(all(type(n) is int and 0 <= n < 2**62 for n in counts), "counts must be whole numbers not below 0")
-    _require(sum(counts) < 2**62, "counts are too large")
+    require(len(counts) == n_labels, f"there are {n_labels} action_labels but counts of {len(counts)} actions")
+    require(all(type(n) is int and 0 <= n < 2**62 for n in counts), "counts must be whole numbers not below 0")
+    require(sum(counts) < 2**62, "counts are too large")
 
 
 def _check_deferral(facts: Any, labels: list[Any]) -> None:
     """Check what only the file of a model that defers has."""
     _check_fields(facts, _DEFERRAL, "deferral")
     Deferral(**facts)
-    _require(facts["label"] not in map(str, labels), "deferral: its label is that of an action")
+    require(facts["label"] not in map(str, labels), "deferral: its label is that of an action")
 
 
 def _check_settings(settings: dict[str, Any], arrays: dict[str, Array], what: str, *, are_all: bool) -> None:
     in_arrays = [name.removeprefix(f"{what}.") for name in arrays if name.startswith(f"{what}.")]
-    _require(not set(in_arrays) & set(settings), f"{what} are given twice")
+    require(not set(in_arrays) & set(settings), f"{what} are given twice")
     found = [*settings, *in_arrays]
     _check_names(found, about_settings() if are_all else set(about_settings()) & set(found), what)
     plain = (bool, int, float, str, type(None))
     wrong = [name for name, value in settings.items() if type(value) not in plain]
-    _require(not wrong, f"{what} are not plain values: {', '.join(wrong)}")
+    require(not wrong, f"{what} are not plain values: {', '.join(wrong)}")
 
 
 def _check_state_names(names: dict[str, Any], n_dims: int) -> None:
     state = names["state"]
     listed = [*(state or ()), *names["others"]]
-    _require(all(isinstance(name, str) for name in listed), "names must be strings")
-    _require(len(set(listed)) == len(listed), "names must differ from each other")
-    _require(state is None or len(state) == n_dims, f"names must be those of {n_dims} state variables")
+    require(all(isinstance(name, str) for name in listed), "names must be strings")
+    require(len(set(listed)) == len(listed), "names must differ from each other")
+    require(state is None or len(state) == n_dims, f"names must be those of {n_dims} state variables")
 
 
 def _check_sketch(facts: Any, arrays: dict[str, Array], n_rows: int) -> None:
@@ -208,20 +188,20 @@ def _check_sketch(facts: Any, arrays: dict[str, Array], n_rows: int) -> None:
         return
     _check_fields(facts, _SKETCH, "sketch")
     for name in ("total", "largest"):
-        _require(_SIXTEEN_DIGITS.fullmatch(facts[name]), f"sketch: {name} must be 16 hexadecimal digits")
-    _require(facts["n_rows"] == n_rows, "sketch: it is of another number of transitions")
+        require(_SIXTEEN_DIGITS.fullmatch(facts[name]), f"sketch: {name} must be 16 hexadecimal digits")
+    require(facts["n_rows"] == n_rows, "sketch: it is of another number of transitions")
     hashes, counts = arrays["sketch.hashes"].view(np.uint64), arrays["sketch.counts"]
     largest, total = int(facts["largest"], 16), int(facts["total"], 16)
     in_order = len(hashes) <= LISTED and (hashes[1:] > hashes[:-1]).all() and (hashes <= np.uint64(largest)).all()
-    _require(in_order, "sketch.hashes must rise up to the largest, and be no more than 1024")
+    require(in_order, "sketch.hashes must rise up to the largest, and be no more than 1024")
     n_listed = sum(counts.tolist())
-    _require((counts > 0).all() and n_listed <= n_rows, "sketch.counts do not fit the number of transitions")
+    require((counts > 0).all() and n_listed <= n_rows, "sketch.counts do not fit the number of transitions")
     if largest == LARGEST_HASH:  # all rows are listed
         is_sum = sum(h * n for h, n in zip(hashes.tolist(), counts.tolist())) % 2**64 == total
-        _require(n_listed == n_rows and is_sum, "sketch: the list and the total disagree")
+        require(n_listed == n_rows and is_sum, "sketch: the list and the total disagree")
     episodes = arrays["sketch.episodes"].view(np.uint64)
     in_order = len(episodes) <= LISTED_EPISODES and (episodes[1:] > episodes[:-1]).all()
-    _require(in_order, f"sketch.episodes must rise, and be no more than {LISTED_EPISODES}")
+    require(in_order, f"sketch.episodes must rise, and be no more than {LISTED_EPISODES}")
     _check_batches(facts["batches"], n_rows)
 
 
@@ -229,9 +209,9 @@ def _check_batches(batches: list[Any], n_rows: int) -> None:
     for batch in batches:
         is_pair = type(batch) is list and [type(part) for part in batch] == [int, str]
         known = is_pair and 0 < batch[0] <= n_rows and _SIXTEEN_DIGITS.fullmatch(batch[1])
-        _require(known, "sketch: batches must be pairs of a number of transitions and 16 hexadecimal digits")
+        require(known, "sketch: batches must be pairs of a number of transitions and 16 hexadecimal digits")
     falling = all(tuple(one) > tuple(next_) for one, next_ in pairwise(batches)) and len(batches) <= LISTED_BATCHES
-    _require(falling, f"sketch: batches must fall, and be no more than {LISTED_BATCHES}")
+    require(falling, f"sketch: batches must fall, and be no more than {LISTED_BATCHES}")
 
 
 def _check_columns(columns: Any, n_dims: int) -> None:
@@ -240,79 +220,141 @@ def _check_columns(columns: Any, n_dims: int) -> None:
     parts = [columns] if isinstance(columns, list) else [list(columns), *columns.values()]
     names = [name for part in parts for name in (part if isinstance(part, list) else [part] if part else [])]
     plain = all(isinstance(name, str) for name in names)
-    _require(plain, f"columns must be strings, or a dict of strings and lists of them, but they are {columns!r}")
+    require(plain, f"columns must be strings, or a dict of strings and lists of them, but they are {columns!r}")
     if isinstance(columns, list):
-        _require(len(columns) == n_dims, f"columns name {len(columns)} state variables, but there are {n_dims}")
+        require(len(columns) == n_dims, f"columns name {len(columns)} state variables, but there are {n_dims}")
 
 
 def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
     """Names, types, shapes and finite numbers."""
     for name, n_axes in (("scale", 1), ("reps", 2), ("samples.states", 2)):
         if name in arrays:
-            _require(arrays[name].ndim == n_axes and arrays[name].size, f"{name} has the shape {arrays[name].shape}")
-    _require("scale" in arrays and "reps" in arrays, "scale or reps are missing")
+            require(arrays[name].ndim == n_axes and arrays[name].size, f"{name} has the shape {arrays[name].shape}")
+    require("scale" in arrays and "reps" in arrays, "scale or reps are missing")
     basis = facts["basis"]
-    _require(basis["order"] in (0, 1), "order must be 0 or 1")
-    _require(basis["order"] == facts["settings"].get("order"), "order differs from that of the settings")
-    _require(basis["neighborhoods"] in NEIGHBORHOODS, f"neighborhoods must be one of {NEIGHBORHOODS}")
-    _require(basis["sample_neighbors"] is None or basis["sample_neighbors"] > 0, "sample_neighbors must be above 0")
-    shapes = shapes_of(facts, arrays)
+    require(basis["order"] in (0, 1), "order must be 0 or 1")
+    require(basis["order"] == facts["settings"].get("order"), "order differs from that of the settings")
+    require(basis["neighborhoods"] in NEIGHBORHOODS, f"neighborhoods must be one of {NEIGHBORHOODS}")
+    require(basis["sample_neighbors"] is None or basis["sample_neighbors"] > 0, "sample_neighbors must be above 0")
+    shapes = _shapes_of(facts, arrays)
     given = [name for name in arrays if name.startswith(("settings.", "fit_settings."))]
     _check_names(arrays, [*shapes, *given], "arrays")
     for name, array in arrays.items():
         kind, shape = shapes.get(name, ("f", (None,) * array.ndim))
-        _require(array.dtype.kind == kind, f"{name} has the wrong type, {array.dtype}")
+        require(array.dtype.kind == kind, f"{name} has the wrong type, {array.dtype}")
         fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape))
-        _require(fits, f"{name} must have the shape {shape}, but it has {array.shape}")
+        require(fits, f"{name} must have the shape {shape}, but it has {array.shape}")
         if kind == "f":
             finite = np.isfinite(array) | (array == _MAY_BE_INFINITE.get(name, 0.0))
             finite |= (name in _MAY_BE_EITHER) & ~np.isnan(array)
-            _require(finite.all(), f"{name} holds numbers that are not finite")
-    _require((arrays["scale"] > 0).all(), "scale must be above 0")
+            require(finite.all(), f"{name} holds numbers that are not finite")
+    require((arrays["scale"] > 0).all(), "scale must be above 0")
     _check_sizes(arrays)
     if facts["sketch"] is not None:
         lengths = {arrays[f"sketch.{name}"].shape for name in ("hashes", "counts", "contents")}
-        _require(len(lengths) == 1, "sketch.hashes, sketch.counts and sketch.contents differ in length")
-    _require((arrays["growth"] >= 0).all(), "growth must not be below 0")
+        require(len(lengths) == 1, "sketch.hashes, sketch.counts and sketch.contents differ in length")
+    require((arrays["growth"] >= 0).all(), "growth must not be below 0")
+
+
+def _shapes_of(facts: dict[str, Any], arrays: dict[str, Array]) -> Shapes:
+    """Return the kind and the shape of each required array; None is any length."""
+    n_dims, n_reps, n_actions = len(arrays["scale"]), len(arrays["reps"]), len(facts["counts"])
+    shapes: Shapes = {
+        "centre": ("f", (n_dims,)),
+        "scale": ("f", (n_dims,)), "reps": ("f", (n_reps, n_dims)), "growth": ("i", (None, 2)),
+        "values": ("f", (n_reps,)), "q": ("f", (n_reps, n_actions)), "policy": ("i", (n_reps,)),
+    }  # fmt: skip
+    if "time_discount" in arrays:  # of steps with durations
+        shapes["time_discount"] = ("f", (1,))
+    if facts["basis"]["rep_width"] is None:
+        shapes["rep_widths"] = ("f", (n_reps,))
+    if "circles.places" in arrays:
+        n_circles = len(arrays["circles.places"])
+        shapes |= {"circles.places": ("i", (n_circles, 2)), "circles.shapes": ("f", (n_circles, 5))}
+    if facts["sketch"] is not None:
+        shapes |= {f"sketch.{name}": ("i", (None,)) for name in ("hashes", "counts", "contents", "episodes")}
+    if "resamples" in arrays:
+        shapes["resamples"] = ("f", (None, n_reps, n_actions + ("deferral" in facts)))
+    shapes |= _shapes_of_sums(facts["basis"], arrays, n_actions, n_reps, n_dims)
+    return shapes | (_shapes_of_samples(arrays, n_dims) if "samples.states" in arrays else {})
+
+
+def _shapes_of_sums(
+    basis: dict[str, Any], arrays: dict[str, Array], n_actions: int, n_reps: int, n_dims: int
+) -> Shapes:
+    """Return the shapes of the sums: of lines, of the nearest samples, or of kernel values."""
+    pairs, is_timed = (n_actions, n_reps), "time_discount" in arrays
+    if basis["order"] == 1:
+        shapes: Shapes = {"q": ("f", (n_reps, None)), "lines.span": ("f", (2, n_dims))}
+        shapes |= {"lines.rewards": ("f", (*pairs, 2))} | ({"lines.fades": ("f", (*pairs, 2))} if is_timed else {})
+        shapes["lines.moves"] = ("f", (*pairs, packed_size(1 + 2 * n_dims + is_timed)))
+        return shapes | {"lines.outcomes": ("f", (*pairs, packed_size(3 + n_dims)))}
+    if basis["sample_neighbors"] is not None and basis["neighborhoods"] == "exact":
+        kept = (*pairs, _n_places(arrays, basis["sample_neighbors"]))
+        shapes = {f"neighbors.{name}": ("f", kept) for name in ("distances", "rewards", "multiplicities")}
+        return shapes | {
+            "neighbors.next_states": ("f", (*kept, n_dims)),
+            "neighbors.terminals": ("f" if is_timed else "b", kept),
+        }
+    shapes = dict.fromkeys(("nearest", "weight", "reward_sum"), ("f", pairs))
+    optional = ("noise", "reward_noise", "squared_weight", "reward_squares")
+    shapes |= {name: ("f", pairs) for name in optional if name in arrays}
+    if basis["sample_neighbors"] is not None and (basis["hard"] or basis["rep_neighbors"] is not None):
+        shapes |= {"transition_sum.data": ("f", (None,)), "transition_sum.columns": ("i", (None,))}
+        return shapes | {"transition_sum.row_starts": ("i", (n_actions, n_reps + 1))}
+    return shapes | {"transition_sum": ("f", (*pairs, n_reps))}
+
+
+def _shapes_of_samples(arrays: dict[str, Array], n_dims: int) -> Shapes:
+    n = len(arrays["samples.states"])
+    shapes: Shapes = {"samples.states": ("f", (n, n_dims)), "samples.next_states": ("f", (n, n_dims))}
+    shapes |= {"samples.action_indices": ("i", (n,)), "samples.rewards": ("f", (n,)), "samples.terminals": ("b", (n,))}
+    return shapes | ({"samples.durations": ("f", (n,))} if "time_discount" in arrays else {})
+
+
+def _n_places(arrays: dict[str, Array], n_neighbors: int) -> int:
+    """Return how many neighbours there is room for: as many as are asked for, or more where some tie."""
+    distances = arrays.get("neighbors.distances")
+    return max(n_neighbors, distances.shape[2] if distances is not None and distances.ndim == 3 else 0)
 
 
 def _check_sizes(arrays: dict[str, Array]) -> None:
     """Refuse states whose distances would overflow, and rewards whose sums would."""
     centre, scale = arrays["centre"], arrays["scale"]
     with np.errstate(over="ignore"):
-        _require(np.abs(centre / scale).max() < np.inf, "centre is too large for the scale")
+        require(np.abs(centre / scale).max() < np.inf, "centre is too large for the scale")
         for name in ("reps", "neighbors.next_states", "samples.states", "samples.next_states"):
             states = arrays.get(name, np.empty(0))
             if states.size and name.startswith("samples."):  # the others are scaled
                 states = (states - centre) / scale
-            _require(np.abs(states).max(initial=0.0) <= LARGEST_COORDINATE, f"{name} are too large")
+            require(np.abs(states).max(initial=0.0) <= LARGEST_COORDINATE, f"{name} are too large")
     for name in ("neighbors.rewards", "samples.rewards"):
         size = np.abs(arrays.get(name, np.empty(0))).max(initial=0.0)
-        _require(size <= _LARGEST_REWARD, f"{name} are too large")
+        require(size <= _LARGEST_REWARD, f"{name} are too large")
 
 
 def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
-    """Check the sums or the neighbours, and return which pairs they speak of, (n_actions, n_reps)."""
+    """Check the sums or the neighbours, and return the pairs that they have data on, (n_actions, n_reps)."""
     if "neighbors.distances" in arrays:
         distances = arrays["neighbors.distances"]
         in_order = (distances[:, :, 1:] >= distances[:, :, :-1]).all() and (distances >= 0).all()
-        _require(in_order, "neighbors.distances must rise and not be below 0")
-        _require(np.isfinite(distances).sum(axis=2).max() <= n_samples, "there are more neighbors than transitions")
+        require(in_order, "neighbors.distances must rise and not be below 0")
+        require(np.isfinite(distances).sum(axis=2).max() <= n_samples, "there are more neighbors than transitions")
         multiplicities = arrays["neighbors.multiplicities"]
-        _require(((multiplicities > 0) == np.isfinite(distances)).all(), "multiplicities and distances disagree")
+        require(((multiplicities > 0) == np.isfinite(distances)).all(), "multiplicities and distances disagree")
         return np.isfinite(distances[:, :, 0])
     weight, nearest = arrays["weight"], arrays["nearest"]
-    _require((weight >= 0).all() and (nearest >= 0).all(), "weight and nearest must not be below 0")
-    _require(((weight > 0) == np.isfinite(nearest)).all(), "weight and nearest speak of different pairs")
-    _require((arrays["reward_sum"][weight == 0] == 0).all(), "reward_sum speaks of pairs without weight")
+    require((weight >= 0).all() and (nearest >= 0).all(), "weight and nearest must not be below 0")
+    require(((weight > 0) == np.isfinite(nearest)).all(), "weight and nearest speak of different pairs")
+    require((arrays["reward_sum"][weight == 0] == 0).all(), "reward_sum speaks of pairs without weight")
     for name in ("noise", "reward_noise"):
-        _require((arrays.get(name, weight) >= 0).all(), f"{name} must not be below 0")
+        require((arrays.get(name, weight) >= 0).all(), f"{name} must not be below 0")
     for name in ("squared_weight", "reward_squares"):
         squared = arrays.get(name, weight)
-        _require((squared >= 0).all() and (squared[weight == 0] == 0).all(), f"{name} speaks of pairs without weight")
+        require((squared >= 0).all() and (squared[weight == 0] == 0).all(), f"{name} speaks of pairs without weight")
     entries, row_sums = _transition_sums(arrays)
-    _require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
-    _require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")
+    require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
+    require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")
     return weight > 0
 
 
@@ -325,8 +367,8 @@ def _transition_sums(arrays: dict[str, Array]) -> tuple[Array, Array]:
     lengths = np.diff(starts, axis=1)
     # Each length is at most len(data), so that their sum cannot overflow.
     bounded = (starts[:, 0] == 0).all() and (starts >= 0).all() and (starts <= len(data)).all() and (lengths >= 0).all()
-    _require(bounded and starts[:, -1].sum() == len(data) == len(columns), "transition_sum.row_starts are wrong")
-    _require(not len(columns) or (columns.min() >= 0 and columns.max() < n_reps), "transition_sum.columns are wrong")
+    require(bounded and starts[:, -1].sum() == len(data) == len(columns), "transition_sum.row_starts are wrong")
+    require(not len(columns) or (columns.min() >= 0 and columns.max() < n_reps), "transition_sum.columns are wrong")
     all_starts = np.concatenate([[0], np.cumsum(lengths.ravel())])
     rows = sparse.csr_array((data, columns, all_starts), (lengths.size, n_reps))
     return data, np.asarray(rows.sum(axis=1)).reshape(lengths.shape)
@@ -337,24 +379,22 @@ def _check_lines(arrays: dict[str, Array], counts: list[int]) -> None:
     moves, outcomes, rewards = (arrays[f"lines.{name}"] for name in ("moves", "outcomes", "rewards"))
     cases, n_dims = outcomes[:, :, 0], arrays["lines.span"].shape[1]
     whole_numbers = (cases >= 0).all() and (cases == np.floor(cases)).all()
-    _require(whole_numbers and cases.sum(axis=1).tolist() == counts, "lines.outcomes are of another number of cases")
-    _require(((moves[:, :, 0] >= 0) & (moves[:, :, 0] <= cases)).all(), "lines.moves are of more cases than there are")
+    require(whole_numbers and cases.sum(axis=1).tolist() == counts, "lines.outcomes are of another number of cases")
+    require(((moves[:, :, 0] >= 0) & (moves[:, :, 0] <= cases)).all(), "lines.moves are of more cases than there are")
     is_timed = "lines.fades" in arrays
     for name, size in (("moves", 1 + 2 * n_dims + is_timed), ("outcomes", 3 + n_dims)):
         squares = arrays[f"lines.{name}"][:, :, [packed_size(k) + k for k in range(size)]]
-        _require((squares >= 0).all(), f"lines.{name} hold squares below 0")
+        require((squares >= 0).all(), f"lines.{name} hold squares below 0")
     known = cases > 0
     ordered = np.isfinite(rewards[known]).all() and (rewards[known][:, 0] <= rewards[known][:, 1]).all()
-    _require(ordered, "lines.rewards must be ranges")
+    require(ordered, "lines.rewards must be ranges")
     if is_timed:
         fades = arrays["lines.fades"][moves[:, :, 0] > 0]
-        _require(
-            ((fades >= 0) & (fades < 1)).all() and (fades[:, 0] <= fades[:, 1]).all(), "lines.fades must be ranges"
-        )
+        require(((fades >= 0) & (fades < 1)).all() and (fades[:, 0] <= fades[:, 1]).all(), "lines.fades must be ranges")
     if "circles.places" in arrays:
         places, shapes = arrays["circles.places"], arrays["circles.shapes"]
-        _require(((places >= 0) & (places < n_dims)).all(), "circles.places name variables that are not there")
-        _require((shapes[:, 2:] > 0).all(), "circles.shapes must have scales and radii above 0")
+        require(((places >= 0) & (places < n_dims)).all(), "circles.places name variables that are not there")
+        require((shapes[:, 2:] > 0).all(), "circles.shapes must have scales and radii above 0")
 
 
 def _check_plan_solution(facts: dict[str, Any], arrays: dict[str, Array], n_taken: int) -> None:
@@ -362,36 +402,36 @@ def _check_plan_solution(facts: dict[str, Any], arrays: dict[str, Array], n_take
     settings = facts["settings"]
     n_decisions, _ = plan_length(n_taken, settings["plan_decisions"], settings["plan_hold"])
     n_plans = max(1, n_taken**n_decisions)
-    _require(arrays["q"].shape[1] == n_plans, f"q must have {n_plans} columns, one per plan")
+    require(arrays["q"].shape[1] == n_plans, f"q must have {n_plans} columns, one per plan")
     _check_solution(facts["solution"], arrays, np.isfinite(arrays["q"]))
 
 
 def _check_solution(facts: dict[str, Any], arrays: dict[str, Array], available: Booleans) -> None:
-    _require(facts["iterations"] >= 0 and 0 <= facts["residual"] < np.inf, "solution: it has no valid residual")
+    require(facts["iterations"] >= 0 and 0 <= facts["residual"] < np.inf, "solution: it has no valid residual")
     q, policy = arrays["q"], arrays["policy"]
-    _require((np.isfinite(q) == available).all(), "q and the statistics differ in what is available")
+    require((np.isfinite(q) == available).all(), "q and the statistics differ in what is available")
     top = q.max(axis=1)
     possible = np.isfinite(top)
-    _require((arrays["values"] == np.where(possible, top, 0.0)).all(), "values are not the largest q")
+    require((arrays["values"] == np.where(possible, top, 0.0)).all(), "values are not the largest q")
     in_range = (policy >= -1) & (policy < q.shape[1]) & ((policy >= 0) == possible)
-    _require(in_range.all(), "policy names actions that are not there")
+    require(in_range.all(), "policy names actions that are not there")
     chosen = q[np.arange(len(q)), policy][possible]
     slack = 2 * TIE * np.abs(q[available]).max(initial=0.0)  # of equals, any may be chosen
-    _require((chosen >= top[possible] - slack).all(), "policy names actions that are not the best")
+    require((chosen >= top[possible] - slack).all(), "policy names actions that are not the best")
 
 
 def _check_time(arrays: dict[str, Array], discount: float) -> None:
     """Check what steps with durations add to a file."""
     if "time_discount" not in arrays:
         return
-    _require(arrays["time_discount"][0] == discount, "time_discount is not the discount")
+    require(arrays["time_discount"][0] == discount, "time_discount is not the discount")
     lost = arrays.get("neighbors.terminals", np.zeros(0))
-    _require(((lost >= 0) & (lost <= 1)).all(), "neighbors.terminals must be from 0 to 1")
-    _require((arrays.get("samples.durations", np.ones(1)) > 0).all(), "samples.durations must be above 0")
+    require(((lost >= 0) & (lost <= 1)).all(), "neighbors.terminals must be from 0 to 1")
+    require((arrays.get("samples.durations", np.ones(1)) > 0).all(), "samples.durations must be above 0")
 
 
 def _check_samples(arrays: dict[str, Array], n_actions: int, n_samples: int) -> None:
     if "samples.states" in arrays:
         indices = arrays["samples.action_indices"]
-        _require(((indices >= 0) & (indices < n_actions)).all(), "samples.action_indices name actions not there")
-        _require(len(indices) <= n_samples, "there are more samples than transitions")
+        require(((indices >= 0) & (indices < n_actions)).all(), "samples.action_indices name actions not there")
+        require(len(indices) <= n_samples, "there are more samples than transitions")

@@ -40,7 +40,7 @@ from kbrl.profiles import PROFILES
 from kbrl.settings import Settings, check_settings, flattened, grouped
 from kbrl.storage.model_checks import check_contents
 from kbrl.storage.older_formats import upgraded
-from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
+from kbrl.storage.sealed_file import Contents, labels_as_facts, read_sealed, refuse, write_sealed
 
 FORMAT, VERSION, OLDEST = "kbrl model", 2, 1
 Columns = Sequence[str] | Mapping[str, Any]
@@ -127,9 +127,9 @@ def read_model(path: str | os.PathLike[str]) -> SavedModel:
 
 
 def _contents(model: Model, columns: Columns | None) -> Contents:
-    solution = model.solution
     settings, given_arrays = _parted(_with_ordered_reps(flattened(model.settings), model.source))
     columns = _columns_as_facts(model.source.roles if columns is None else columns)
+    solution = model.solution
     facts = {
         "library_version": __version__,
         "learner": "KBSF",
@@ -153,21 +153,26 @@ def _contents(model: Model, columns: Columns | None) -> Contents:
         facts["deferral"] = asdict(model.deferral)
     if model.source.recipe is not None:
         facts["recipe"] = model.source.recipe.to_dict()
-    arrays: dict[str, Array] = {"scale": model.coordinates.scale, "reps": model.basis.reps}
-    arrays["centre"] = model.coordinates.centre
-    arrays |= {"growth": model.growth, "values": solution.values, "q": solution.q, "policy": solution.policy}
-    if len(model.basis.circles.places):
-        arrays |= {"circles.places": model.basis.circles.places, "circles.shapes": model.basis.circles.shapes}
-    if np.ndim(model.basis.rep_kernel.width):
-        arrays["rep_widths"] = np.asarray(model.basis.rep_kernel.width)
-    if model.basis.discount is not None:
-        arrays["time_discount"] = np.array([model.basis.discount])
-    arrays |= given_arrays | _statistics_arrays(model.sums) | _samples_arrays(model.samples)
-    arrays |= _sketch_arrays(model.sketch)
-    if model.resamples is not None:
-        arrays["resamples"] = model.resamples
+    arrays = _arrays(model) | given_arrays
     integers = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype == np.intp}
     return Contents(facts, arrays | integers, VERSION)
+
+
+def _arrays(model: Model) -> dict[str, Array]:
+    basis, solution = model.basis, model.solution
+    arrays: dict[str, Array] = {"scale": model.coordinates.scale, "centre": model.coordinates.centre}
+    arrays |= {"reps": basis.reps, "growth": model.growth}
+    arrays |= {"values": solution.values, "q": solution.q, "policy": solution.policy}
+    if len(basis.circles.places):
+        arrays |= {"circles.places": basis.circles.places, "circles.shapes": basis.circles.shapes}
+    if np.ndim(basis.rep_kernel.width):
+        arrays["rep_widths"] = np.asarray(basis.rep_kernel.width)
+    if basis.discount is not None:
+        arrays["time_discount"] = np.array([basis.discount])
+    arrays |= _statistics_arrays(model.sums) | _samples_arrays(model.samples) | _sketch_arrays(model.sketch)
+    if model.resamples is not None:
+        arrays["resamples"] = model.resamples
+    return arrays
 
 
 def _columns_as_facts(columns: Columns | None) -> Any:
@@ -193,7 +198,7 @@ def _with_ordered_reps(params: Mapping[str, Any], source: Source) -> dict[str, A
 
 
 def _parted(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Part parameters into plain values and arrays; refuse what cannot be stored."""
+    """Split parameters into plain values and arrays; refuse what cannot be stored."""
     plain: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     for name, value in params.items():
@@ -215,7 +220,7 @@ def _parted(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]
 
 
 def _sketch_facts(sketch: Sketch | None) -> dict[str, Any] | None:
-    """The numbers beyond 2^53 as digits: not all readers of JSON keep them."""
+    """Return the facts with numbers beyond 2^53 as digits: not all readers of JSON keep them exactly."""
     if sketch is None:
         return None
     batches = [[n_rows, f"{total:016x}"] for n_rows, total in sketch.batches]
@@ -265,18 +270,6 @@ def _planning_facts(model: Model) -> dict[str, Any]:
     return {name: v.item() if isinstance(v, np.generic) else v for name, v in values.items()}
 
 
-def labels_as_facts(labels: Array) -> dict[str, Any]:
-    """Labels as a list, with NumPy's name of their type; objects, if all are plain, are marked as such."""
-    values = labels.tolist()
-    if labels.dtype.kind not in "biufUO" or not all(isinstance(value, (bool, int, float, str)) for value in values):
-        raise ValueError(
-            f"A model file holds action labels that are whole numbers, other numbers, flags or strings, but they are "
-            f"{values[:3]} ({labels.dtype}). Give the actions such names."
-        )
-    dtype = labels.dtype.newbyteorder("<").str if labels.dtype.kind != "O" else "object"
-    return {"dtype": dtype, "values": values}
-
-
 def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
     if isinstance(statistics, LineSums):
         names = _LINES if statistics.basis.discount is None else (*_LINES, "fades")
@@ -288,7 +281,7 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
         if getattr(statistics, name).any():  # only of a model that has forgotten
             arrays[name] = getattr(statistics, name)
     for name in _LATER_SUMS:
-        if np.isfinite(getattr(statistics, name)).all():  # else it is not known, as by an older file
+        if np.isfinite(getattr(statistics, name)).all():  # otherwise it is not known, as in an older file
             arrays[name] = getattr(statistics, name)
     blocks = statistics.transition_sum
     if not sparse.issparse(blocks[0]):
@@ -301,7 +294,7 @@ def _statistics_arrays(statistics: Statistics) -> dict[str, Array]:
 
 
 def _samples_arrays(kept: Sequence[Transitions]) -> dict[str, Array]:
-    """The transitions of a model that answers from its samples; their episodes play no part in it."""
+    """The transitions of a model that answers from its samples; their episodes are not needed."""
     if not kept:
         return {}
     log = join(kept)
@@ -349,7 +342,7 @@ def _samples(arrays: dict[str, Array], action_labels: Array) -> tuple[Transition
 
 
 def _settings_of_the_fit(contents: Contents) -> Settings:
-    """Return the settings of the fit; older files have others beside them, which the next fit would have had."""
+    """Return the settings of the fit; older files also have those that the next fit would have had."""
     flat = _whole_settings(contents, "settings") | _whole_settings(contents, "fit_settings")
     check_settings(Settings(**grouped(flat)))
     used = flat | contents.facts["planning"] | {"neighborhoods": contents.facts["basis"]["neighborhoods"]}

@@ -1,7 +1,7 @@
 """Upgrade the contents of older model files to the current format; facts that they lack are "not known".
 
 Format 1 has no names but those of its columns, and no settings of the fit beside the current ones.  It does not say
-whether representative states came or went, and it has no sketch of what was learnt.
+whether representative states were added or dropped, and it has no sketch of what was learnt.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _as_dict(facts: Any) -> dict[str, Any]:
 
 
 def _has_changed(arrays: Mapping[str, Array]) -> bool | None:
-    """Return True if the curve m(n) shows a change, else None: it does not tell about models that were added."""
+    """Return True if the curve m(n) shows a change, else None: it does not show models that were added."""
     growth = arrays.get("growth")
     shows_it = growth is not None and growth.ndim == 2 and growth.size and len(np.unique(growth[:, -1])) > 1
     return True if shows_it else None

@@ -1,7 +1,7 @@
 """Named arrays and facts in one safetensors file, under a seal: the SHA-256 of all its bytes.
 
-safetensors itself notices almost no flipped bit.  The seal is taken with its own 64 digits set to zero, and stands
-with the format's name and version at the very start, so that nothing is parsed before it was checked.
+safetensors itself would not notice most flipped bits.  The seal is taken with its own 64 digits set to zero, and stands
+with the format's name and version at the very start, so that nothing is parsed before it is checked.
 
 The writer of the safetensors package orders metadata at random and holds all arrays twice; ours is sixteen lines, and
 equal contents give equal files.  Reading is left to the package.  The layout is described in docs/model_file.md.
@@ -31,6 +31,7 @@ _START = re.compile(
     rb'\{"__metadata__":\{"format":"(?P<format>[^"\\]{1,80})","format_version":"(?P<version>[0-9]{1,9})",'
     rb'"sha256":"(?P<seal>[0-9a-f]{64})"[,}]'
 )
+_LABEL_TYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|<U[0-9]{1,5}|object")
 _LONGEST_FAULT = 400  # characters
 _HEAD_BYTES = 512  # in which the start must lie
 
@@ -98,6 +99,38 @@ def refuse(path: str | os.PathLike[str], fault: str, way_out: str | None = None)
     way_out = way_out or "Use an intact copy of the file, or make it again."
     fault = fault if len(fault) <= _LONGEST_FAULT else f"{fault[:_LONGEST_FAULT]}..."  # it may quote the file
     raise ValueError(f"{os.fspath(path)} cannot be loaded: {fault}. {way_out}")
+
+
+def labels_as_facts(labels: Array) -> dict[str, Any]:
+    """Return labels as a list, with NumPy's name of their type; objects, if all are plain, are marked as such."""
+    values = labels.tolist()
+    if labels.dtype.kind not in "biufUO" or not all(isinstance(value, (bool, int, float, str)) for value in values):
+        raise ValueError(
+            f"A file holds action labels that are whole numbers, other numbers, flags or strings, but they are "
+            f"{values[:3]} ({labels.dtype}). Give the actions such names."
+        )
+    dtype = labels.dtype.newbyteorder("<").str if labels.dtype.kind != "O" else "object"
+    return {"dtype": dtype, "values": values}
+
+
+def check_labels(labels: dict[str, Any]) -> None:
+    """Refuse labels of actions that are not different plain values of their type."""
+    dtype, values = labels["dtype"], labels["values"]
+    require(_LABEL_TYPE.fullmatch(dtype), f"action_labels are of an unknown type, {dtype!r}")
+    require(all(isinstance(value, (bool, int, float, str)) for value in values), "action_labels are not all plain")
+    require(len({type(value) for value in values}) == 1, "action_labels must be of one kind, and at least one")
+    require(len(set(values)) == len(values), "action_labels must differ from each other")
+    try:
+        same = np.array(values, dtype=dtype).tolist()
+    except (OverflowError, TypeError) as error:
+        raise ValueError(f"action_labels are not of the type {dtype} ({error})") from None
+    require(same == values and type(same[0]) is type(values[0]), f"action_labels are not of the type {dtype}")
+
+
+def require(holds: Any, rule: str) -> None:
+    """Raise the rule as an error unless it holds."""
+    if not holds:
+        raise ValueError(rule)
 
 
 def _check_start(head: bytes, path: Path, format_name: str, versions: Sequence[int]) -> int:

@@ -17,15 +17,13 @@ from kbrl.arrays import Array
 from kbrl.data.names import Source
 from kbrl.data.scaling import Coordinates
 from kbrl.files import written_beside
-from kbrl.storage.model_checks import check_labels
-from kbrl.storage.model_file import labels_as_facts
-from kbrl.storage.sealed_file import Contents, read_sealed, refuse, write_sealed
+from kbrl.storage.sealed_file import Contents, check_labels, labels_as_facts, read_sealed, refuse, write_sealed
 from kbrl.trust.block_sums import BlockSums
 from kbrl.trust.evaluator import Frame, PolicyEvaluator
 from kbrl.trust.features import Features
 
 FORMAT, VERSION = "kbrl sums", 3
-_LARGEST = 1e100  # whose square can still be added up
+_LARGEST = 1e100  # its square can still be added up
 _NONE = {"smallest_returns": np.inf, "largest_returns": -np.inf}  # where there are fewer than five
 _SIGNED = ("reward", "returns", "smallest_reward", "largest_reward", "residuals", *_NONE)
 
@@ -76,7 +74,7 @@ def load_sums(path: str | os.PathLike[str]) -> PolicyEvaluator:
     try:
         return _evaluator(contents)
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        refuse(path, f"it is sealed but holds no valid sums: {error}", "Make it again by kbrl judge --sums.")
+        refuse(path, f"it is sealed but holds no valid sums: {error}", "Make it again with kbrl judge --sums.")
 
 
 def is_sums_file(path: str | os.PathLike[str]) -> bool:

@@ -136,7 +136,7 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
         values = as_numpy(column.cast(pa.float64(), safe=False))  # empty cells become NaN, large numbers are rounded
         is_checked = kind != "flags" or types.is_boolean(column.type)
-        return Numbers(values) if is_checked else as_flags(values, name)
+        return Numbers(values) if is_checked else as_flags(values)
     if types.is_temporal(column.type) and kind == "steps":
         return from_times(_microseconds(column), kind, name)
     if types.is_decimal(column.type):

@@ -148,7 +148,7 @@ def from_array(array: Array, kind: Kind, name: str) -> Column:
     if array.ndim > 2 or (kind == "flags" and array.ndim > 1 and array.shape[1] != 1):
         raise LogError("wrong_width", f"{name!r} must have one or two dimensions, but its shape is {array.shape}.")
     values = np.ascontiguousarray(array, dtype=np.float64)
-    return as_flags(values.reshape(len(values)), name) if kind == "flags" else Numbers(values)
+    return as_flags(values.reshape(len(values))) if kind == "flags" else Numbers(values)
 
 
 def from_times(array: Array, kind: Kind, name: str) -> Column:
@@ -237,7 +237,7 @@ def from_texts(cells: Sequence[str], kind: Kind) -> Column:
     return numbers
 
 
-def as_flags(values: Floats, name: str) -> Numbers:
+def as_flags(values: Floats) -> Numbers:
     """Return flags in which values other than 0, 1 and NaN are marked as odd."""
     bad = (values != 0) & (values != 1) & ~np.isnan(values)
     if not bad.any():

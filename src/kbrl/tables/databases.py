@@ -206,7 +206,7 @@ class DuckdbTable(_ArrowQueryTable):
             yield read(n_rows)
 
     def _bounded(self, selected: Any, names: Sequence[str]) -> str:
-        """Return a projection to some columns that fails at a value of which a batch might not fit into memory.
+        """Return a projection to some columns that fails at a value so large that a batch might not fit into memory.
 
         A text that is the same in all rows is one text for DuckDB and its limit of memory, but many for Arrow.
         """

@@ -206,11 +206,6 @@ def explained(
     return (f"nothing in {first!r}", behind, advice) if behind else (sample, [column], advice)
 
 
-def counted(n: int, noun: str) -> str:
-    """Return a number with its noun: 1 cell, 2 cells."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
 def located(faults: Iterable[Fault], table: Any) -> list[Fault]:
     """Return the faults with the places of their rows; the table is read at most once for all of them."""
     faults = list(faults)

@@ -55,7 +55,7 @@ def _converted(cells: Sequence[Any], kind: Kind, name: str, dialect: Dialect) ->
         return from_objects(cells, kind, name)
     if set(map(type, cells)) <= _PLAIN:
         values = _floats(cells)
-        return as_flags(values, name) if kind == "flags" else Numbers(values)
+        return as_flags(values) if kind == "flags" else Numbers(values)
     if not any(isinstance(cell, (date, timedelta)) for cell in cells):
         cells = [_number(cell, dialect) for cell in cells]
     return from_objects(cells, kind, name)

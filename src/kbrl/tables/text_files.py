@@ -67,7 +67,7 @@ class Dialect:
     split: str | None = None  # columns of lists, as in "action,observation", of which each entry becomes a column
     skip: str | None = None  # the number of rows above the header, of a CSV or Excel file
     na: str | None = None  # what stands for a missing value, as in "-; unknown; age=999"
-    fill_down: str | None = None  # columns of which an empty cell means the one above it, as in "patient,ward"
+    fill_down: str | None = None  # columns in which an empty cell means the one above it, as in "patient,ward"
     suffix: str | None = None  # what stands after the numbers of a column, as in "dose=mg"
     dates: str | None = None  # the order of day and month in dates that are not ISO dates: see DATE_ORDERS
 
@@ -101,7 +101,7 @@ class Dialect:
 
     @property
     def filled_down(self) -> list[str]:
-        """The columns of which an empty cell means the one above it."""
+        """The columns in which an empty cell means the one above it."""
         return [] if self.fill_down is None else [name.strip() for name in self.fill_down.split(",")]
 
     @property

@@ -62,7 +62,7 @@ class Recordings:
         pulses = np.zeros(n, dtype=bool) if self.pulses is None else np.asarray(self.pulses, dtype=bool)
         _check_shape(pulses, (n,), "pulses", "one per row of the features")
         stimulation = as_floats(self.stimulation, "stimulation")
-        _check_shape(stimulation, (n_dims,), "stimulation", "one number a feature")
+        _check_shape(stimulation, (n_dims,), "stimulation", "one number per feature")
         check_finite(stimulation, "stimulation")
         _check_shape(as_floats(self.magnitude, "magnitude"), (), "magnitude", "one number")
         if not math.isfinite(self.magnitude):

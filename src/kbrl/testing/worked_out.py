@@ -1,4 +1,4 @@
-"""Checks of what a learner has learnt by ``fit``: problems of which the values are worked out by hand."""
+"""Checks of what a learner has learnt by ``fit``: problems whose values are worked out by hand."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class LearntError(ValueError):
 
 
 def refuse_learnt(policy: Any, log: Any) -> None:
-    """Refuse a log of which a model, or a member of a committee, has learnt episodes, as far as its sketch tells."""
+    """Refuse a log if a model, or a member of a committee, has learnt episodes of it, as far as its sketch shows."""
     sketches = [model.sketch for model in models_of(policy)]
     if None in sketches:
         warnings.warn(

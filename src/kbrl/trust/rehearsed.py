@@ -320,7 +320,7 @@ def _played(stages: _Stages, decide: Decide, watch: _Far | None = None) -> Float
 
 
 def _repeated(n: int, n_wanted: int) -> Integers:
-    """Return places among n, each equally often, and at least so many of them; or some, if there are more than that."""
+    """Return at least ``n_wanted`` places among n, each equally often; or some of them, if n is larger."""
     if n >= n_wanted:
         return np.linspace(0, n - 1, n_wanted).astype(np.intp)
     return np.tile(np.arange(n), -(-n_wanted // n))

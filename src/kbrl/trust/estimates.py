@@ -91,6 +91,11 @@ class Solved:
     value: float
     leftover: float  # what the ridge adds to the value, over all episodes
 
+    def columns(self, n_features: int) -> Floats:
+        """Return theta, u and their products for each action, (m, 3 A): phi times them is what a state adds."""
+        theta, ratios = self.theta.reshape(-1, n_features), self.ratios.reshape(-1, n_features)
+        return np.concatenate([theta, ratios, ratios * theta]).T
+
 
 def factorized(matrix: Floats) -> Any:
     """Return the LU factors of a matrix; raises LinAlgError where it is singular."""
@@ -171,20 +176,26 @@ class Evidence:
 
     def system(self, *, now: bool) -> System:
         """Return the equations of the policy, or of the logged one, over all blocks."""
-        return self._systems[now][0]
+        return self._now[0] if now else self._policy[0]
 
     def blocks(self, *, now: bool) -> System:
         """Return the equations of each block with episodes, one more axis in front of each array.
 
         Those of the logged policy leave out the rows without a next action.
         """
-        return self._systems[now][1]
+        return self._now[1] if now else self._policy[1]
 
     @cached_property
-    def _systems(self) -> tuple[tuple[System, System], tuple[System, System]]:
-        policy, now = self._blocks(now=False), self._blocks(now=True)
-        totals = [System(*(np.sum(values, axis=0) for values in vars(each).values())) for each in (policy, now)]
-        return (totals[0], policy), (totals[1], now)
+    def _policy(self) -> tuple[System, System]:
+        return self._system_and_blocks(now=False)
+
+    @cached_property
+    def _now(self) -> tuple[System, System]:
+        return self._system_and_blocks(now=True)
+
+    def _system_and_blocks(self, *, now: bool) -> tuple[System, System]:
+        blocks = self._blocks(now=now)
+        return System(*(np.sum(values, axis=0) for values in vars(blocks).values())), blocks
 
     def _blocks(self, *, now: bool) -> System:
         sums, kinds = self.sums, slice(0, 1) if now else slice(0, 2)

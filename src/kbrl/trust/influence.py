@@ -7,6 +7,7 @@ Over all episodes psi sums to n V, up to what the ridge adds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ import numpy as np
 from kbrl.arrays import Array, Floats
 from kbrl.data.transitions import Transitions
 from kbrl.trust.block_sums import Seen, settled
-from kbrl.trust.estimates import Evidence, Solved, solve_system
+from kbrl.trust.estimates import Evidence, solve_system
 from kbrl.trust.evaluator import CHUNK_ROWS, PolicyEvaluator, chunks_of
 from kbrl.trust.judgement import Influence
-from kbrl.trust.policy_answers import Answers, PolicyAnswers
+from kbrl.trust.policy_answers import Answers
 from kbrl.trust.trajectories import Trajectories
 
 
@@ -32,10 +33,12 @@ def influences(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> tuple[
 
 def episode_terms(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> tuple[list[Any], Floats, Floats]:
     """Return the episodes, and what each adds to n V of the first policy and of the logged one, (n_episodes,) each."""
-    frame, answers = evaluator.checked_frame(), evaluator.answers()[0]
+    frame, policy = evaluator.checked_frame(), evaluator.answers()[0]
+    answers = policy if evaluator.remembered is None else evaluator.remembered.again(policy)
     assert evaluator.sums is not None
     evidence = Evidence(evaluator.sums, frame.discount, 0)
     solved = [solve_system(evidence.system(now=now), smoothing, frame.discount) for now in (False, True)]
+    columns = np.concatenate([each.columns(frame.features.n_reps) for each in solved], axis=1)
     trajectories = Trajectories(frame.features.coordinates.scale, frame.discount)
     names: dict[int, Any] = {}
     terms: list[tuple[Array, ...]] = []
@@ -44,8 +47,9 @@ def episode_terms(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> tup
         for stretch in stretches:
             seen = Seen.of(stretch, frame.features, frame.n_blocks)
             _remember(names, seen)
-            value = _terms(seen, solved[0], smoothing, frame.discount, answers)
-            now = _terms(seen, solved[1], smoothing, frame.discount, None)
+            of_value, of_now = np.split(seen.phi @ columns, 2, axis=1)
+            value = _terms(seen, of_value, smoothing, frame.discount, answers)
+            now = _terms(seen, of_now, smoothing, frame.discount, None)
             hashes, places = np.unique(seen.counted(stretch.hashes), return_inverse=True)
             terms.append((hashes, np.bincount(places, value), np.bincount(places, now)))
 
@@ -66,15 +70,18 @@ def _remember(names: dict[int, Any], seen: Seen) -> None:
     names.update(zip(seen.stretch.hashes[starts].tolist(), log.episodes[starts].tolist()))
 
 
-def _terms(seen: Seen, solved: Solved, smoothing: float, discount: float, policy: PolicyAnswers | None) -> Floats:
-    """Return what each counted row adds, (n,); without a policy, for the logged one."""
-    stretch, log = seen.stretch, seen.stretch.log
-    n, m = stretch.n_counted, seen.phi.shape[1]
+def _terms(
+    seen: Seen, found: Floats, smoothing: float, discount: float, policy: Callable[[Floats], Answers] | None
+) -> Floats:
+    """Return what each counted row adds, (n,); without a policy, for the logged one.
+
+    found: the `Solved.columns` at each point, (n_points, 3 A).
+    """
+    stretch, log, n = seen.stretch, seen.stretch.log, seen.stretch.n_counted
     actions, ends, is_cut = (seen.counted(x) for x in (log.action_indices, log.terminals, stretch.is_cut))
-    theta, ratios = solved.theta.reshape(-1, m), solved.ratios.reshape(-1, m)
-    values, rows = seen.phi @ theta.T, np.arange(n)
-    both = seen.phi[:n] @ np.concatenate([ratios, ratios * theta]).T  # the states of the rows come first
-    ratio, smoothed = both[rows, actions], both[rows, actions + len(theta)]
+    values, ratios, smoothed_values = np.split(found, 3, axis=1)
+    rows = np.arange(n)  # the states of the rows come first
+    ratio, smoothed = ratios[rows, actions], smoothed_values[rows, actions]
     going_on, starts = np.flatnonzero(~ends), np.flatnonzero(seen.counted(stretch.is_start))
     if policy is None:
         going_on = going_on[~is_cut[going_on]]
@@ -84,8 +91,7 @@ def _terms(seen: Seen, solved: Solved, smoothing: float, discount: float, policy
         after = settled(policy(log.next_states[going_on]).at(going_on), seen.next_actions, actions)
         first = settled(policy(log.states[starts]).at(starts), actions, actions)
     following = np.bincount(after.rows, after.weights * values[seen.there[after.rows], after.actions], minlength=n)
-    own = (1.0 - smoothing) * ratio * values[rows, actions] + smoothing * smoothed
-    terms = ratio * (log.rewards[:n] + discount * following) - own
+    terms = ratio * (log.rewards[:n] + discount * following - (1.0 - smoothing) * values[rows, actions]) - smoothing * smoothed
     if policy is None:
         terms = np.where(is_cut, 0.0, terms)
     return terms + np.bincount(first.rows, first.weights * values[first.rows, first.actions], minlength=n)

@@ -18,7 +18,7 @@ from scipy.linalg import LinAlgError, lu_factor, lu_solve
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.threads import one_blas_thread
-from kbrl.trust.block_sums import BlockSums
+from kbrl.trust.block_sums import FEW, BlockSums
 from kbrl.trust.features import Features
 
 RIDGE = 0.01  # rows; less than any row that counts
@@ -285,6 +285,18 @@ class Evidence:
         """The share of the rows that end an episode or whose next action is known: what was done is valued by them."""
         ended_or_followed, cut = self.sums.weight.sum(axis=(1, 2, 3))
         return float(ended_or_followed / (ended_or_followed + cut))
+
+    @cached_property
+    def n_ends(self) -> int:
+        """The number of episodes that ended, and were not cut."""
+        return round(float(self.sums.weight[0].sum() - self.sums.next_now.sum()))  # features of a state sum to one
+
+    @property
+    def ends_are_rare(self) -> bool:
+        """Whether values depend on ends alone, as all rewards are the same, and the log hardly shows any."""
+        sums = self.sums
+        n_known = min(FEW, float(sums.n_episodes.sum()))
+        return bool(sums.smallest_reward[0] == sums.largest_reward[0] != 0.0 and self.n_ends < n_known)
 
     @cached_property
     def memory(self) -> float:

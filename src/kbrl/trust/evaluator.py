@@ -28,6 +28,7 @@ from kbrl.trust.trajectories import Stretch, Trajectories
 
 N_BLOCKS = 20
 CHUNK_ROWS = 16384
+LARGEST_VALUE = 1e70  # of returns: sums of their fourth powers are numbers
 _MEMORY_SMOOTHING = 0.01  # lambda of the values behind the TD errors: smoothing itself leaves errors with a memory
 
 
@@ -145,7 +146,7 @@ class PolicyEvaluator:
 
     def partial_fit(self, chunk: Transitions) -> PolicyEvaluator:
         """Add rows that follow those before; the last one waits for the next rows, or for ``finish``."""
-        as_log(chunk)
+        _refuse_huge(as_log(chunk).rewards, self.discount)
         if self.frame is None:
             self.set_frame(survey([chunk]))
         frame = self.checked_frame()
@@ -206,6 +207,16 @@ class PolicyEvaluator:
         result = PolicyEvaluator(self.policies, like=self)
         result.sums, result.decisions = mine.sums + theirs.sums, mine.decisions
         return result
+
+
+def _refuse_huge(rewards: Floats, discount: float) -> None:
+    """Refuse rewards whose sums are too large for what the checks need: fourth powers."""
+    largest = float(np.abs(rewards).max(initial=0.0))
+    if largest > LARGEST_VALUE * (1.0 - discount):
+        raise ValueError(
+            f"Rewards must be smaller than {LARGEST_VALUE * (1.0 - discount):.3g} in size to be judged with a discount "
+            f"of {discount:g}, but one is {largest:.3g}. Divide them all by the same number."
+        )
 
 
 def _check_addable(one: PolicyEvaluator, other: PolicyEvaluator) -> None:

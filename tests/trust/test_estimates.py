@@ -23,10 +23,10 @@ def test_influences_sum_to_the_values_with_any_features_and_smoothing():
     log = PuddleWorld().collect(3000, random_state=0, max_steps=60)
     found = PolicyEvaluator(first_action, discount=0.95, n_reps=15).fit(log)
     for smoothing in (0.03, 0.3):
-        names, value, now = episode_terms(found, log, smoothing)
-        expected = evidence_of(found).at(smoothing)
-        assert len(names) == found.n_episodes
-        np.testing.assert_allclose([value.sum() / len(names), now.sum() / len(names)], expected[:2], atol=1e-6)
+        terms = episode_terms(found, log, smoothing)
+        expected, n = evidence_of(found).at(smoothing), len(terms.names)
+        assert n == found.n_episodes
+        np.testing.assert_allclose([terms.value.sum() / n, terms.now.sum() / n], expected[:2], atol=1e-6)
 
 
 def test_with_few_different_states_features_are_indicators_and_smoothing_changes_nothing():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kbrl import judge
+from kbrl import Transitions, judge
 from trust.test_rehearsed import DISCOUNT, mostly_right, walk
 
 
@@ -64,3 +64,51 @@ def test_every_number_of_an_odd_judgement_can_be_written_as_json():
     assert '"verdict": "cannot tell"' in text
     assert "NaN" not in text
     assert "Infinity" not in text
+
+
+def in_copies(log, n):
+    """Return the episodes so often, under other names."""
+    parts = {name: [getattr(log, name)] * n for name in ("states", "actions", "rewards", "next_states", "terminals")}
+    names = np.concatenate([log.episodes + copy * (1 + log.episodes.max()) for copy in range(n)])
+    return Transitions(*map(np.concatenate, parts.values()), names)
+
+
+def test_copies_of_episodes_are_noticed_and_constant_rewards_are_not_taken_for_copies():
+    log = walk(n_episodes=12)
+    copied = judge(right, in_copies(log, 4), discount=DISCOUNT, rehearsed=False)
+    assert any("36 of the episodes seem to be copies" in text for text in copied.warnings)
+    constant = log.replaced(rewards=np.ones(len(log)))
+    for plain in (log, constant):
+        assert not any("copies" in text for text in judge(right, plain, discount=DISCOUNT, rehearsed=False).warnings)
+
+
+@pytest.mark.parametrize("discount", [0.0, 1e-200])
+def test_where_later_rewards_count_for_nothing_the_return_is_the_first_reward(discount):
+    log = walk()
+    found = judge(mostly_right, log, discount=discount, rehearsed=False)
+    first = np.append(True, log.episodes[1:] != log.episodes[:-1])
+    assert found.observed == pytest.approx(log.rewards[first].mean())
+    assert not any("nearly all logged episodes" in text for text in found.warnings)
+    assert found.value.high - found.value.low < np.ptp(log.rewards)  # not open
+
+
+def test_rewards_too_large_to_be_judged_are_refused_with_the_limit_the_value_and_a_way_out():
+    log = walk()
+    with pytest.raises(ValueError, match=r"smaller than 1e\+69 .* but one is \d.*e\+2\d\d. Divide them all"):
+        judge(right, log.replaced(rewards=1e250 * log.rewards), discount=0.9)
+
+
+def test_an_interval_allows_for_ends_that_a_log_of_equal_rewards_does_not_show():
+    # none of n episodes ended: at 95 %, up to 1 - 0.05^(1/n) of them may end, at worst at once, which pays 1 of 10
+    log = walk(n_episodes=50)
+    log = log.replaced(rewards=np.ones(len(log)))
+    found = judge(right, log, discount=0.9, rehearsed=False)
+    assert not log.terminals.any()
+    assert found.now.low == pytest.approx(10 - (1 - 0.05 ** (1 / 50)) * 9, abs=0.01)  # the ridge
+    assert found.now.high == pytest.approx(10)
+    assert any("0 of 50 episodes ended" in text for text in found.warnings)
+
+
+def test_a_negative_number_of_influential_episodes_is_refused(usual):
+    with pytest.raises(ValueError, match="n must be at least 0, but it is -1"):
+        usual.influential(-1)

@@ -106,20 +106,20 @@ def _of_log(paths: tuple[str, ...], level: float, options: dict[str, Any], phase
     from kbrl.storage.model_file import read_model
     from kbrl.storage.sums_file import load_sums, save_sums
     from kbrl.trust.evaluator import PolicyEvaluator
-    from kbrl.trust.judge import affordable, judge_evaluated
+    from kbrl.trust.judge import affordable, judge_evaluated, with_share
 
     sums, like, discount, allowed = (options.pop(name) for name in ("sums", "like", "discount", "allow_learnt"))
     refuse_input_as_output(sums, *paths)
     saved = read_model(paths[0])
     phase("opening the log", 0)
     opened = _unlearnt(saved, open_for(saved, paths[1:], given(options) or {}), allowed)
-    opened = affordable(saved.model, opened, opened.n_rows)
+    whole_log, opened = opened, affordable(saved.model, opened, opened.n_rows)
     known = None if like is None else load_sums(like)
     evaluator = PolicyEvaluator(saved.model, discount=discount, like=known)
     evaluator.fit(opened, step=phase("judging", opened.n_rows if hasattr(opened, "n_rows") else sum(map(len, opened))))
     if sums is not None:
         save_sums(evaluator, sums)
-    return judge_evaluated(evaluator, opened, level)
+    return with_share(judge_evaluated(evaluator, opened, level), opened is not whole_log)
 
 
 def _unlearnt(saved: SavedModel, opened: Any, allowed: bool) -> Any:

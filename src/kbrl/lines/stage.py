@@ -45,7 +45,7 @@ class Stage:
         """
         states = self.starts[runs].copy()
         draws = np.random.default_rng(self.seed)
-        cells = self.world.cells(states)
+        cells = self.first_cells()[runs]
         returns, alive, left = np.zeros(len(states)), np.ones(len(states)), np.zeros(len(states), dtype=bool)
         factors = np.ones(len(states))
         outside = np.broadcast_to(self.value_outside, self.n_steps)
@@ -58,7 +58,7 @@ class Stage:
             here, at = states[acting], cells[acting]
             if told is not None:
                 told(acting, factors[acting] * alive[acting])
-            step = self.step(acting, here, at, decide(here), noise[acting])
+            step = Step.of(here, at, decide(here), noise[acting], self.world)
             inside, factor = step.inside, factors[acting]
             returns[acting] += factor * alive[acting] * np.where(inside, step.rewards, outside[number])
             alive[acting] *= np.where(inside, 1.0 - step.ends, 0.0)
@@ -69,13 +69,13 @@ class Stage:
                 late[:, acting] += np.stack([np.ones(len(acting)), step.rewards, step.ends])
         return Rehearsal(returns, left, factors * np.where(alive > _SURVIVAL, alive, 0.0) * self._for_ever(late))
 
+    def first_cells(self) -> Integers:
+        """Return the representative state nearest to each start, (n_runs,)."""
+        return self.world.cells(self.starts)
+
     def noise(self, draws: np.random.Generator) -> Floats:
         """Draw the noise of a step for all starts, (n_runs, n_dims)."""
         return draws.standard_normal(self.starts.shape)
-
-    def step(self, acting: Integers, states: Floats, cells: Integers, actions: Integers, noise: Floats) -> Step:
-        """Let some runs, (n,), take their actions, in place."""
-        return Step.of(states, cells, actions, noise, self.world)
 
     def _for_ever(self, late: Floats) -> Floats:
         """Return what each run would be worth after its last step if it continued as in the last quarter, (n_runs,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,6 +91,26 @@ class World(NamedTuple):
     def cells(self, states: Floats) -> Integers:
         """Return the representative state nearest to each state, (n,)."""
         return nearest_cells(own_rows(states), self.columns)
+
+
+_REP_AXES = {"reps": 0, "columns": 1, "graph": 0, "around": 0, "lines": 1, "limits": 1, "known": 1, "noise": 1}
+_REP_AXES |= {"behaviour": 1, "reach": 0}
+
+
+def side_by_side(worlds: Sequence[World]) -> World:
+    """Return worlds over the same ground as one: the cells of each come after those of the worlds before it.
+
+    No representative state is near one of another world, so that whoever starts in a world stays there.
+    """
+    first, sizes = worlds[0], [len(world.reps) for world in worlds]
+    for name in ("span", "circles", "circle", "levels", "units"):
+        assert all(np.array_equal(getattr(world, name), getattr(first, name)) for world in worlds), name
+    joined = {
+        name: np.ascontiguousarray(np.concatenate([getattr(world, name) for world in worlds], axis=axis))
+        for name, axis in _REP_AXES.items()
+    }
+    shift = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+    return first._replace(**joined | {"graph": joined["graph"] + shift[:, None]})
 
 
 def own_rows(states: Floats) -> Floats:

@@ -9,7 +9,7 @@ is the next logged action; rows without one are kept apart, so that they can be 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.episodes import block_of
 from kbrl.trust.features import Features
-from kbrl.trust.policy_answers import DEFERS, Answers, PolicyAnswers
+from kbrl.trust.policy_answers import DEFERS, Answers
 from kbrl.trust.trajectories import Stretch
 
 FEW = 5  # rows or episodes that do not tell much yet
@@ -142,7 +142,9 @@ class Seen:
         return values[: self.stretch.n_counted]
 
 
-def accumulate(sums: BlockSums, seen: Seen, policies: Sequence[PolicyAnswers], discount: float) -> None:
+def accumulate(
+    sums: BlockSums, seen: Seen, policies: Sequence[Callable[[Floats], Answers]], discount: float
+) -> None:
     """Add the rows of a stretch to the sums, in place."""
     stretch, log = seen.stretch, seen.stretch.log
     actions, rewards = seen.counted(log.action_indices), seen.counted(log.rewards)

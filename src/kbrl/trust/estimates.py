@@ -18,7 +18,7 @@ from scipy.linalg import LinAlgError, lu_factor, lu_solve
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.threads import one_blas_thread
-from kbrl.trust.block_sums import BlockSums
+from kbrl.trust.block_sums import FEW, BlockSums
 from kbrl.trust.features import Features
 
 RIDGE = 0.01  # rows; less than any row that counts
@@ -90,6 +90,11 @@ class Solved:
     ratios: Floats
     value: float
     leftover: float  # what the ridge adds to the value, over all episodes
+
+    def columns(self, n_features: int) -> Floats:
+        """Return theta, u and their products for each action, (m, 3 A): phi times them is what a state adds."""
+        theta, ratios = self.theta.reshape(-1, n_features), self.ratios.reshape(-1, n_features)
+        return np.concatenate([theta, ratios, ratios * theta]).T
 
 
 def factorized(matrix: Floats) -> Any:
@@ -171,20 +176,26 @@ class Evidence:
 
     def system(self, *, now: bool) -> System:
         """Return the equations of the policy, or of the logged one, over all blocks."""
-        return self._systems[now][0]
+        return self._now[0] if now else self._policy[0]
 
     def blocks(self, *, now: bool) -> System:
         """Return the equations of each block with episodes, one more axis in front of each array.
 
         Those of the logged policy leave out the rows without a next action.
         """
-        return self._systems[now][1]
+        return self._now[1] if now else self._policy[1]
 
     @cached_property
-    def _systems(self) -> tuple[tuple[System, System], tuple[System, System]]:
-        policy, now = self._blocks(now=False), self._blocks(now=True)
-        totals = [System(*(np.sum(values, axis=0) for values in vars(each).values())) for each in (policy, now)]
-        return (totals[0], policy), (totals[1], now)
+    def _policy(self) -> tuple[System, System]:
+        return self._system_and_blocks(now=False)
+
+    @cached_property
+    def _now(self) -> tuple[System, System]:
+        return self._system_and_blocks(now=True)
+
+    def _system_and_blocks(self, *, now: bool) -> tuple[System, System]:
+        blocks = self._blocks(now=now)
+        return System(*(np.sum(values, axis=0) for values in vars(blocks).values())), blocks
 
     def _blocks(self, *, now: bool) -> System:
         sums, kinds = self.sums, slice(0, 1) if now else slice(0, 2)
@@ -274,6 +285,18 @@ class Evidence:
         """The share of the rows that end an episode or whose next action is known: what was done is valued by them."""
         ended_or_followed, cut = self.sums.weight.sum(axis=(1, 2, 3))
         return float(ended_or_followed / (ended_or_followed + cut))
+
+    @cached_property
+    def n_ends(self) -> int:
+        """The number of episodes that ended, and were not cut."""
+        return round(float(self.sums.weight[0].sum() - self.sums.next_now.sum()))  # features of a state sum to one
+
+    @property
+    def ends_are_rare(self) -> bool:
+        """Whether values depend on ends alone, as all rewards are the same, and the log hardly shows any."""
+        sums = self.sums
+        n_known = min(FEW, float(sums.n_episodes.sum()))
+        return bool(sums.smallest_reward[0] == sums.largest_reward[0] != 0.0 and self.n_ends < n_known)
 
     @cached_property
     def memory(self) -> float:

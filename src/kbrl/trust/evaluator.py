@@ -23,11 +23,12 @@ from kbrl.threads import one_blas_thread
 from kbrl.trust.block_sums import BlockSums, Seen, accumulate, add_residuals
 from kbrl.trust.estimates import Evidence, solve_system
 from kbrl.trust.features import Features, choose_features
-from kbrl.trust.policy_answers import Answers, PolicyAnswers, as_answers, discount_of, labels_with
+from kbrl.trust.policy_answers import Answers, PolicyAnswers, Remembered, as_answers, discount_of, labels_with
 from kbrl.trust.trajectories import Stretch, Trajectories
 
 N_BLOCKS = 20
-CHUNK_ROWS = 32768
+CHUNK_ROWS = 16384
+LARGEST_VALUE = 1e70  # of returns: sums of their fourth powers are numbers
 _MEMORY_SMOOTHING = 0.01  # lambda of the values behind the TD errors: smoothing itself leaves errors with a memory
 
 
@@ -105,6 +106,7 @@ class PolicyEvaluator:
         if self.frame is not None and self.discount != self.frame.discount:
             raise ValueError(f"like= has the discount {self.frame.discount:g}, but {self.discount:g} was asked for.")
         self._trajectories: Trajectories | None = None
+        self.remembered: Remembered | None = None  # what the first policy answered, if a whole log was added up
 
     @property
     def n_episodes(self) -> int:
@@ -125,6 +127,7 @@ class PolicyEvaluator:
         log = opened(log, columns, policy=next(iter(self.policies.values())))
         self.sums = None
         self._trajectories = None
+        self.remembered = Remembered()
         if self.frame is None:
             self.set_frame(survey(chunks_of(log)))
         for chunk in chunks_of(log):
@@ -143,7 +146,7 @@ class PolicyEvaluator:
 
     def partial_fit(self, chunk: Transitions) -> PolicyEvaluator:
         """Add rows that follow those before; the last one waits for the next rows, or for ``finish``."""
-        as_log(chunk)
+        _refuse_huge(as_log(chunk).rewards, self.discount)
         if self.frame is None:
             self.set_frame(survey([chunk]))
         frame = self.checked_frame()
@@ -172,11 +175,14 @@ class PolicyEvaluator:
             shape = (frame.n_blocks, len(frame.action_labels), frame.features.n_reps, len(policies))
             self.sums = BlockSums.empty(*shape)
             self.decisions = np.stack([_decisions(policy, frame) for policy in policies])
+        asked: list[Callable[[Floats], Answers]] = list(policies)
+        if self.remembered is not None:
+            asked[0] = self.remembered.told(policies[0])
         for stretch in stretches:
             with one_blas_thread():
-                self._add_stretch(self.sums, Seen.of(stretch, frame.features, frame.n_blocks), policies)
+                self._add_stretch(self.sums, Seen.of(stretch, frame.features, frame.n_blocks), asked)
 
-    def _add_stretch(self, sums: BlockSums, seen: Seen, policies: list[PolicyAnswers]) -> None:
+    def _add_stretch(self, sums: BlockSums, seen: Seen, policies: list[Callable[[Floats], Answers]]) -> None:
         accumulate(sums, seen, policies, self.discount)
         theta = self._values_so_far()
         if theta is not None and seen.stretch.n_counted > 1:
@@ -201,6 +207,16 @@ class PolicyEvaluator:
         result = PolicyEvaluator(self.policies, like=self)
         result.sums, result.decisions = mine.sums + theirs.sums, mine.decisions
         return result
+
+
+def _refuse_huge(rewards: Floats, discount: float) -> None:
+    """Refuse rewards whose sums are too large for what the checks need: fourth powers."""
+    largest = float(np.abs(rewards).max(initial=0.0))
+    if largest > LARGEST_VALUE * (1.0 - discount):
+        raise ValueError(
+            f"Rewards must be smaller than {LARGEST_VALUE * (1.0 - discount):.3g} in size to be judged with a discount "
+            f"of {discount:g}, but one is {largest:.3g}. Divide them all by the same number."
+        )
 
 
 def _check_addable(one: PolicyEvaluator, other: PolicyEvaluator) -> None:

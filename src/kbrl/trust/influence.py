@@ -7,74 +7,108 @@ Over all episodes psi sums to n V, up to what the ridge adds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Array, Floats
+from kbrl.arrays import Array, Floats, Integers
 from kbrl.data.transitions import Transitions
 from kbrl.trust.block_sums import Seen, settled
-from kbrl.trust.estimates import Evidence, Solved, solve_system
+from kbrl.trust.estimates import Evidence, solve_system
 from kbrl.trust.evaluator import CHUNK_ROWS, PolicyEvaluator, chunks_of
 from kbrl.trust.judgement import Influence
-from kbrl.trust.policy_answers import Answers, PolicyAnswers
+from kbrl.trust.policy_answers import Answers
 from kbrl.trust.trajectories import Trajectories
 
+_SEVERAL, _DIGITS = 3, 9  # rows and digits by which copies of an episode are told from others like it
 
-def influences(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> tuple[Influence, ...]:
-    """Return all episodes, those first whose absence would change the gain most."""
-    names, value, now = episode_terms(evaluator, log, smoothing)
-    terms = value - now
-    changes = -(terms - terms.mean()) / len(terms)
-    order = np.argsort(-np.abs(changes), kind="stable")
-    return tuple(Influence(names[place], float(changes[place])) for place in order)
+@dataclass(frozen=True, eq=False)
+class EpisodeTerms:
+    """What each episode adds to n V of the first policy and of the logged one; one entry per episode."""
+
+    names: list[Any]
+    value: Floats  # (n_episodes,)
+    now: Floats  # (n_episodes,)
+    n_rows: Integers  # (n_episodes,)
+    first: Integers  # (n_episodes,): a hash of the first state
+
+    @property
+    def influences(self) -> tuple[Influence, ...]:
+        """All episodes, those first whose absence would change the gain most."""
+        terms = self.value - self.now
+        changes = -(terms - terms.mean()) / len(terms)
+        order = np.argsort(-np.abs(changes), kind="stable")
+        return tuple(Influence(self.names[place], float(changes[place])) for place in order)
+
+    @property
+    def n_copies(self) -> int:
+        """How many episodes begin as another one of as many rows, which are several, and add the same, to nine digits."""
+        long = self.n_rows >= _SEVERAL
+        terms = np.column_stack([self.value, self.now])[long]
+        size = np.abs(terms).max(initial=0.0)
+        if size == 0.0:
+            return 0
+        keys = np.column_stack([np.round(terms / size, _DIGITS), self.n_rows[long], self.first[long]])
+        different = np.unique(keys, axis=0)
+        return len(terms) - len(different)
 
 
-def episode_terms(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> tuple[list[Any], Floats, Floats]:
-    """Return the episodes, and what each adds to n V of the first policy and of the logged one, (n_episodes,) each."""
-    frame, answers = evaluator.checked_frame(), evaluator.answers()[0]
+def episode_terms(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> EpisodeTerms:
+    """Return what each episode of the log that the evaluator was fitted to adds to the values."""
+    frame, policy = evaluator.checked_frame(), evaluator.answers()[0]
+    answers = policy if evaluator.remembered is None else evaluator.remembered.again(policy)
     assert evaluator.sums is not None
     evidence = Evidence(evaluator.sums, frame.discount, 0)
     solved = [solve_system(evidence.system(now=now), smoothing, frame.discount) for now in (False, True)]
+    columns = np.concatenate([each.columns(frame.features.n_reps) for each in solved], axis=1)
     trajectories = Trajectories(frame.features.coordinates.scale, frame.discount)
-    names: dict[int, Any] = {}
+    names: dict[int, tuple[Any, int]] = {}
     terms: list[tuple[Array, ...]] = []
 
     def add(stretches: Any) -> None:
         for stretch in stretches:
             seen = Seen.of(stretch, frame.features, frame.n_blocks)
             _remember(names, seen)
-            value = _terms(seen, solved[0], smoothing, frame.discount, answers)
-            now = _terms(seen, solved[1], smoothing, frame.discount, None)
+            of_value, of_now = np.split(seen.phi @ columns, 2, axis=1)
+            value = _terms(seen, of_value, smoothing, frame.discount, answers)
+            now = _terms(seen, of_now, smoothing, frame.discount, None)
             hashes, places = np.unique(seen.counted(stretch.hashes), return_inverse=True)
-            terms.append((hashes, np.bincount(places, value), np.bincount(places, now)))
+            terms.append((hashes, np.bincount(places, value), np.bincount(places, now), np.bincount(places)))
 
     for chunk in chunks_of(log):
         for piece in chunk.in_order_of(frame.source).with_actions(frame.action_labels).chunks(CHUNK_ROWS):
             add(trajectories.add(piece))
     add(trajectories.finish())
     hashes, places = np.unique(np.concatenate([part[0] for part in terms]), return_inverse=True)
-    sums = [np.bincount(places, np.concatenate([part[k] for part in terms])) for k in (1, 2)]
+    sums = [np.bincount(places, np.concatenate([part[k] for part in terms])) for k in (1, 2, 3)]
     shared = [np.asarray(total - each.leftover / len(hashes)) for total, each in zip(sums, solved)]
-    return [names[value] for value in hashes.tolist()], shared[0], shared[1]
+    labels, first = zip(*(names[value] for value in hashes.tolist()))
+    return EpisodeTerms([*labels], *shared, sums[2].astype(np.intp), np.array(first))
 
 
-def _remember(names: dict[int, Any], seen: Seen) -> None:
+def _remember(names: dict[int, tuple[Any, int]], seen: Seen) -> None:
+    """Keep the label of each episode that starts, and a hash of its first state."""
     log: Transitions = seen.stretch.log
     starts = np.flatnonzero(seen.counted(seen.stretch.is_start))
     assert log.episodes is not None
-    names.update(zip(seen.stretch.hashes[starts].tolist(), log.episodes[starts].tolist()))
+    first = [hash(state.tobytes()) for state in log.states[starts]]
+    names.update(zip(seen.stretch.hashes[starts].tolist(), zip(log.episodes[starts].tolist(), first)))
 
 
-def _terms(seen: Seen, solved: Solved, smoothing: float, discount: float, policy: PolicyAnswers | None) -> Floats:
-    """Return what each counted row adds, (n,); without a policy, for the logged one."""
-    stretch, log = seen.stretch, seen.stretch.log
-    n, m = stretch.n_counted, seen.phi.shape[1]
+def _terms(
+    seen: Seen, found: Floats, smoothing: float, discount: float, policy: Callable[[Floats], Answers] | None
+) -> Floats:
+    """Return what each counted row adds, (n,); without a policy, for the logged one.
+
+    found: the `Solved.columns` at each point, (n_points, 3 A).
+    """
+    stretch, log, n = seen.stretch, seen.stretch.log, seen.stretch.n_counted
     actions, ends, is_cut = (seen.counted(x) for x in (log.action_indices, log.terminals, stretch.is_cut))
-    theta, ratios = solved.theta.reshape(-1, m), solved.ratios.reshape(-1, m)
-    values, rows = seen.phi @ theta.T, np.arange(n)
-    both = seen.phi[:n] @ np.concatenate([ratios, ratios * theta]).T  # the states of the rows come first
-    ratio, smoothed = both[rows, actions], both[rows, actions + len(theta)]
+    values, ratios, smoothed_values = np.split(found, 3, axis=1)
+    rows = np.arange(n)  # the states of the rows come first
+    ratio, smoothed = ratios[rows, actions], smoothed_values[rows, actions]
     going_on, starts = np.flatnonzero(~ends), np.flatnonzero(seen.counted(stretch.is_start))
     if policy is None:
         going_on = going_on[~is_cut[going_on]]
@@ -84,8 +118,7 @@ def _terms(seen: Seen, solved: Solved, smoothing: float, discount: float, policy
         after = settled(policy(log.next_states[going_on]).at(going_on), seen.next_actions, actions)
         first = settled(policy(log.states[starts]).at(starts), actions, actions)
     following = np.bincount(after.rows, after.weights * values[seen.there[after.rows], after.actions], minlength=n)
-    own = (1.0 - smoothing) * ratio * values[rows, actions] + smoothing * smoothed
-    terms = ratio * (log.rewards[:n] + discount * following) - own
+    terms = ratio * (log.rewards[:n] + discount * following - (1.0 - smoothing) * values[rows, actions]) - smoothing * smoothed
     if policy is None:
         terms = np.where(is_cut, 0.0, terms)
     return terms + np.bincount(first.rows, first.weights * values[first.rows, first.actions], minlength=n)

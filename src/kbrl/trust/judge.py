@@ -23,7 +23,7 @@ from kbrl.threads import one_blas_thread
 from kbrl.trust.estimates import VALUE, Evidence, Rung, rungs
 from kbrl.trust.evaluator import N_BLOCKS, PolicyEvaluator, chunks_of
 from kbrl.trust.importance import importance_estimate
-from kbrl.trust.influence import influences
+from kbrl.trust.influence import episode_terms
 from kbrl.trust.judgement import BETTER, CANNOT_TELL, WORSE, Interval, Judgement
 from kbrl.trust.learnt_episodes import refuse_learnt
 from kbrl.trust.rehearsed import ROWS, Rehearsed, looks_ahead, rehearse, runs_for
@@ -73,9 +73,9 @@ def judge(
     log = opened(log, columns, policy=policy)
     if not allow_learnt:
         refuse_learnt(policy, log)
-    some = affordable(policy, log, len(log) if isinstance(log, Transitions) else getattr(log, "n_rows", 0))
+    some = affordable(policy, log, _n_rows(log))
     evaluator = PolicyEvaluator(policy, discount=discount, n_reps=n_reps, n_blocks=n_blocks).fit(some)
-    found = judge_evaluated(evaluator, some, level, rehearsed=rehearsed)
+    found = with_share(judge_evaluated(evaluator, some, level, rehearsed=rehearsed), some is not log)
     if propensities is None:
         return found
     return replace(found, importance=importance_estimate(policy, log, propensities, discount=evaluator.discount))
@@ -93,6 +93,22 @@ def affordable(policy: Any, log: Any, n_rows: int) -> Any:
     return [chunk for chunk in kept if len(chunk)] or log
 
 
+def with_share(judgement: Judgement, is_part: bool) -> Judgement:
+    """Return a judgement that says whether it is by a part of the log only."""
+    if not is_part:
+        return judgement
+    said = (
+        f"a policy that looks ahead takes about a millisecond per decision. So {judgement.n_episodes:,} of the "
+        f"episodes were judged, chosen by a hash, with {judgement.n_rows:,} rows. All intervals are those of so many "
+        f"episodes; the others would make them shorter."
+    )
+    return replace(judgement, warnings=(*judgement.warnings, said))
+
+
+def _n_rows(log: Any) -> int:
+    return len(log) if isinstance(log, Transitions) else int(getattr(log, "n_rows", 0))
+
+
 def judge_evaluated(evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *, rehearsed: bool = True) -> Judgement:
     """Judge by an evaluator that was fitted to a log, which is read again to rehearse and to name episodes."""
     evidence = _evidence(evaluator)
@@ -106,7 +122,12 @@ def judge_evaluated(evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *
     if rung is None:
         return judgement
     with one_blas_thread():
-        return replace(judgement, influences=influences(evaluator, log, rung.smoothing))
+        terms = episode_terms(evaluator, log, rung.smoothing)
+    n_copies = 0 if evaluator.checked_frame().features.is_exact else terms.n_copies
+    if n_copies:
+        said = f"{n_copies} of the episodes seem to be copies of others. Copies make the intervals too short."
+        warnings = (*warnings, said)
+    return replace(judgement, warnings=warnings, influences=terms.influences)
 
 
 def _flags(evaluator: PolicyEvaluator) -> list[str]:
@@ -221,13 +242,16 @@ def compare(policies: Mapping[str, Any], log: Any, level: float = 0.95, **option
     if not options.pop("allow_learnt", False):
         for policy in policies.values():
             refuse_learnt(policy, log)
-    evaluator = PolicyEvaluator(policies, **options).fit(log)
+    ahead = next((policy for policy in policies.values() if looks_ahead(policy)), None)
+    some = log if ahead is None else affordable(ahead, log, _n_rows(log))
+    evaluator = PolicyEvaluator(policies, **options).fit(some)
     names = list(policies)
     n_statements = len(names) * (len(names) + 1) // 2
     each = 1.0 - (1.0 - in_unit_interval(level, "level")) / n_statements
-    found = dict(zip(names, _all_judged(evaluator, log, each)))
+    found = dict(zip(names, _all_judged(evaluator, some, each)))
     differences = {(a, b): _difference(found[a], found[b], each) for a, b in combinations(names, 2)}
-    return Comparison({name: one.judgement for name, one in found.items()}, differences, level, n_statements)
+    judgements = {name: with_share(one.judgement, some is not log) for name, one in found.items()}
+    return Comparison(judgements, differences, level, n_statements)
 
 
 def _evidence(evaluator: PolicyEvaluator) -> Evidence:

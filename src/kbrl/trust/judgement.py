@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kbrl.checks import whole
 from kbrl.notebooks import html_table
 
 BETTER, WORSE, CANNOT_TELL = "better", "worse", "cannot tell"
@@ -34,6 +35,10 @@ class Interval:
     def half(self) -> float:
         """The half width before it was cut to what rewards allow."""
         return self.sampling + self.smoothing + self.self_check
+
+    def widened(self, by: float) -> Interval:
+        """Return the same with so much more to both sides, which counts as sampling."""
+        return replace(self, low=self.low - by, high=self.high + by, sampling=self.sampling + by)
 
     def clipped(self, low: float, high: float) -> Interval:
         """Return the same within limits; an interval that lies outside becomes the nearest limit."""
@@ -124,7 +129,7 @@ class Judgement:
 
     def influential(self, n: int = 10) -> tuple[Influence, ...]:
         """Return the episodes that the gain depends on most, the most influential first."""
-        return self.influences[:n]
+        return self.influences[: whole(n, "n", at_least=0)]
 
     @property
     def sentence(self) -> str:
@@ -155,7 +160,7 @@ class Judgement:
             parts = f"sampling {found.sampling:.3g}, smoothing {found.smoothing:.3g}, self-check {found.self_check:.3g}"
             if not self.is_bounded and name != "now":
                 parts = "not known: what rewards allow"
-            lines.append(f"{name:6}{found.estimate:11.5g}{found.low:11.5g}{found.high:11.5g}  {parts}")
+            lines.append(f"{name:6} {found.estimate:10.5g} {found.low:10.5g} {found.high:10.5g}  {parts}")
         lines += ["", f"Observed mean return {self.observed:.5g}; discount {self.discount:g}; {self.n_rows:,} rows."]
         lines += [f"Gain by {name}: {found.gain}; value: {found.value}." for name, found in self.methods.items()]
         if self.not_rehearsed:

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import pairwise
 from operator import add
 from typing import Any
 
@@ -26,12 +25,12 @@ from kbrl.choosing.rehearsal import MOST_DIMS, REPS_OF_LINES, EpisodeSample
 from kbrl.data.episodes import EpisodePart, block_of
 from kbrl.data.transitions import Transitions
 from kbrl.lines.local_lines import local_lines
-from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import world_of
-from kbrl.lines.stage import Stage, Step
+from kbrl.lines.stage import Stage
 from kbrl.lines.step_loops import act_as_people
 from kbrl.lines.surface import surface_of, with_flags
-from kbrl.lines.world import World
+from kbrl.lines.moments import LineSums, nearest_cells
+from kbrl.lines.world import World, own_rows, side_by_side
 from kbrl.model.kernels import Basis
 from kbrl.model.model import basis_for
 from kbrl.settings import Settings
@@ -40,11 +39,11 @@ from kbrl.trust.evaluator import Frame
 from kbrl.trust.policy_answers import DEFERS, PolicyAnswers
 from kbrl.trust.trajectories import Stretch, Trajectories
 
-Parts = list[tuple[World, slice]]  # which states are in which world
-# From scaled states, (n, n_dims), numbers drawn between 0 and 1, (n,), and their worlds to places of actions, (n,).
-Decide = Callable[[Floats, Floats, Parts], Integers]
+# From scaled states, (n, n_dims), numbers drawn between 0 and 1, (n,), and their worlds, (n,), to places of actions.
+Decide = Callable[[Floats, Floats, Integers], Integers]
 ROWS = 20_000  # about so many, of whole episodes
 GROUPS = 10  # of episodes, one of which is left out at a time
+_N_WORLDS = 3 + GROUPS  # lines of all episodes, of more and of fewer cases each, and without each group
 RUNS, FEWER_RUNS = 400, 100  # from logged first states, at least; fewer where more would take long
 _MANY_ROWS = 10 * ROWS  # of a log: its sums are surer than a rehearsal in a sample, which then checks them
 _FEWER = 4  # times fewer runs tell what other lines change
@@ -129,7 +128,7 @@ class _Theatre:
     log: Transitions
     basis: Basis
     episodes: _Episodes
-    worlds: tuple[World, ...]  # all episodes; wider, narrower; without each group
+    world: World  # side by side: of all episodes; wider, narrower; without each group
     starts: Floats  # (n_runs, n_dims), scaled
     start_groups: Integers  # (n_runs,)
     discount: float
@@ -149,18 +148,18 @@ class _Theatre:
         parts = [LineSums(basis).accumulate(log[episodes.row_groups == group]) for group in range(GROUPS)]
         total, size = reduce(add, parts), 1 + log.n_dims
         wanted = [(total, None), (total, _WIDE * size), (total, _NARROW * size), *((total - x, None) for x in parts)]
-        worlds = tuple(
-            world_of(local_lines(sums, n_cases=n_cases), surface, is_spread=True, usual=0.0) for sums, n_cases in wanted
+        world = side_by_side(
+            [world_of(local_lines(sums, n_cases=n), surface, is_spread=True, usual=0.0) for sums, n in wanted]
         )
         picked = _repeated(len(episodes.first), n_runs)
         starts = basis.coordinates.of(log.states[episodes.first[picked]])
-        return cls(log, basis, episodes, worlds, starts, episodes.groups[picked], frame.discount)
+        return cls(log, basis, episodes, world, starts, episodes.groups[picked], frame.discount)
 
     def estimates(self, answers: PolicyAnswers) -> Rehearsed:
         """Let a policy rehearse in all lines."""
         far = _Far(self)
         values = self._means(self._decider(answers), far)
-        numbers = np.column_stack([values, self.now])  # (3 + GROUPS, 3)
+        numbers = np.column_stack([values, self.now])  # (_N_WORLDS, 3)
         rung = Rung(
             smoothing=float("nan"),
             estimates=numbers[0],
@@ -186,31 +185,29 @@ class _Theatre:
         All runs act in the lines of all episodes.  What other lines change is told by some of the runs, under the same
         chance; without a group, the runs from its first states do not count either.
         """
-        whole = _played(self._stage(self.worlds[:1], self.starts), decide, watch)
-        beside = _played(self._stage(self.worlds, self.starts[::_FEWER]), decide).reshape(len(self.worlds), -1)
+        whole = _played(self._stage(1, self.starts), decide, watch)
+        beside = _played(self._stage(_N_WORLDS, self.starts[::_FEWER]), decide).reshape(_N_WORLDS, -1)
         changes = (beside - beside[0]).mean(axis=1)
-        kept = [self.start_groups != place - 3 for place in range(len(self.worlds))]  # the first three leave out none
+        kept = [self.start_groups != place - 3 for place in range(_N_WORLDS)]  # the first three leave out none
         return np.array([whole[some].mean() for some in kept]) + changes
 
-    def _stage(self, worlds: tuple[World, ...], starts: Floats) -> _Stages:
+    def _stage(self, n_worlds: int, starts: Floats) -> _Stages:
         enough = np.log(_LAST_WEIGHT) / np.log(self.discount) if self.discount > 0 else 1.0
-        n_steps, all_starts = max(1, min(_MOST_STEPS, int(np.ceil(enough)))), np.tile(starts, (len(worlds), 1))
-        return _Stages(worlds[0], all_starts, n_steps, self.discount, value_outside=0.0, worlds=worlds)
+        n_steps, all_starts = max(1, min(_MOST_STEPS, int(np.ceil(enough)))), np.tile(starts, (n_worlds, 1))
+        return _Stages(self.world, all_starts, n_steps, self.discount, value_outside=0.0, n_worlds=n_worlds)
 
     def _decider(self, answers: PolicyAnswers) -> Decide:
-        def decide(states: Floats, luck: Floats, parts: Parts) -> Integers:
+        def decide(states: Floats, luck: Floats, worlds: Integers) -> Integers:
             actions = answers(self.basis.coordinates.back(states)).drawn(luck)
             defers = actions == DEFERS
-            return np.where(defers, self._as_people(states, luck, parts), actions) if defers.any() else actions
+            return np.where(defers, self._as_people(states, luck, worlds), actions) if defers.any() else actions
 
         return decide
 
-    def _as_people(self, states: Floats, luck: Floats, parts: Parts) -> Integers:
+    def _as_people(self, states: Floats, luck: Floats, worlds: Integers) -> Integers:
         """Return what people would do, as the lines of each world have it; all have the same representative states."""
-        actions, cells = np.empty(len(states), dtype=np.intp), self._nearest.query(states)[1]
-        for world, part in parts:
-            actions[part] = act_as_people(states[part], cells[part], luck[part], world)
-        return actions
+        cells = self._nearest.query(states)[1] + worlds * self.basis.n_reps
+        return act_as_people(states, cells, luck, self.world)
 
     @cached_property
     def _nearest(self) -> cKDTree:
@@ -221,7 +218,7 @@ class _Theatre:
         episodes, result = self.episodes, np.zeros(len(self.episodes.first))
         if len(episodes.cut_rows):
             states = self.basis.coordinates.of(self.log.next_states[episodes.cut_rows])
-            ahead = _played(self._stage(self.worlds[:1], states), self._as_people)
+            ahead = _played(self._stage(1, states), self._as_people)
             np.add.at(result, episodes.of_cut, episodes.cut_weights * ahead)
         return result
 
@@ -262,32 +259,32 @@ class _Far:
 
 @dataclass(frozen=True, eq=False)
 class _Stages(Stage):
-    """Several worlds side by side: runs from the same starts, with the same luck in each."""
+    """The first of several worlds side by side: runs from the same starts, with the same luck in each."""
 
-    worlds: tuple[World, ...] = ()
+    n_worlds: int = 1
 
     @property
     def n_starts(self) -> int:
         """The number of runs in each world."""
-        return len(self.starts) // len(self.worlds)
+        return len(self.starts) // self.n_worlds
+
+    def worlds(self, runs: Integers) -> Integers:
+        """Return in which world some runs are, (n,)."""
+        return runs // self.n_starts
+
+    def first_cells(self) -> Integers:
+        """Return the representative state nearest to each start, (n_runs,), in its own world."""
+        n_reps = len(self.world.reps) // _N_WORLDS
+        columns = np.ascontiguousarray(self.world.columns[:, :n_reps])
+        return nearest_cells(own_rows(self.starts), columns) + n_reps * self.worlds(np.arange(len(self.starts)))
 
     def noise(self, draws: np.random.Generator) -> Floats:
         """Draw the noise of a step, the same in all worlds."""
-        return np.tile(draws.standard_normal((self.n_starts, self.starts.shape[1])), (len(self.worlds), 1))
+        return np.tile(draws.standard_normal((self.n_starts, self.starts.shape[1])), (self.n_worlds, 1))
 
     def luck(self, draws: np.random.Generator) -> Floats:
         """Draw numbers between 0 and 1, (n_runs,), the same in all worlds."""
-        return np.tile(draws.random(self.n_starts), len(self.worlds))
-
-    def parts(self, acting: Integers) -> Parts:
-        """Return which of some runs, in their order, are in which world."""
-        ends = np.searchsorted(acting, self.n_starts * np.arange(len(self.worlds) + 1)).tolist()
-        return [(world, slice(*both)) for world, both in zip(self.worlds, pairwise(ends)) if both[0] < both[1]]
-
-    def step(self, acting: Integers, states: Floats, cells: Integers, actions: Integers, noise: Floats) -> Step:
-        """Let each run take its action in its own world, in place."""
-        found = [Step.of(states[k], cells[k], actions[k], noise[k], world) for world, k in self.parts(acting)]
-        return Step(*map(np.concatenate, zip(*found)))
+        return np.tile(draws.random(self.n_starts), self.n_worlds)
 
 
 class _Actor:
@@ -297,16 +294,16 @@ class _Actor:
         self._decide, self._stages, self._watch = decide, stages, watch
         self._draws = np.random.default_rng([0, 1])
         self._luck = self._weights = np.empty(0)
-        self._parts: Parts = []
+        self._worlds: Integers = np.empty(0, dtype=np.intp)
 
     def told(self, acting: Integers, weights: Floats) -> None:
         """Draw luck for the runs that act now."""
         self._luck, self._weights = self._stages.luck(self._draws)[acting], weights
-        self._parts = self._stages.parts(acting)
+        self._worlds = self._stages.worlds(acting)
 
     def __call__(self, states: Floats) -> Integers:
         """Return the places of actions, (n,), at scaled states."""
-        actions = self._decide(states, self._luck, self._parts)
+        actions = self._decide(states, self._luck, self._worlds)
         if self._watch is not None:
             self._watch(states, actions, self._weights)
         return actions

@@ -28,7 +28,7 @@ class Stretch:
     log: Transitions
     n_counted: int  # the first rows, which are counted now
     hashes: Hashes  # (n,): of the episodes
-    powers: Floats  # (n,): the weight of the reward in the return of the episode, discount^t; 0 after a gap
+    powers: Floats  # (n,): the weight of the reward in the return of the episode, discount^t; 0 only after a gap
     so_far: Floats  # (n,): the return of the episode up to the row
     is_start: Booleans  # (n,)
     is_followed: Booleans  # (n,): the next row is the next decision of the same episode
@@ -118,13 +118,19 @@ class Trajectories:
 
 
 def _powers(is_start: Booleans, is_gap: Booleans, first: float, discount: float) -> Floats:
-    """Return discount^t of each row, 0 after a gap; that of the first row is given."""
+    """Return discount^t of each row, 0 after a gap; that of the first row is given.
+
+    What is too small to be a number is the smallest one, so that 0 tells of a gap, whatever the discount.
+    """
     places = np.arange(len(is_start))
     last_start = np.maximum.accumulate(np.where(is_start, places, -1))
     last_gap = np.maximum.accumulate(np.where(is_gap, places, -1))
     powers: Floats = np.power(float(discount), places - np.maximum(last_start, 0), dtype=np.float64)
     powers[last_start <= 0] *= first
+    np.maximum(powers, np.finfo(np.float64).tiny, out=powers)
     powers[last_gap > last_start] = 0.0
+    if first == 0.0:  # after a gap in an earlier chunk
+        powers[last_start <= 0] = 0.0
     return powers
 
 

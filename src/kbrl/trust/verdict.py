@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import betaincinv, stdtrit
 
 from kbrl.arrays import Floats
 from kbrl.trust.block_sums import FEW
@@ -72,6 +72,20 @@ def interval(rung: Rung, contrast: Floats, level: float) -> Interval:
     return Interval(estimate, estimate - sum(parts), estimate + sum(parts), *parts)
 
 
+def unseen_ends(evidence: Evidence, limits: Limits, level: float) -> float:
+    """Return what ends that the log hardly shows may cost; 0 where rewards differ, or ends are not rare.
+
+    If all rewards are the same, a value depends only on when episodes end.  If hardly any ends in the log, or none,
+    standard errors are near 0: they do not tell how often episodes end.  So as many more are taken to end at once as
+    the share of ends may be larger (Clopper and Pearson; without any end, 3 in n episodes at a level of 95 %).
+    """
+    if not evidence.ends_are_rare:
+        return 0.0
+    n, n_ends = float(evidence.sums.n_episodes.sum()), evidence.n_ends
+    share = float(betaincinv(n_ends + 1, n - n_ends, level)) - n_ends / n
+    return share * (limits.high - limits.low)
+
+
 def sums_count(evidence: Evidence, second: Rehearsed | str) -> bool:
     """Whether the sums count: not if too few rows support them and a rehearsal is possible."""
     return isinstance(second, str) or evidence.thin_share <= MOST_THIN
@@ -97,6 +111,7 @@ def judged(
         three = first
     else:
         three = other if weighed is None else weighed.mixed(other)
+    three = three.widened(unseen_ends(evidence, limits, level))
     impossible = first is None or any(x.low > limits.high or x.high < limits.low for x in (three.now, three.value))
     unbounded = tuple(_unbounded(evidence, second, impossible))
     refusals = (*unbounded, *_refusals(evidence, weighed, other))
@@ -156,6 +171,10 @@ class Three:
         meets = Estimate(self.value, self.gain).meets(Estimate(other.value, other.gain))
         pairs = ((self.now, other.now), (self.value, other.value), (self.gain, other.gain))
         return Three(*(one.mixed(another, weight, spans_both=not meets) for one, another in pairs))
+
+    def widened(self, by: float) -> Three:
+        """Return the same with longer intervals; what is added counts as sampling."""
+        return Three(*(each.widened(by) for each in (self.now, self.value, self.gain)))
 
     def opened(self, evidence: Evidence, limits: Limits) -> Three:
         """Return intervals without an upper (lower) end where the value is above (below) nearly all logged returns."""
@@ -268,6 +287,11 @@ def _warnings(evidence: Evidence, rung: Rung | None, three: Three | None, limits
         yield (
             f"errors of the values at one step and the next are correlated ({evidence.memory:.2f}): the state may lack "
             f"something."
+        )
+    if evidence.ends_are_rare:
+        yield (
+            f"all rewards are the same, and {evidence.n_ends} of {n:.0f} episodes ended. So few do not tell how often "
+            f"episodes end; the intervals allow for ends that the log does not show."
         )
     cut = float(sums.cut.sum()) / n
     if cut > SOME_CUT:

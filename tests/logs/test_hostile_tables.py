@@ -291,6 +291,7 @@ def test_a_view_that_counts_a_few_rows_is_read(tmp_path):
 def test_a_view_of_duckdb_cannot_fill_the_memory_or_read_other_files(tmp_path, monkeypatch, view, fault, said):
     duckdb = pytest.importorskip("duckdb")
     monkeypatch.setenv(VARIABLE, "30MB")
+    monkeypatch.setattr("kbrl.files.MOST_EXPANSION", 20)  # seven seconds less until the endless one is refused
     path, other = tmp_path / "log.duckdb", tmp_path / "other.txt"
     other.write_text("1")
     with duckdb.connect(str(path)) as connection:
@@ -483,7 +484,7 @@ def test_many_objects_in_one_line_of_json_are_read_in_a_short_time(tmp_path):
     assert time.process_time() - start < 12
 
 
-@pytest.mark.parametrize("column", ["repeat('a', 30000000)", "range(3000000)", "[repeat('a', 30000000)]"])
+@pytest.mark.parametrize("column", ["repeat('a', 3000000)", "range(300000)", "[repeat('a', 3000000)]"])
 def test_a_column_of_duckdb_that_is_worked_out_cannot_fill_the_memory(tmp_path, column):
     duckdb = pytest.importorskip("duckdb")
     path = tmp_path / "log.duckdb"

@@ -6,7 +6,7 @@ record batch of a compressed Arrow file is unpacked whole.  What that will take 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,23 +111,27 @@ class ArrowFileTable:
                     yield converted(piece, kinds)
 
 
-def _check_types(batch: Any, kinds: Mapping[str, Kind], path: Path) -> None:
+def _check_types(batch: Any, names: Iterable[str], path: Path) -> None:
     """Refuse columns of a file in which many rows can stand for one long value, which we would copy to each."""
+    for name in set(names).intersection(batch.schema.names):
+        check_type(batch.column(name), name, path)
+
+
+def check_type(column: Any, name: str, path: Path) -> None:
+    """Refuse one such column."""
     import pyarrow as pa
 
-    for name in set(kinds).intersection(batch.schema.names):
-        column = batch.column(name)
-        column = column.storage if isinstance(column, pa.ExtensionArray) else column
-        is_shared = pa.types.is_dictionary(column.type)
-        column = column.dictionary if is_shared else column
-        kind = column.type
-        if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-            refuse_size(too_large(path, repr(name), _viewed_bytes(column)), path)
-        elif _is_list(kind) and not _is_flat(kind.value_type):
-            raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {kind.value_type}.")
-        elif not (_is_flat(kind) or pa.types.is_struct(kind) or (_is_list(kind) and not is_shared)):
-            advice = "Write the column again as numbers, texts, or lists of numbers."
-            raise LogError("unreadable", f"{name!r} of {path} has a type that is not read: {kind}.", advice=advice)
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
+    is_shared = pa.types.is_dictionary(column.type)
+    column = column.dictionary if is_shared else column
+    kind = column.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        refuse_size(too_large(path, repr(name), _viewed_bytes(column)), path)
+    elif _is_list(kind) and not _is_flat(kind.value_type):
+        raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {kind.value_type}.")
+    elif not (_is_flat(kind) or pa.types.is_struct(kind) or (_is_list(kind) and not is_shared)):
+        advice = "Write the column again as numbers, texts, or lists of numbers."
+        raise LogError("unreadable", f"{name!r} of {path} has a type that is not read: {kind}.", advice=advice)
 
 
 def _is_list(kind: Any) -> bool:

@@ -121,6 +121,12 @@ def is_same(one: Model, other: Model) -> bool:
     return same_bits and bool(np.allclose(one.q_values(STATES), other.q_values(STATES), rtol=1e-6, atol=1e-6))
 
 
+def own_memory() -> int:
+    """Return the bytes of this process, without files such as libraries, which the system drops when it likes."""
+    found = psutil.Process().memory_info()
+    return int(found.rss - found.shared)
+
+
 def rise(memory: Sequence[float]) -> float:
     """Return by which share of their median the second half of some numbers rises, by least squares.
 
@@ -151,7 +157,7 @@ def soak(seconds: float, folder: Path) -> Counter[str]:
                 if number % 10 == 0:
                     save_on_a_full_disk(model, path)
                     done["full disks"] += 1
-                memory.append(psutil.Process().memory_info().rss)
+                memory.append(own_memory())
         assert not askers.errors, askers.errors[0]
         done["rounds"] += KEPT
         done["rows"] += KEPT * N_ROWS

@@ -4,7 +4,7 @@ import errno
 import os
 import signal
 import stat
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 
@@ -134,3 +134,19 @@ def test_ctrl_c_waits_for_what_must_not_be_cut():
     with pytest.raises(KeyboardInterrupt):
         work()
     assert done == ["the rename"]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can make links of other users")
+@pytest.mark.parametrize(
+    "folder_mode, link_owner, is_refused", [(0o1777, 4242, True), (0o1777, 0, False), (0o755, 4242, False)]
+)
+def test_a_link_that_another_user_put_into_a_shared_folder_is_not_followed(folder, folder_mode, link_owner, is_refused):
+    shared, mine = folder / "shared", folder / "mine.txt"
+    shared.mkdir()
+    shared.chmod(folder_mode)
+    mine.write_text("mine")
+    (shared / "model.kbrl").symlink_to(mine)
+    os.chown(shared / "model.kbrl", link_owner, -1, follow_symlinks=False)
+    with pytest.raises(PermissionError, match="a link of another user") if is_refused else nullcontext():
+        save_model(small_model(), shared / "model.kbrl")
+    assert (mine.read_bytes() == b"mine") == is_refused

@@ -88,6 +88,7 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     """Refuse a path that no file can be written to, before any work is done for it; a link stands for its target."""
     target = Path(path)
     if target.is_symlink():
+        _refuse_planted(target)
         target = Path(os.path.realpath(target))
     if target.is_dir():
         raise _refused(IsADirectoryError, errno.EISDIR, f"{target} is a folder. Name a file in it")
@@ -96,6 +97,15 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     if not target.parent.is_dir():
         raise _refused(FileNotFoundError, errno.ENOENT, f"There is no folder {target.parent}. Make it, or name another")
     return target
+
+
+def _refuse_planted(link: Path) -> None:
+    """Refuse a link that another user put into a folder where all may write, such as /tmp; Linux has the same rule."""
+    folder, owner = os.stat(link.parent), os.lstat(link).st_uid
+    is_shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+    if is_shared and hasattr(os, "geteuid") and owner not in (os.geteuid(), folder.st_uid):
+        message = f"{link} is a link of another user in a folder where all may write. Name another file"
+        raise _refused(PermissionError, errno.EACCES, message)
 
 
 def _refused(kind: type[OSError], number: int, message: str) -> OSError:

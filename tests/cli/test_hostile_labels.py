@@ -61,6 +61,54 @@ def test_no_command_prints_what_a_terminal_would_obey(folder, capsys):
     assert COMMANDS.search(everything) is None
 
 
+FORGED = "\nBetter: the policy gains 9\u2028 over what is done now"
+
+
+def test_no_label_looks_like_a_line_of_a_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = [f"age{FORGED}", f"drug{FORGED}"]
+    with open("log.csv", "w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow([f"id{FORGED}", *names, "score", "done"])
+        for t in range(200):
+            rows.writerow([f"p{t // 4}{FORGED}", t % 7, f"{t * 7 // 3 % 2}{FORGED}", t % 3, int(t % 4 == 3)])
+    columns = ["--state", names[0], "--action", names[1], "--reward", "score", "--episode", f"id{FORGED}"]
+    options = ["--order", "0", "--reps", "3", "--sample-width", "1", "--rep-width", "1", "--hold-out", "0.5"]
+    everything = printed(["fit", "log.csv", "-o", "m.kbrl", *options, *columns], capsys)
+    for arguments in (
+        ["init", "log.csv", "-o", f"init{FORGED}.toml"],
+        ["check", "log.csv", *columns],
+        ["explain", "m.kbrl", "--state", "3", "--log", "log.csv"],
+        ["explain", "m.kbrl", "--state", FORGED],
+        ["judge", "m.kbrl", "log.csv"],
+        ["report", "m.kbrl", "log.csv", "-o", f"{FORGED}.html", "--no-rows"],
+        ["defer", "m.kbrl", "-o", "d.kbrl", "--label", FORGED],
+        ["explain", "d.kbrl", "--state", "3"],
+        ["export", "m.kbrl", "-o", f"{FORGED}.py"],
+        ["update", "m.kbrl", f"{FORGED}.csv"],
+    ):
+        everything += printed(arguments, capsys)
+    assert everything.count("\\nBetter: the policy gains 9") > 20
+    assert "\nBetter: the policy gains 9" not in everything
+    assert "\u2028" not in everything
+
+
+def test_a_command_that_is_proposed_names_files_as_a_shell_reads_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = "a b;touch x.csv"
+    (tmp_path / name).write_text("id,age,drug,score\n" + "".join(f"{t // 4},{t},{t % 2},1\n" for t in range(40)))
+    said = printed(["init", name], capsys) + (tmp_path / "a b;touch x.toml").read_text()
+    assert said.count("kbrl check 'a b;touch x.csv' --config 'a b;touch x.toml'") == 2
+    assert "kbrl check 'a b;touch x.csv' (with" in printed(["fit", name, "-o", "m.kbrl", "--state", "none"], capsys)
+
+
+def test_init_does_not_replace_the_log_that_it_reads(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.csv").write_text("id,age,drug,score\n1,2,3,4\n")
+    assert "Name another file" in printed(["init", "log.csv", "-o", "log.csv", "--force"], capsys)
+    assert (tmp_path / "log.csv").read_text().startswith("id,age")
+
+
 def test_answers_that_are_shown_on_a_terminal_are_spelt_out_and_those_in_a_pipe_are_the_data(folder, capfd):
     main([*FIT, "--quiet"])
     capfd.readouterr()

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import zipfile
+import zlib
 
 import h5py
 import numpy as np
@@ -161,6 +162,32 @@ def test_a_minari_episode_that_does_not_fit_into_memory_is_refused(tmp_path, sma
         episode.create_dataset("observations", (3, 2_000_000), "f8", chunks=(1, 100_000), compression="gzip")[:] = 1.0
         episode["actions"], episode["rewards"] = [0, 1], [0.0, 1.0]
     refused(path, "too_large")
+
+
+def test_an_hdf5_chunk_that_unpacks_to_more_than_a_chunk_is_refused(tmp_path, small_limit):
+    path = tmp_path / "log.h5"
+    for n_bytes, is_refused in ((48, False), (30_000_000, True)):
+        flat(path)
+        with h5py.File(path, "a") as file:
+            rewards = file.create_dataset("rewards", (N,), "f8", chunks=(N,), compression="gzip", fletcher32=False)
+            rewards.id.write_direct_chunk((0,), zlib.compress(bytes(n_bytes)))
+        if is_refused:
+            assert "a chunk of '/rewards' states 48 bytes, but it unpacks to more" in refused(path, "too_large")
+        else:
+            assert load_log(path).rewards.tolist() == [0.0] * N
+
+
+def test_hdf5_data_that_are_packed_twice_are_refused(tmp_path):
+    path = tmp_path / "log.h5"
+    flat(path)
+    with h5py.File(path, "a") as file:
+        plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plan.set_chunk((N,))
+        plan.set_deflate(9)
+        plan.set_deflate(9)
+        h5py.h5d.create(file.id, b"rewards", h5py.h5t.IEEE_F64LE, h5py.h5s.create_simple((N,)), plan)
+        file["rewards"][:] = 0.0
+    assert "'/rewards' is packed more than once" in refused(path, "unreadable")
 
 
 def npz(path, shape, order="C", compression=zipfile.ZIP_DEFLATED):

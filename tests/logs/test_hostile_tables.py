@@ -208,6 +208,41 @@ def test_a_part_of_an_excel_file_that_does_not_fit_into_memory_is_refused(tmp_pa
     assert repr(part) in refused(path, "too_large")
 
 
+STRINGS = b'<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+OVERRIDE = (
+    b'<Override PartName="/%s" '
+    b'ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"/>'
+)
+
+
+def shared_strings(path, name, raw):
+    """Write an Excel file whose shared texts are in a part of this name."""
+    sheet(path, START, HEADER, row(2, ["1", "0", "1", "1"]), END)
+    with zipfile.ZipFile(path) as archive:
+        parts = {part: archive.read(part) for part in archive.namelist()}
+    types = parts["[Content_Types].xml"].replace(b"</Types>", OVERRIDE % name.encode() + b"</Types>")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for part, content in (parts | {"[Content_Types].xml": types, name: raw}).items():
+            archive.writestr(part, content)
+
+
+@pytest.mark.parametrize("name", ["xl/texts.dat", "xl/worksheets/texts.xml", "xl/other.xml"])
+def test_texts_of_an_excel_file_that_do_not_fit_into_memory_are_refused_in_a_part_of_any_name(
+    tmp_path, small_limit, name
+):
+    path = tmp_path / "log.xlsx"
+    shared_strings(path, name, STRINGS + b"<si><t>a</t></si>" * 100_000 + b"</sst>")
+    assert repr(name) in refused(path, "too_large")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be"])
+def test_an_excel_file_cannot_define_texts_that_grow(tmp_path, encoding):
+    path, raw = tmp_path / "log.xlsx", STRINGS.decode()
+    grows = f'<!DOCTYPE sst [<!ENTITY a "{"A" * 1000}"><!ENTITY b "{"&a;" * 50}">]>{raw}<si><t>&b;</t></si></sst>'
+    shared_strings(path, "xl/sharedStrings.xml", f'<?xml version="1.0" encoding="{encoding}"?>{grows}'.encode(encoding))
+    assert "'xl/sharedStrings.xml' has a text" in refused(path, "unreadable")
+
+
 def database(path, view):
     connection = sqlite3.connect(path)
     connection.execute(f"create view log as {view}")
@@ -256,6 +291,7 @@ def test_a_view_that_counts_a_few_rows_is_read(tmp_path):
 def test_a_view_of_duckdb_cannot_fill_the_memory_or_read_other_files(tmp_path, monkeypatch, view, fault, said):
     duckdb = pytest.importorskip("duckdb")
     monkeypatch.setenv(VARIABLE, "30MB")
+    monkeypatch.setattr("kbrl.files.MOST_EXPANSION", 20)  # seven seconds less until the endless one is refused
     path, other = tmp_path / "log.duckdb", tmp_path / "other.txt"
     other.write_text("1")
     with duckdb.connect(str(path)) as connection:
@@ -319,6 +355,91 @@ def test_the_values_of_a_dictionary_are_those_of_plain_cells():
             assert ours.is_time == theirs.is_time
 
 
+def shared_text(n, length):
+    """Return n views of one long text."""
+    one = pa.array(["a" * length], pa.string_view())
+    buffers = [None, pa.py_buffer(one.buffers()[1].to_pybytes() * n), one.buffers()[2]]
+    return pa.Array.from_buffers(pa.string_view(), n, buffers)
+
+
+def shared_list(n, length):
+    return pa.ListViewArray.from_arrays(
+        pa.array([0] * n, pa.int32()), pa.array([length] * n, pa.int32()), [0.0] * length
+    )
+
+
+def one_run(n, length):
+    return pa.RunEndEncodedArray.from_arrays(pa.array([n], pa.int32()), pa.array(["a" * length]))
+
+
+def named_list(n, length):
+    return pa.DictionaryArray.from_arrays(np.zeros(n, np.int8), pa.array([[0.0] * length]))
+
+
+@pytest.mark.parametrize(
+    "made, fault, said",
+    [
+        (shared_text, "too_large", "asks for 20 MB"),
+        (shared_list, "unreadable", "has a type that is not read: list_view"),
+        (one_run, "unreadable", "has a type that is not read: run_end_encoded"),
+        (named_list, "unreadable", "has a type that is not read: list"),
+    ],
+    ids=lambda made: getattr(made, "__name__", ""),
+)
+@pytest.mark.parametrize("column", ["obs", "action"])
+def test_a_long_value_of_an_arrow_file_that_many_rows_stand_for_is_not_copied_to_each(
+    tmp_path, small_limit, column, made, fault, said
+):
+    path, n = tmp_path / "log.arrow", 1000
+    table = pa.table({name: np.zeros(n) for name in ("obs", "action", "reward", "done")} | {column: made(n, 20_000)})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    assert os.path.getsize(path) < 400_000
+    with arrow_memory() as most:
+        assert said in refused(path, fault)
+        assert most() < 4e6
+
+
+def test_short_texts_of_an_arrow_file_that_are_views_are_read(tmp_path):
+    path, n = tmp_path / "log.arrow", 20
+    labels = pa.array(["in", None, "a label that is not kept beside its length"] * 10, pa.string_view())[5:25]
+    table = pa.table({"obs": labels, "action": labels, "reward": np.ones(n), "done": np.arange(n) % 5 == 4})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    found = open_table(path)
+    (batch,) = found.batches({"action": "labels"}, n)
+    assert [None if k < 0 else batch["action"].values[k] for k in batch["action"].codes] == labels.to_pylist()
+
+
+def test_a_long_value_of_parquet_that_has_a_fixed_length_and_that_many_rows_name_is_refused(tmp_path, small_limit):
+    path, n, length = tmp_path / "log.parquet", 300, 10_000
+    labels = pa.array([b"a" * length] * n, pa.binary(length))
+    table = pa.table({"obs": np.zeros(n), "action": labels, "reward": np.zeros(n), "done": np.zeros(n, bool)})
+    parquet.write_table(table, path, compression="zstd")
+    assert os.path.getsize(path) < 5000
+    assert "'action' asks for 3 MB" in refused(path, "too_large")
+
+
+@pytest.mark.parametrize(
+    "field, said",
+    [
+        (b"\0", "asks for 80 MB"),
+        (b"\x01\x33\x02\x02", "asks for 80 MB"),
+        (b"\x01\xbb" + b"\x01\xbb" * 30 + b"\0" * 99, "its own sizes is damaged"),
+    ],
+)
+def test_a_field_that_parquet_does_not_know_does_not_hide_the_sizes(tmp_path, small_limit, field, said):
+    """pyarrow passes over it: here a map."""
+    path, n = tmp_path / "log.parquet", 5_000_000
+    wide = pa.ListArray.from_arrays([0, n, 2 * n], pa.array(np.zeros(2 * n)))
+    parquet.write_table(pa.table({"obs": wide, "action": [0, 1], "reward": [0.0, 1.0], "done": [False, True]}), path)
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[-8:-4], "little")
+    footer = raw[-8 - length : -9] + b"\x0b\x90\x03" + field + b"\0"  # field 200, a map
+    path.write_bytes(raw[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    assert said in refused(path, "too_large" if "asks" in said else "unreadable")
+
+
 def zigzag(number, length):
     """Return a number as Parquet's metadata hold it, in some more bytes than it needs."""
     parts = [(number << 1 >> 7 * k) & 0x7F | (0x80 if k < length - 1 else 0) for k in range(length)]
@@ -363,15 +484,21 @@ def test_many_objects_in_one_line_of_json_are_read_in_a_short_time(tmp_path):
     assert time.process_time() - start < 12
 
 
-@pytest.mark.parametrize("column", ["repeat('a', 30000000)", "range(3000000)", "[repeat('a', 30000000)]"])
-def test_a_column_of_duckdb_that_is_worked_out_cannot_fill_the_memory(tmp_path, column):
+@pytest.mark.parametrize(
+    "kind, column", [("varchar", "repeat('a', {})"), ("bigint[]", "range(({}) // 7)"), ("varchar[]", "[repeat('a', {})]")]
+)
+def test_a_column_of_duckdb_that_is_worked_out_is_refused_if_its_values_do_not_fit_into_memory(
+    tmp_path, monkeypatch, kind, column
+):
+    """DuckDB, which works out some thousand values at once, may notice first."""
     duckdb = pytest.importorskip("duckdb")
+    monkeypatch.setenv(VARIABLE, "100MB")
     path = tmp_path / "log.duckdb"
     with duckdb.connect(str(path)) as connection:
-        kind = "varchar" if column.startswith("repeat") else "bigint[]" if column.startswith("range") else "varchar[]"
-        worked_out = f"obs {kind} generated always as ({column})"
+        worked_out = f"obs {kind} generated always as ({column.format('60000 + x::int % 2')})"
         connection.execute(f"create table log(x double, action int, reward int, done bool, {worked_out})")
         connection.execute("insert into log select x, x % 2, 1, false from range(3000) t(x)")
-    refused(path, "too_large")
+    with pytest.raises(LogError, match=r"does not fit into the limit|do not fit into the limit|Out of Memory"):
+        load_log(path)
     read = load_log(path, columns={"state": ["x"]})
     assert read.states[:, 0].tolist() == list(range(2999))

@@ -337,7 +337,7 @@ def test_a_cut_with_an_empty_next_state_is_told_and_has_to_be_allowed_for_most_r
 
 
 NO_STRIDES = [0, -1, np.nan, np.inf, True, "", "soon", "1 month", "0 days", "day 1", [1], timedelta(0)]
-NO_STRIDES += [np.timedelta64(-1, "h"), np.timedelta64("NaT"), np.timedelta64(1, "M")]
+NO_STRIDES += [np.timedelta64(-1, "h"), np.timedelta64("NaT", "h"), np.timedelta64(1, "M")]
 
 
 @pytest.mark.parametrize("stride", NO_STRIDES)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.console import data_output, print_table, row_progress
+from kbrl.cli.console import data_output, print_table, row_progress, say
 from kbrl.cli.opening import columns_in, open_for, parse_state, variables
 from kbrl.cli.options import (
     FILE,
@@ -103,7 +103,7 @@ def predict(
     if n_empty:
         click.echo(f"{n_empty} of {n_rows} rows have no answer; the column reason says why.", err=True)
     if output is not None:
-        click.echo(f"{output}: {n_rows} answers.")
+        say(f"{output}: {n_rows} answers.")
 
 
 @click.command()
@@ -289,22 +289,23 @@ def _print_explanation(found: Explanation, names: list[str], recipe: Recipe | No
     state = ", ".join(f"{name} = {value:g}" for name, value in zip(names, found.state))
     if recipe is not None:
         state = ", ".join(f"{name} = {_cell(cell)}" for name, cell in recipe.described(found.state).items())
-    click.echo(f"State {state}; {found.distance:.3g} from the nearest representative state, in units of the scale.")
+    say(f"State {state}; {found.distance:.3g} from the nearest representative state, in units of the scale.")
     if found.as_now is not None:
-        click.echo(f"Answer: {found.answer}. Current practice is worth {found.as_now:.6g} here.")
+        say(f"Answer: {found.answer}. Current practice is worth {found.as_now:.6g} here.")
     if found.agreement is not None:
-        click.echo(f"{100 * found.agreement:.0f} % of resampled logs give the same answer, {found.answer}.")
+        say(f"{100 * found.agreement:.0f} % of resampled logs give the same answer, {found.answer}.")
     if found.source == "outcomes":
         click.echo("The model keeps only the outcomes of cases; --log LOG also shows their rows, episodes and states.")
     for rank, action in enumerate(found.actions, start=1):
         said = f"{_caution(found, action)}{_said_dose(action, recipe)}"
-        click.echo(f"\n{rank}. {_heading(action)}{said}")
+        click.echo()
+        say(f"{rank}. {_heading(action)}{said}")
         if action.cases:
             has_rows = found.source != "outcomes"
             head = ("row (from 0)", "episode", "state") if has_rows else ()
             rows = [(*(_whence(case, show) if has_rows else ()), *_outcome(case, show)) for case in action.cases]
             print_table((*head, "weight", "reward", "next state", "ends", "worth"), rows, right=True)
-            click.echo(_sum_up(action))
+            say(_sum_up(action))
 
 
 def _heading(action: ActionExplanation) -> str:

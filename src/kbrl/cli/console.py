@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -122,13 +123,13 @@ def _run(arguments: list[str] | None) -> None:
         _show_error(error)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo(f"Stopped.{_what_was_done(replaced[n_replaced:])}", err=True)
+        say(f"Stopped.{_what_was_done(replaced[n_replaced:])}", err=True)
         sys.exit(130)
     except (ValueError, TypeError, OSError, MemoryError, ImportError) as error:
-        click.echo(f"Error: {_said(error)}", err=True)
+        say(f"Error: {_said(error)}", err=True)
         sys.exit(1)
     except Exception as error:  # ours, not the user's
-        click.echo(f"Error: {type(error).__name__}: {error}. This is a bug in kbrl. Please report it.", err=True)
+        say(f"Error: {type(error).__name__}: {error}. This is a bug in kbrl. Please report it.", err=True)
         sys.exit(1)
 
 
@@ -144,7 +145,7 @@ def _show_error(error: click.ClickException) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return
-    click.echo(f"Error: {error.format_message()}", err=True)
+    say(f"Error: {error.format_message()}", err=True)
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         click.echo(f"For help: {context.command_path} --help", err=True)
@@ -158,11 +159,11 @@ def _said(error: Exception) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    click.echo(f"Warning: {message}", err=True)
+    say(f"Warning: {message}", err=True)
 
 
 # What moves the cursor, sets the clipboard or the title, or turns the direction of text, and halves of characters.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
@@ -172,6 +173,20 @@ def visible(text: str) -> str:
     low\x1b]0;you were here\x07
     """
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def one_line(text: str) -> str:
+    r"""Return text in one line: a label with a new line in it cannot look like a line of ours.
+
+    >>> print(one_line("low\nVerdict: better"))
+    low\nVerdict: better
+    """
+    return visible(text).replace("\n", "\\n")
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print one line."""
+    click.echo(one_line(text), err=err)
 
 
 class _Screen:
@@ -247,7 +262,7 @@ def _cell(text: str) -> str:
     """Return text that is shown as it is, and in one line."""
     from rich.markup import escape
 
-    return escape(visible(text).replace("\n", "\\n"))
+    return escape(one_line(text))
 
 
 def some(names: Sequence[str]) -> str:
@@ -274,5 +289,5 @@ def pointing_at_check(log: tuple[str, ...]) -> Iterator[None]:
         if error.fault.name in ("missing_file", "unknown_action"):
             raise
         raise ValueError(
-            f"{error} To list all faults of the log: kbrl check {' '.join(log)} (with the same columns)"
+            f"{error} To list all faults of the log: kbrl check {shlex.join(log)} (with the same columns)"
         ) from None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
+from kbrl.cli.console import say
 from kbrl.cli.options import FILE, model_argument, refuse_input_as_output
 
 
@@ -28,4 +30,4 @@ def export(model: str, output: Path) -> None:
         raise click.BadParameter(f"the name must end in .py, but it is {output}.", param_hint="--output")
     refuse_input_as_output(output, model)
     export_policy(read_model(model).model, output)
-    click.echo(f"{output}: {output.stat().st_size / 1000:,.0f} kB. Try: python {output.name} --serve 8000")
+    say(f"{output}: {output.stat().st_size / 1000:,.0f} kB. Try: python {shlex.quote(output.name)} --serve 8000")

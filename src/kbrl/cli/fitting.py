@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kbrl.cli.console import pointing_at_check, row_progress, some
+from kbrl.cli.console import pointing_at_check, row_progress, say, some
 from kbrl.cli.options import (
     FILE,
     POSITIVE,
@@ -251,7 +252,9 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     lines = {"learnt from": f"{transitions} of {counted(log.n_rows, 'row')}{episodes}"}
     part = getattr(log, "part", None)
     if part is not None:
-        lines["held out"] = f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {path} LOG"
+        lines["held out"] = (
+            f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {shlex.quote(str(path))} LOG"
+        )
     lines["state"] = _state_line(log.columns.state, found.learnt.recipe)
     if facts["variables_ignored"]:
         lines["not in distances"] = f"{some(facts['variables_ignored'])}: {_WHY_IGNORED}"
@@ -385,5 +388,5 @@ def _left_out(model: Model) -> dict[str, str]:
 def _print(path: Path, lines: dict[str, str]) -> None:
     width = max(map(len, lines)) + 2
     for name, text in lines.items():
-        click.echo(f"{name:{width}}{text}")
-    click.echo(f"{'model':{width}}{path}")
+        say(f"{name:{width}}{text}")
+    say(f"{'model':{width}}{path}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.console import pointing_at_check, row_progress
+from kbrl.cli.console import one_line, pointing_at_check, row_progress
 from kbrl.cli.opening import open_for
 from kbrl.cli.options import (
     FILE,
@@ -145,5 +145,5 @@ def _said(found: Judgement, n_episodes: int) -> str:
     some = found.influential(n_episodes)
     if some:
         named = ", ".join(f"{each.episode} ({each.change:+.3g})" for each in some)
-        lines.append(f"Episodes without which the gain would change most: {named}")
+        lines.append(one_line(f"Episodes without which the gain would change most: {named}"))
     return "\n".join(lines)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kbrl.cli.console import row_progress
+from kbrl.cli.console import row_progress, say
 from kbrl.cli.options import (
     FILE,
     column_options,
@@ -86,6 +86,6 @@ def report(
         inputs = open_inputs(model, source_of(log), given(columns), units=parse_units(units), with_cases=with_cases)
         facts = write_page(inputs, output, title=title, phase=phase)
     share = 100 * facts.total.n_agreed / facts.n_transitions
-    click.echo(f"{output}: {facts.n_transitions:,} transitions, {share:.1f} % of them as the model recommends.")
+    say(f"{output}: {facts.n_transitions:,} transitions, {share:.1f} % of them as the model recommends.")
     if facts.judgement is not None:
         click.echo(facts.judgement.sentence)

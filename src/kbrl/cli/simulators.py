@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kbrl.cli.acting import complete_task, counted, env_option, model_policy, random_moves, set_option, simulator_of
-from kbrl.cli.console import print_table, progress, row_progress
+from kbrl.cli.console import print_table, progress, row_progress, say
 from kbrl.cli.options import FILE, FiniteRange, json_option, model_argument, quiet_option, seed_option
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def collect(
         named = log.replaced(action_labels=np.array(simulator.actions))
         write_log(named, output, names=simulator.observation_names)
         about = repr(simulator) if env is None else simulator.name
-    click.echo(f"{output}: {len(log):,} transitions of {about}, {int(log.terminals.sum()):,} of them ends.")
+    say(f"{output}: {len(log):,} transitions of {about}, {int(log.terminals.sum()):,} of them ends.")
 
 
 def _check_output(output: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 
-from kbrl.cli.console import print_table
-from kbrl.cli.options import FILE, column_options, given, log_argument, option_names, source_of
+from kbrl.cli.console import print_table, say
+from kbrl.cli.options import FILE, column_options, given, log_argument, option_names, refuse_input_as_output, source_of
 
 
 @click.command()
@@ -31,17 +32,18 @@ def init(log: tuple[str, ...], output: Path | None, force: bool, **columns: Any)
     output = Path(f"{_stem(log[0])}.toml") if output is None else output
     if output.exists() and not force:
         raise click.UsageError(f"{output} exists. Name another file: -o NEW.toml, or overwrite it: --force.")
+    refuse_input_as_output(output, *log)
     stated = given(columns) or {}
     found = propose(source_of(log), stated, option_names(fit))
     for option, value in stated.items():
         found.state(option, value, "as stated on the command line")
-    source = " ".join(log)
     with written_beside(output) as beside:
-        beside.write_text(found.to_toml(source, str(output)), encoding="utf-8", errors="backslashreplace")
+        beside.write_text(found.to_toml(log, str(output)), encoding="utf-8", errors="backslashreplace")
     print_table(("column", "role", "why"), [(name, role, why) for name, (role, why) in found.roles.items()])
     for doubt in found.doubts:
-        click.echo(f"Unsure: {doubt}.")
-    click.echo(f"{output}: read it, correct it, then: kbrl check {source} --config {output}")
+        say(f"Unsure: {doubt}.")
+    command = shlex.join(["kbrl", "check", *log, "--config", str(output)])
+    say(f"{output}: read it, correct it, then: {command}")
 
 
 def _stem(name: str) -> str:

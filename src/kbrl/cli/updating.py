@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kbrl.cli.console import pointing_at_check, row_progress
+from kbrl.cli.console import pointing_at_check, row_progress, say
 from kbrl.cli.fitting import print_model
 from kbrl.cli.opening import open_for
 from kbrl.cli.options import (
@@ -175,7 +175,7 @@ def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str
     deferred = safe.deferred(safe.reps)
     save_model(safe, output, columns=saved.columns)
     share = 100 * float(deferred.mean())
-    click.echo(f"{output}: answers {label!r} at {share:.0f} % of its {len(deferred)} representative states.")
+    say(f"{output}: answers {label!r} at {share:.0f} % of its {len(deferred)} representative states.")
 
 
 def _check_same_state(first: SavedModel, other: SavedModel) -> None:

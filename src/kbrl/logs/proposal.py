@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,11 +50,11 @@ class Proposal:
         self.roles[column] = (role, why)
         self.state(role, column, why)
 
-    def to_toml(self, source: str, target: str) -> str:
+    def to_toml(self, sources: Sequence[str], target: str) -> str:
         """Return the text of the file ``target``: each option with its reason, and what is uncertain."""
-        lines = [_comment(f"Proposed by kbrl init from {source}. Read it, correct it, then:"), "#"]
-        lines += [_comment(f"  kbrl check {source} --config {target}")]
-        lines += [_comment(f"  kbrl fit {source} --config {target} -o model.kbrl"), ""]
+        named = shlex.join([*sources, "--config", target])
+        lines = [_comment(f"Proposed by kbrl init from {', '.join(sources)}. Read it, correct it, then:"), "#"]
+        lines += [_comment(f"  kbrl check {named}"), _comment(f"  kbrl fit {named} -o model.kbrl"), ""]
         for option, value in self.stated.items():
             lines.append(_comment(self.reasons[option]))
             lines.append(f"{option} = {as_toml(value)}")

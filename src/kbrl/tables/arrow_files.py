@@ -6,12 +6,13 @@ record batch of a compressed Arrow file is unpacked whole.  What that will take 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kbrl.files import too_large
 from kbrl.tables.cell_values import (
     Batch,
     Column,
@@ -27,7 +28,7 @@ from kbrl.tables.cell_values import (
     refusing,
     texts_from_arrow,
 )
-from kbrl.tables.faults import LogError, Place
+from kbrl.tables.faults import LogError, Place, refuse_size
 from kbrl.tables.stated_sizes import check_arrow, check_parquet
 
 BUFFER = 1 << 20  # bytes that are fetched at a time: of a column of Parquet, or of a text
@@ -61,6 +62,7 @@ class ParquetTable:
         options = {"columns": list(kinds), "row_groups": self._row_groups, "use_threads": False}
         with refusing(self.path), self._open() as file:
             for batch in file.iter_batches(batch_size=n_rows, **options):
+                _check_types(batch, kinds, self.path)
                 yield converted(batch, kinds)
 
     def places(self, rows: Sequence[int]) -> list[Place]:
@@ -104,7 +106,54 @@ class ArrowFileTable:
             for batch in stored:
                 batch.validate(full=True)  # offsets of a damaged file may point anywhere
                 for start in range(0, batch.num_rows, n_rows):
-                    yield converted(batch.slice(start, n_rows), kinds)
+                    piece = batch.slice(start, n_rows)
+                    _check_types(piece, kinds, self.path)
+                    yield converted(piece, kinds)
+
+
+def _check_types(batch: Any, names: Iterable[str], path: Path) -> None:
+    """Refuse columns of a file in which many rows can stand for one long value, which we would copy to each."""
+    for name in set(names).intersection(batch.schema.names):
+        check_type(batch.column(name), name, path)
+
+
+def check_type(column: Any, name: str, path: Path) -> None:
+    """Refuse one such column."""
+    import pyarrow as pa
+
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
+    is_shared = pa.types.is_dictionary(column.type)
+    column = column.dictionary if is_shared else column
+    kind = column.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        refuse_size(too_large(path, repr(name), _viewed_bytes(column)), path)
+    elif _is_list(kind) and not _is_flat(kind.value_type):
+        raise LogError("not_a_number", f"Lists in {name!r} must hold numbers, but they hold {kind.value_type}.")
+    elif not (_is_flat(kind) or pa.types.is_struct(kind) or (_is_list(kind) and not is_shared)):
+        advice = "Write the column again as numbers, texts, or lists of numbers."
+        raise LogError("unreadable", f"{name!r} of {path} has a type that is not read: {kind}.", advice=advice)
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_flat(kind: Any) -> bool:
+    """Return whether each value is one number, time or text, with bytes of its own."""
+    import pyarrow as pa
+
+    types = pa.types
+    tests = (types.is_primitive, types.is_decimal, types.is_null, types.is_string, types.is_large_string,
+             types.is_binary, types.is_large_binary, types.is_fixed_size_binary)  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _viewed_bytes(column: Any) -> int:
+    """Return the bytes of all texts of an array of views, each of which starts with its length."""
+    views = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)[column.offset : column.offset + len(column)]
+    return int(views[column.is_valid().to_numpy(zero_copy_only=False), 0].sum(dtype=np.int64))
 
 
 def converted(batch: Any, kinds: Mapping[str, Kind]) -> Batch:
@@ -131,7 +180,7 @@ def from_arrow(column: Any, kind: Kind, name: str) -> Column:
         return labels_from_arrow(column, name)
     if types.is_dictionary(column.type):
         return _from_dictionary(column, kind, name)
-    if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
+    if _is_list(column.type):
         return _lists(column, name)
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_floating(column.type):
         values = as_numpy(column.cast(pa.float64(), safe=False))  # empty cells become NaN, large numbers are rounded

@@ -11,8 +11,9 @@ import importlib.util
 import json
 import math
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +22,8 @@ import numpy as np
 from kbrl.arrays import Array
 from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
-from kbrl.files import bytes_on_disk, memory_limit, too_empty, too_large
+from kbrl.files import allowed_bytes, bytes_on_disk, memory_limit, shown, too_empty, too_large
+from kbrl.tables.arrow_files import check_type
 from kbrl.tables.cell_values import Batch, Kind, from_array, refusing
 from kbrl.tables.faults import LogError, refuse_size
 from kbrl.tables.frames import FrameTable, check_lengths
@@ -31,6 +33,7 @@ Episode = tuple[int, Mapping[str, Array]]  # its number, and its arrays by the n
 HDF5_ENDINGS = (".hdf5", ".h5")
 _FIELDS = {"actions": "action", "rewards": "reward", "terminations": "terminated", "truncations": "truncated"}
 _GROUP = "episode_"
+_MOST_GAIN = 1032  # of deflate
 _MOST_PARTS = 64  # of an observation
 _MOST_DEPTH = 16  # of groups in an episode
 _D3RLPY = ("columns", "num_episodes", "version")  # what a file of d3rlpy 2 holds beside its episodes
@@ -247,6 +250,33 @@ def _check_size(item: Any, n_rows: int) -> None:
     n_at_once = max(n_at_once, math.prod(item.chunks or (0,)))
     refuse_size(too_large(path, what, n_at_once * cell), path)
     refuse_size(too_empty(path, what, item.nbytes, item.id.get_storage_size()), path)
+    _check_chunks(item)
+
+
+def _check_chunks(item: Any) -> None:
+    """Refuse a packed chunk that unpacks to more than a chunk: HDF5 takes memory as long as there is more."""
+    from h5py import h5z
+
+    plan = item.id.get_create_plist()
+    filters = [plan.get_filter(k)[0] for k in range(plan.get_nfilters())]
+    if h5z.FILTER_DEFLATE not in filters:
+        return
+    path, most = item.file.filename, math.prod(item.chunks) * item.dtype.itemsize
+    if set(filters[filters.index(h5z.FILTER_DEFLATE) + 1 :]) - {h5z.FILTER_FLETCHER32}:
+        raise LogError("unreadable", f"{path} cannot be read: {item.name!r} is packed more than once.")
+    places: list[tuple[int, ...]] = []
+    suspect = allowed_bytes(path) // _MOST_GAIN
+
+    def note(chunk: Any) -> None:
+        if chunk.size > suspect:
+            places.append(chunk.chunk_offset)
+
+    item.id.chunk_iter(note)
+    for place in places:
+        with suppress(zlib.error):  # damaged, or stored as it is: HDF5 says so
+            unpacked = zlib.decompressobj().decompress(item.id.read_direct_chunk(place)[1], most + 1)
+            if len(unpacked) > most:
+                refuse_size(f"a chunk of {item.name!r} states {shown(most)}, but it unpacks to more", path)
 
 
 def _cells(item: Any, rows: slice) -> Array:
@@ -284,7 +314,7 @@ def _arrow_episodes(folder: Path) -> Iterator[Episode]:
                 if name in table.column_names:
                     column = table.column(name).combine_chunks()
                     # all columns but the observations are padded to their length
-                    fields |= _arrow_arrays(column if name == "observations" else column[:-1], name)
+                    fields |= _arrow_arrays(column if name == "observations" else column[:-1], name, folder)
         yield number, fields
 
 
@@ -306,12 +336,13 @@ def _arrow_table(folder: Path) -> Any:
     return pa.concat_tables(tables)
 
 
-def _arrow_arrays(column: Any, name: str) -> dict[str, Array]:
+def _arrow_arrays(column: Any, name: str, folder: Path) -> dict[str, Array]:
     import pyarrow as pa
 
+    check_type(column, name, folder)
     if pa.types.is_struct(column.type):
         parts = [(column.type.field(k).name, column.field(k)) for k in range(column.type.num_fields)]
-        return {k: v for part, values in parts for k, v in _arrow_arrays(values, f"{name}_{part}").items()}
+        return {k: v for part, values in parts for k, v in _arrow_arrays(values, f"{name}_{part}", folder).items()}
     if pa.types.is_fixed_size_list(column.type):
         return {name: np.asarray(column.flatten()).reshape(len(column), -1)}
     return {name: np.asarray(column.to_numpy(zero_copy_only=False))}

@@ -7,6 +7,7 @@ that Excel stored counts: nothing is computed, no macro is run and no link to an
 from __future__ import annotations
 
 import importlib.util
+import re
 import warnings
 import zipfile
 import zlib
@@ -29,6 +30,10 @@ _MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14  # of a sheet, by Excel's own rules
 _PIECE = 1 << 20  # bytes; a cell of Excel holds at most 32,767 characters
 _HELD_WHOLE = {"xl/sharedstrings.xml": 4}  # memory per byte: texts; the cells of a sheet are read one by one
 _AS_TREE = 50  # memory per byte of all other parts, which openpyxl parses as a tree
+_XML = re.compile(rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*<")
+_SHEET_ROOT = re.compile(rb"<([\w.-]+:)?worksheet\b")
+_STRINGS = re.compile(rb"<([\w.-]+:)?si\b")  # shared texts, which are all held
+_FOREIGN = (b"<![CDATA[", b"<!DOCTYPE", b"\0")  # signs that Excel does not write; zeros are in all of UTF-16
 _SHEET = "Name one: --sheet NAME, in Python columns={'sheet': NAME}."
 # what openpyxl, the archive and its XML raise for damaged bytes
 _DAMAGED = (
@@ -168,15 +173,26 @@ def _filled(sheet: Any) -> Generator[tuple[int, tuple[Any, ...]], None, None]:
 
 
 def _check_parts(path: Path) -> None:
-    """Refuse a file whose parts would fill the memory, or that hold a text without an end."""
+    """Refuse a file whose parts would fill the memory, or that hold a text without an end.
+
+    openpyxl finds parts by what other parts say, whatever their names are.  So each one that may be XML is looked at.
+    """
     with zipfile.ZipFile(path) as archive:
         for part in archive.infolist():
-            name = part.filename.lower()
-            if not name.endswith((".xml", ".rels")):
-                continue
-            needed = 1 if name.startswith("xl/worksheets/") else _HELD_WHOLE.get(name, _AS_TREE)
-            refuse_size(too_large(path, repr(part.filename), needed * part.file_size), path)
             with archive.open(part) as file:
-                while piece := file.read(_PIECE):
-                    if b"<![CDATA[" in piece or b"<!DOCTYPE" in piece or (len(piece) == _PIECE and b"<" not in piece):
-                        raise ValueError(f"{part.filename!r} has a text longer than any of Excel")
+                piece = file.read(_PIECE)
+                if not _XML.match(piece):
+                    continue  # a picture; whoever parses it fails at its first byte
+                needed = _memory_per_byte(part.filename.lower(), piece)
+                refuse_size(too_large(path, repr(part.filename), needed * part.file_size), path)
+                while piece:
+                    if any(sign in piece for sign in _FOREIGN) or (len(piece) == _PIECE and b"<" not in piece):
+                        raise ValueError(f"{part.filename!r} has a text longer than any of Excel, or other signs")
+                    piece = file.read(_PIECE)
+
+
+def _memory_per_byte(name: str, start: bytes) -> int:
+    """Return how many bytes of memory a byte of a part takes; cells of a sheet are read one by one."""
+    if name.startswith("xl/worksheets/") and _SHEET_ROOT.search(start) and not _STRINGS.search(start):
+        return 1
+    return _HELD_WHOLE.get(name, _AS_TREE)

@@ -14,23 +14,40 @@ from pathlib import Path
 from typing import Any
 
 from kbrl.files import bytes_on_disk, too_empty, too_large
-from kbrl.tables.faults import refuse_size
+from kbrl.tables.faults import LogError, refuse_size
 
 
 def check_parquet(path: Path, row_groups: Sequence[int] | None = None) -> None:
-    """Refuse a file that states far more rows than it can hold, or lists or a page that do not fit into memory."""
+    """Refuse a file that states far more rows than it can hold, or values or a page that do not fit into memory."""
     try:
         footer = _footer(path)
+        if footer is None:
+            return  # not Parquet at all: pyarrow says so
         refuse_size(too_empty(path, "the file", 8 * footer[3], bytes_on_disk(path)), path)
-        groups = footer.get(4, [])
+        groups, lengths = footer.get(4, []), _fixed_lengths(footer[2])
         for group in groups if row_groups is None else (groups[k] for k in row_groups):
-            for chunk in group[1]:
+            for chunk, length in zip(group[1], lengths, strict=True):
                 name, n_values, n_bytes = (chunk[3][field] for field in (3, 5, 6))
                 n_bytes = max(n_bytes, 8 * n_values if n_values > group[3] else 0)  # pages are unpacked whole; lists
-                n_bytes = max(n_bytes, _largest_page(path, chunk[3]))
+                n_bytes = max(n_bytes, _largest_page(path, chunk[3]), length * n_values)
                 refuse_size(too_large(path, repr(b".".join(name).decode("utf-8", "replace")), n_bytes), path)
-    except (IndexError, KeyError, TypeError, AttributeError, RecursionError, OSError, struct.error):
-        return  # damaged, or not Parquet at all: pyarrow says so
+    except LogError:
+        raise
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError, RecursionError, struct.error):
+        _refuse_unknown_sizes(path)  # pyarrow may read on where we cannot
+
+
+def _refuse_unknown_sizes(path: Path) -> None:
+    raise LogError("unreadable", f"{path} cannot be read: what it says about its own sizes is damaged.")
+
+
+def _fixed_lengths(schema: list[dict[int, Any]]) -> list[int]:
+    """Return the bytes that each value of a column takes by its type, 0 where values differ or are small.
+
+    Such a value may be stored once, in a dictionary, and is copied to each row that names it.
+    """
+    leaves = [element for element in schema if not element.get(5)]
+    return [element.get(2, 0) if element.get(1) == _FIXED_LENGTH else 0 for element in leaves]
 
 
 def _largest_page(path: Path, chunk: dict[int, Any]) -> int:
@@ -56,17 +73,18 @@ def _page(file: Any, place: int) -> tuple[dict[int, Any], int]:
     raise IndexError("cut short")
 
 
-def _footer(path: Path) -> dict[int, Any]:
-    """Return the metadata of a Parquet file, by the numbers of the fields in its specification."""
-    with open(path, "rb") as file:
+def _footer(path: Path) -> dict[int, Any] | None:
+    """Return the metadata of a Parquet file, by the numbers of the fields in its specification; None if it is none."""
+    with suppress(OSError), open(path, "rb") as file:
         file.seek(-8, os.SEEK_END)
         length, end = struct.unpack("<I4s", file.read(8))
-        if end != b"PAR1":
-            raise IndexError("not Parquet")
-        file.seek(-8 - length, os.SEEK_END)
-        return _Thrift(file.read(length)).read(_STRUCT, 0)
+        if end == b"PAR1":
+            file.seek(-8 - length, os.SEEK_END)
+            return dict(_Thrift(file.read(length)).read(_STRUCT, 0))
+    return None
 
 
+_FIXED_LENGTH = 7  # a type of Parquet: values of a stated number of bytes each
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
 
 
@@ -115,8 +133,15 @@ class _Thrift:
         if kind == _STRUCT:
             return self._fields(depth)
         if kind == _MAP:
-            raise TypeError("Parquet's metadata has no maps")
+            return self._map(depth)
         return self._signed()
+
+    def _map(self, depth: int) -> None:
+        """Pass over a map: Parquet's metadata have none, but pyarrow passes over what it does not know."""
+        size = self._number()
+        kinds = self._take(1)[0] if size else 0
+        for kind in (kinds >> 4, kinds & 15) * size:
+            self.read(_BYTE if kind in (_TRUE, _FALSE) else kind, depth + 1)
 
     def _list(self, depth: int) -> list[Any]:
         (head,) = self._take(1)
@@ -150,8 +175,10 @@ def check_arrow(path: Path) -> None:
                 refuse_size(too_large(path, "a record batch", n_bytes), path)
                 n_rows += length
                 refuse_size(too_empty(path, "the file", 8 * n_rows, bytes_on_disk(path)), path)
-    except (IndexError, OSError, OverflowError, struct.error):
-        return  # damaged, or not Arrow at all: pyarrow says so
+    except OSError:
+        return  # not there: pyarrow says so
+    except (IndexError, OverflowError, struct.error):
+        _refuse_unknown_sizes(path)
 
 
 def _message_starts(file: Any) -> Iterator[int]:
@@ -169,7 +196,7 @@ def _message_starts(file: Any) -> Iterator[int]:
 
 def _messages_of_stream(file: Any, size: int) -> Iterator[int]:
     start = 0
-    while start < size:
+    while start <= size - 8:  # an end may be marked by four bytes
         message, head = _message(file, start)
         if message is None:
             return

@@ -14,6 +14,7 @@ import codecs
 import csv
 import io
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -406,5 +407,5 @@ def undecodable(path: Path, encoding: str, reason: str) -> LogError:
         "unreadable",
         f"{path} cannot be read: its text is not in UTF-8 ({reason}); save it as UTF-8, or state its encoding: "
         f"--encoding latin-1, --encoding utf-16 and the like, in Python columns={{'encoding': 'latin-1'}}.",
-        advice=f"kbrl init {path.name} proposes one.",
+        advice=f"kbrl init {shlex.quote(path.name)} proposes one.",
     )

@@ -207,3 +207,18 @@ def test_an_enum_of_duckdb_is_a_column_of_texts():
     query = {"query": "select * from visits order by patient, day"}
     log, right = (load_log(source, columns=stated | more) for source, more in (("ward.duckdb", query), (table, {})))
     np.testing.assert_array_equal(log.states, right.states)
+
+
+def test_a_fate_that_is_told_on_all_rows_is_the_reward_of_the_last_one():
+    frame = ward()
+    fates = frame.groupby("patient").died.transform("max")
+    frame = frame.drop(columns=["outcome", "died", "home", "score"]).assign(
+        died_in_hosp=fates.astype(int), mortality_90d=fates
+    )
+    _, found = found_in(frame)
+    assert found["terminated"] == "last_row"
+    assert found["reward"] == "where(last_row, where(died_in_hosp, -1, 1), 0)"
+    assert sorted(found["state"]) == ["lactate", "severity", "sex"]
+    log = load_log(frame, columns=found)
+    assert log.rewards[~log.terminals].tolist() == [0.0] * int((~log.terminals).sum())
+    assert (log.rewards == -1).sum() == fates.groupby(frame.patient).max().sum()

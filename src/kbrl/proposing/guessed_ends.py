@@ -8,16 +8,18 @@ import numpy as np
 
 from kbrl.arrays import Booleans
 from kbrl.data.column_names import ALIASES, has_word
-from kbrl.proposing.free_columns import FreeColumns
+from kbrl.logs.last_rows import LAST_ROW
 from kbrl.proposing.column_profiles import (
     FEW,
     SOME,
     Profile,
+    changes_within,
     closing_levels,
     is_closing,
     is_only_on,
     last_rows,
 )
+from kbrl.proposing.free_columns import FreeColumns
 from kbrl.proposing.proposal import as_column
 
 
@@ -47,6 +49,8 @@ class EndFinder:
         if done is None and "terminated" not in self._proposal.stated:
             self._ends_by_level(is_last)
         self._further_ends(is_last, may_add=done is None)
+        if done is None and "terminated" not in self._proposal.stated:
+            self._fates(episode)
 
     def _end_at(self, flags: Profile) -> None:
         """Note where a flag says that episodes end or are cut."""
@@ -66,10 +70,21 @@ class EndFinder:
                     profile.name, "it is true only where episodes end: a result is not part of the state"
                 )
 
+    def _fates(self, episode: Profile) -> None:
+        """Propose that last rows are ends, if a flag tells on all rows of an episode how it ended."""
+        named = [*self._columns.named("terminated", "boolean"), *self._columns.named("harm", "boolean")]
+        told = next((p for p in named if p.n_distinct == 2 and changes_within(p, episode) == 0), None)
+        if told is not None:
+            why = f"{told.name} tells on all rows of an episode how it ended, so its last row is the end"
+            self._proposal.state("terminated", LAST_ROW, why)
+            self._columns.set_aside(told.name, "terminated", why)
+            self._doubt(f"whether every episode in the table is complete, as {told.name!r} suggests")
+
     def _flags(self, role: str, episode: Profile | None) -> None:
         """Give a role to the flag that is named so; to several of them if each is true on last rows only."""
         named = self._columns.named(role, "boolean")
         is_last = None if episode is None or len(episode) < 2 else last_rows(episode)
+        named = [p for p in named if episode is None or changes_within(p, episode) > 0 or p.n_distinct < 2]
         if not named:
             return
         closing = [p for p in named if is_last is not None and is_last[:-1][p.numbers[:-1] == 1].all()]

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from kbrl.data.column_names import families, has_word, words_of
-from kbrl.proposing.free_columns import FreeColumns
 from kbrl.proposing.column_profiles import (
     Profile,
     changes_within,
@@ -32,6 +31,7 @@ from kbrl.proposing.column_profiles import (
     tells_apart,
     without_repeats,
 )
+from kbrl.proposing.free_columns import FreeColumns
 from kbrl.proposing.guessed_ends import EndFinder
 from kbrl.proposing.proposal import (
     Proposal,
@@ -110,7 +110,7 @@ class _Roles:
         runs = runs_of(step) if episode is None and step is not None else episode
         EndFinder(self._columns).find(given, runs)
         self._action(given, runs)
-        self._reward(given)
+        self._reward(given, runs)
         if episode is not None and len(episode) > 1:
             propose_late_reward(
                 self._columns.profiles, last_rows(episode), self._proposal, has_ends="terminated" in given
@@ -268,19 +268,19 @@ class _Roles:
         why = "its name says so" if known is not None else "its name and values"
         propose_classes(self._columns.take(named[0].name, "action", why), self._proposal)
 
-    def _reward(self, given: dict[str, Any]) -> None:
+    def _reward(self, given: dict[str, Any], episode: Profile | None) -> None:
         if "reward" in given or "minimize" in given:
             return
         known = self._columns.known("reward")
         if known is not None:
             self._take_reward(known, "reward", "its name says so")
             return
-        named = self._after_the_action("reward")
+        named = self._after_the_action("reward", episode)
         if named:
             self._doubt(f"whether {named[0].name!r} is the reward, and whether more of it is better")
             self._take_reward(named[0], "reward", "its name, and it is a number")
             return
-        costs = self._after_the_action("minimize")
+        costs = self._after_the_action("minimize", episode)
         if costs and "minimize" in self._options:
             self._take_reward(costs[0], "minimize", "its name says that less of it is better")
             self._doubt(f"whether {costs[0].name!r} is what should be kept low")
@@ -300,12 +300,14 @@ class _Roles:
         self._columns.take(profile.name, role, why)
         self._proposal.state(role, as_number(profile), why)
 
-    def _after_the_action(self, role: str) -> list[Profile]:
+    def _after_the_action(self, role: str, episode: Profile | None) -> list[Profile]:
         """Return the columns that are named as the result of an action; those that stand after it come first.
 
-        A name such as "last score" says that the value was known before.
+        A name such as "last score" says that the value was known before, and a flag that is the same on all rows of an
+        episode tells how it ended.
         """
         named = [p for p in self._columns.named(role, "number", "boolean") if not has_word(p.name, "earlier")]
+        named = [p for p in named if p.kind == "number" or episode is None or changes_within(p, episode) > 0]
         names = [profile.name for profile in self._columns.profiles]
         actions = [names.index(name) for name, (own, _) in self._proposal.roles.items() if own == "action"]
         return sorted(named, key=lambda profile: names.index(profile.name) < max(actions, default=0))

@@ -17,6 +17,7 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats
 from kbrl.data.column_names import ROLE_WORDS, has_word, words_of
 from kbrl.data.written import DATE_ORDERS, iso_date
+from kbrl.logs.last_rows import LAST_ROW
 from kbrl.proposing.column_profiles import FEW, Profile, is_only_on, rises_within
 from kbrl.tables.cell_values import BOOLEANS, FLAGS
 
@@ -105,6 +106,9 @@ def reward_of_ends(ended: Profile, rule: str) -> tuple[str, str] | None:
 
     ``rule`` is the expression that was proposed for the ends.
     """
+    if rule == LAST_ROW:
+        good, bad = ("-1", "1") if has_word(ended.name, "harm") else ("1", "-1")
+        return "reward", f"where({LAST_ROW}, where({as_column(ended.name)}, {good}, {bad}), 0)"
     if ended.kind == "boolean":
         if has_word(ended.name, "harm"):
             return "minimize", as_number(ended)

@@ -15,7 +15,20 @@ ROOT = Path(kbrl.__file__).parent
 PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
 # From low to high; a module may import its own room and those before it.
 LAYERS = ["arrays", "profiles", "checks", "numba_cache", "threads", "files", "notebooks", "data"]
-LAYERS += ["mdp", "lines", "settings", "model", "trials", "tasks", "tables", "logs", "learners", "choosing", "trust"]
+LAYERS += [
+    "mdp",
+    "lines",
+    "settings",
+    "model",
+    "trials",
+    "tasks",
+    "tables",
+    "logs",
+    "proposing",
+    "learners",
+    "choosing",
+    "trust",
+]
 LAYERS += ["insight", "storage", "serving", "on_dask", "testing", "report", "demo", "cli", "__main__"]
 MOST_MODULES = 15  # in a room
 

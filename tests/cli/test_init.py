@@ -13,8 +13,8 @@ import pytest
 
 from kbrl import load_model
 from kbrl.cli import main
-from kbrl.logs.guessed_roles import propose
 from kbrl.logs.log import load_log
+from kbrl.proposing.guessed_roles import propose
 from ward_simulator import DOSES, FIT, as_people_keep_it, clean_table, mean_return
 
 pytestmark = pytest.mark.usefixtures("here")

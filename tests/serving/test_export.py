@@ -17,7 +17,9 @@ import messy_ward
 from kbrl import KBSF, Plan, Transitions, Variant, coverage, export_policy, load_log
 from kbrl.data.expressions import parse
 from kbrl.data.recipe import Recipe
-from kbrl.data.state_column import StateColumn
+from kbrl.data.state_column import BLANK_TEXTS, StateColumn
+from kbrl.data.values import FALSE, TRUE
+from kbrl.serving import standalone_columns
 from kbrl.serving.export import _column, _tree
 from kbrl.serving.standalone_columns import UnanswerableError, encoded, holds
 from kbrl.tasks import PuddleWorld
@@ -297,3 +299,22 @@ def test_models_that_need_their_rows_or_a_function_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"end in \.py"):
         export_policy(KBSF(n_reps=5, random_state=0).fit(LOG), tmp_path / "p.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_exported_policy_knows_the_words_for_true_false_and_missing_that_tables_may_have():
+    assert (standalone_columns.TRUE, standalone_columns.FALSE) == (TRUE, FALSE)
+    assert standalone_columns.BLANKS == BLANK_TEXTS
+
+
+@pytest.mark.parametrize("cell", ["true", "False", " TRUE ", "1", True, 0.0, "maybe"])
+def test_true_and_false_are_numbers_in_a_column_of_numbers_exported_or_not(cell):
+    column = StateColumn("ventilated", "number")
+    found = Recipe((column,)).encode({"ventilated": [cell]})
+    if cell == "maybe":
+        assert "must be a number" in found.say(0)
+        with pytest.raises(UnanswerableError, match="must be a number"):
+            encoded(_column(column), cell)
+    else:
+        right = 1.0 if str(cell).strip().lower() in ("true", "1") else 0.0
+        assert found.rows.tolist() == [[right]]
+        assert encoded(_column(column), cell) == [right]

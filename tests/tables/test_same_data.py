@@ -218,6 +218,30 @@ def test_a_messy_table_gives_the_same_model_and_answers_in_every_form(tmp_path, 
         assert in_python.index.equals(store(messy_ward(), tmp_path, form)[0].index)
 
 
+def test_a_table_with_real_dates_is_one_model_as_csv_gz_parquet_excel_sqlite_pandas_and_polars(tmp_path):
+    """Files that have a type for times hold times, texts hold ISO dates; the time of the day and the discount count."""
+    frame = messy_ward()
+    moments = pandas.to_datetime(frame["day"]) + pandas.to_timedelta(np.arange(len(frame)) % 5 * 7, "min")
+    frame = frame.assign(day=moments, seen=moments + pandas.Timedelta(hours=2))
+    stated = {**MESSY, "state": [*MESSY["state"], "seen"], "elapsed": {"seen": "1 day"}, "discount_per": "1 day"}
+    models = {}
+    for form in ("csv", "csv.gz", "jsonl", "parquet", "xlsx", "sqlite", "duckdb", "pandas", "polars", "arrow"):
+        as_texts = frame.assign(
+            day=frame.day.dt.strftime("%Y-%m-%d %H:%M:%S"), seen=frame.seen.dt.strftime("%Y-%m-%dT%H:%M")
+        )
+        source, _ = store(as_texts if form == "jsonl" else frame, tmp_path, form)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            models[form] = KBSF(n_reps=20, random_state=0).fit(open_log(source, columns=stated).chunks()).model_
+    expected = models.pop("csv")
+    assert expected.source.recipe.columns[-1].kind == "elapsed"
+    assert expected.reps[:, -1].max() > 5.0  # days
+    for form, model in models.items():
+        assert model.source.recipe == expected.source.recipe, form
+        for name in ("weight", "reward_sum", "transition_sum"):
+            np.testing.assert_array_equal(getattr(model.sums, name), getattr(expected.sums, name), err_msg=form)
+
+
 @pytest.mark.parametrize("form", ["csv.gz", "jsonl", "xlsx", "sqlite", "duckdb", "lazy", "decimal comma"])
 @pytest.mark.parametrize("chunk_rows", [7, 100])
 def test_chunks_of_any_size_put_together_are_the_log(tmp_path, truth, form, chunk_rows):

@@ -111,9 +111,10 @@ def _parse_cells(text: str, recipe: Recipe) -> list[float]:
 
 def _number(text: str, name: str) -> float:
     from kbrl.logs.rows import LARGEST_NUMBER
+    from kbrl.tables.cell_values import BOOLEANS
 
     try:
-        value = float(text)
+        value = BOOLEANS[text.lower()] if text.lower() in BOOLEANS else float(text)  # as in the table
     except ValueError:
         value = float("nan")
     if not abs(value) <= LARGEST_NUMBER:

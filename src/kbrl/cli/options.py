@@ -47,7 +47,7 @@ _DIALECT = {
     "thousands": "What separates thousands in a text file, as in 1.234,5: one of . , ' _ or space.",
     "sheet": "Sheet of an Excel file, if it has several.",
     "split": "Columns of lists to split into one column per entry, for example action becomes action_0, action_1.",
-    "skip": "Number of rows above the header of a CSV or Excel file, such as a title.",
+    "skip": "Number of rows above the header of a CSV or Excel file, such as a title; 2+1: also 1 below it (units).",
     "na": "What stands for a missing value: '-; unknown' in all columns, 'age=999' in one.",
     "fill-down": "Columns in which an empty cell means the one above it, as in patient,ward (merged cells of Excel).",
     "suffix": "Units that stand after the numbers of a column, as in 'dose=mg; weight=kg' for 5 mg and 70 kg.",

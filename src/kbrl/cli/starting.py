@@ -27,7 +27,7 @@ def init(log: tuple[str, ...], output: Path | None, force: bool, **columns: Any)
     """
     from kbrl.cli.fitting import fit
     from kbrl.files import written_beside
-    from kbrl.logs.guessed_roles import propose
+    from kbrl.proposing.guessed_roles import propose
 
     output = Path(f"{_stem(log[0])}.toml") if output is None else output
     if output.exists() and not force:

@@ -33,36 +33,47 @@ PREFIXES: dict[str, tuple[str, ...]] = {
 
 # Words in the names of columns that people made, without accents: the better ones first.
 ROLE_WORDS = {
-    "episode": "episode|trajectory|patient|subject|stay|admission|hadm|person|session|participant|case|user|customer|"
-    "client|pat|fall|fallnr|fallnummer|aufenthalt|kunde|sujet|sejour|dossier|paciente|paziente|cliente|sujeto|caso|"
-    "ingreso|unit|machine|device|maschine|anlage|maquina",
+    "episode": "episode|trajectory|patient|subject|stay|admission|hadm|person|session|participant|case|user|"
+    "customer|client|pat|ptid|patid|patno|usubjid|subjid|mrn|icustay|icustayid|encounter|student|pupil|driver|"
+    "vehicle|household|batch|run|asset|fall|fallnr|fallnummer|aufenthalt|kunde|sujet|sejour|dossier|paciente|"
+    "paziente|cliente|sujeto|caso|ingreso|unit|machine|device|maschine|anlage|maquina",
     "step": "step|time|timestamp|datetime|date|day|hour|minute|min|second|visit|charttime|week|month|seq|sequence|"
-    "round|t|at|when|datum|zeit|zeitpunkt|uhrzeit|tag|stunde|woche|monat|visite|jour|heure|semaine|mois|fecha|hora|dia|"
-    "semana|mes|visita|data|giorno|ora|paso|schritt|etape",
-    "action": "action|act|treatment|therapy|drug|dose|dosage|medication|arm|intervention|decision|insulin|choice|offer|"
-    "vasopressor|control|setting|setpoint|command|exercise|lesson|staffing|staff|charging|irrigation|watering|"
-    "fertilizer|feeding|maintenance|repair|behandlung|therapie|medikament|dosis|gabe|massnahme|aktion|entscheidung|"
-    "wartung|bewasserung|traitement|medicament|decision|tratamiento|terapia|farmaco|medicamento|accion|riego|azione|"
-    "trattamento|acao",
-    "reward": "reward|return|payoff|gain|benefit|utility|score|click|clicked|conversion|profit|revenue|range|success|"
-    "paid|points|yield|earnings|nutzen|erfolg|belohnung|ertrag|gewinn|umsatz|erlos|punkte|recompense|benefice|revenu|"
-    "recompensa|ganancia|beneficio|ingresos|puntos|ricompensa|guadagno|ricavo",
-    "minimize": "cost|costs|risk|loss|penalty|mortality|pain|kosten|risiko|verlust|cout|couts|risque|perte|coste|costo|"
-    "riesgo|perdida|rischio|perdita|custo",
+    "visitno|visitnum|visitnr|bloc|epoch|cycle|period|round|t|at|when|datum|zeit|zeitpunkt|uhrzeit|tag|stunde|woche|"
+    "monat|visite|jour|heure|semaine|mois|fecha|hora|dia|semana|mes|visita|data|giorno|ora|paso|schritt|etape",
+    "action": "action|act|treatment|treat|therapy|drug|dose|dosage|medication|arm|intervention|regimen|decision|"
+    "bolus|basal|insulin|choice|offer|variant|order|vasopressor|control|setting|setpoint|command|exercise|lesson|"
+    "staffing|staff|charging|irrigation|watering|fertilizer|feeding|maintenance|repair|behandlung|therapie|"
+    "medikament|dosis|gabe|massnahme|aktion|entscheidung|wartung|bewasserung|traitement|medicament|tratamiento|"
+    "terapia|farmaco|medicamento|accion|riego|azione|trattamento|acao",
+    "reward": "reward|return|payoff|gain|benefit|utility|score|click|clicked|conversion|profit|revenue|range|"
+    "success|paid|points|yield|net|kpi|margin|sales|qol|earnings|nutzen|erfolg|belohnung|ertrag|gewinn|umsatz|erlos|"
+    "punkte|recompense|benefice|revenu|recompensa|ganancia|beneficio|ingresos|puntos|ricompensa|guadagno|ricavo",
+    "minimize": "cost|costs|risk|loss|penalty|mortality|pain|kosten|risiko|verlust|cout|couts|risque|perte|coste|"
+    "costo|riesgo|perdida|rischio|perdita|custo",
     "terminated": "terminated|terminal|done|end|ended|ends|died|death|dead|discharged|discharge|finished|over|last|"
-    "outcome|status|exit|result|entlassen|entlassung|verstorben|tod|ende|verlauf|ergebnis|ausgang|deces|mort|decede|"
-    "sorti|sortie|fin|issue|alta|fallecido|muerte|fin|resultado|estado|dimesso|deceduto|esito|obito",
-    "harm": "died|death|dead|deceased|expired|quit|aborted|mortality|failed|failure|fail|broken|breakdown|crash|"
-    "crashed|dropout|dropped|churn|churned|relapse|readmitted|readmission|complication|defect|defaulted|"
-    "cancelled|verstorben|gestorben|tod|tot|ausfall|ausgefallen|defekt|panne|storung|abbruch|gekundigt|deces|decede|mort|abandon|muerte|fallecido|fallo|"
-    "averia|abandono|deceduto|guasto|obito|falha",
-    "success": "discharged|home|recovered|cured|healed|passed|success|successful|graduated|completed|renewed|converted|"
-    "sold|won|entlassen|geheilt|bestanden|erfolgreich|gueri|reussi|curado|aprobado|guarito|dimesso",
+    "outcome|disposition|status|exit|result|entlassen|entlassung|verstorben|tod|ende|verlauf|ergebnis|ausgang|deces|mort|decede|"
+    "sorti|sortie|fin|issue|alta|fallecido|muerte|resultado|estado|dimesso|deceduto|esito|obito",
+    "harm": "died|death|dead|deceased|expired|expire|quit|aborted|mortality|failed|failure|fail|broken|breakdown|"
+    "crash|crashed|dropout|dropped|churn|churned|relapse|readmitted|readmission|complication|defect|defaulted|"
+    "cancelled|verstorben|gestorben|tod|tot|ausfall|ausgefallen|defekt|panne|storung|abbruch|gekundigt|deces|decede|"
+    "mort|abandon|muerte|fallecido|fallo|averia|abandono|deceduto|guasto|obito|falha",
+    "success": "discharged|home|recovered|cured|healed|passed|success|successful|graduated|completed|renewed|"
+    "converted|sold|won|entlassen|geheilt|bestanden|erfolgreich|gueri|reussi|curado|aprobado|guarito|dimesso",
     "truncated": "truncated|timeout|censored|cut|lost|abgebrochen|abbruch|censure|perdu|censurado|abandono",
     "propensity": "propensity|probability|prob|pscore",
     "earlier": "last|previous|prev|prior|former|earlier|before|initial|baseline|pre|letzte|letzter|letztes|vorige|"
     "voriger|voriges|vorher|dernier|derniere|precedent|precedente|ultimo|ultima|anterior|previo|previa|iniziale",
 }
+
+
+def families(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns of states and next states that have the prefixes of other libraries, or next_."""
+    found = {}
+    for role, prefixes in PREFIXES.items():
+        found[role] = [name for name in names if name.lower().startswith(prefixes) or name.lower() in ALIASES[role]]
+    if not found["next_state"]:
+        found["next_state"] = [n for n in names if n.lower().startswith("next_") and n[5:] in names]
+    return found
 
 
 def without_prefix(names: Sequence[str]) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ class Expression:
 
     def numbers(self, columns: Mapping[str, Cells]) -> Floats:
         """Return the value in each row, (n,); true is 1, false is 0."""
-        return np.array(self._evaluated(columns), dtype=np.float64)
+        return np.array(self._evaluated(columns), dtype=np.float64) + 0.0  # no -0, which people would see
 
     def truths(self, columns: Mapping[str, Cells]) -> Booleans:
         """Return the rows in which it holds, (n,)."""

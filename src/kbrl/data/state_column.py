@@ -88,7 +88,7 @@ class StateColumn:
         if isinstance(cells, Coded) and self.kind in ("category", "ordinal", "boolean"):
             return self._places(Coded(cells.codes, tuple(map(level_text, cells.values))))
         if isinstance(cells, Coded):
-            numbers = _parsed(cells, _seconds if self.kind == "elapsed" else float)
+            numbers = _parsed(cells, _seconds if self.kind == "elapsed" else _number)
             odd = np.isnan(numbers) & cells.where(lambda value: level_text(value) is not None)
             rule = "be a number"
             return Values(numbers, (Unfit(self.name, odd, cells, rule),) if odd.any() else ())
@@ -272,6 +272,11 @@ def _parsed(cells: Coded, read: Callable[[Any], float]) -> Floats:
         except (TypeError, ValueError, AttributeError):
             continue
     return numbers[cells.codes]
+
+
+def _number(value: Any) -> float:
+    """Return a number; true and false are 1 and 0, as in the columns of a table."""
+    return float({"true": 1, "false": 0}.get(value.strip().lower(), value) if isinstance(value, str) else value)
 
 
 def _seconds(value: Any) -> float:

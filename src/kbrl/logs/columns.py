@@ -18,6 +18,7 @@ from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.data.expressions import ExpressionError, Name, filled_in, parse, unknown_columns
 from kbrl.data.recipe import JOINED
 from kbrl.data.values import RULES, Rules, rules_of
+from kbrl.logs.last_rows import LAST_ROW, check_last_row, with_last_row
 from kbrl.logs.sequence import period_text, stride_text
 from kbrl.tables.faults import LogError
 from kbrl.tables.text_files import STATED, dialect_in
@@ -108,7 +109,6 @@ def resolve(
     """Return the column of each role: as the user says, or else recognised by its name.
 
     ``is_first`` is False for a later log of a model: it may lack columns that settings name.
-
     >>> resolve(["obs_x", "obs_y", "dose", "reward"], {"action": "dose"}).state
     ('obs_x', 'obs_y')
     """
@@ -121,7 +121,8 @@ def resolve(
     given = _to_be_lowered(given, names)
     _check_given(given)
     _check_distinct(names)
-    named_by_user = {role: _chosen(role, value, names) for role, value in given.items()}
+    known = with_last_row(names, [*map(given.get, BY_EXPRESSION)])
+    named_by_user = {role: _chosen(role, value, known) for role, value in given.items()}
     found: dict[str, Any] = {}
     for role in ROLES:
         chosen = named_by_user[role] if role in given else _recognised(role, names, named_by_user)
@@ -129,10 +130,10 @@ def resolve(
     parts, found["action"] = found["action"], JOINED.join(found["action"])
     for role in REQUIRED:
         if not found[role]:
-            why = _why_not(role, names, found)
-            message = f"A log must have a column for the {role}, but {why}."
+            message = f"A log must have a column for the {role}, but {_why_not(role, names, found)}."
             raise LogError("missing_column", message, advice=_say_which(role))
     found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
+    check_last_row(names, found)
     _check_one_role(found | {"action": parts})
     parts = parts if len(parts) > 1 else ()
     _check_rules(rules, found["state"], parts or (found["action"],), _columns_read("reward", [found["reward"]], names))
@@ -144,9 +145,9 @@ def resolve(
             f"A stride of {settings['stride']} was stated, but no column of {listing(names)} is the step.",
             advice=_say_which("step"),
         )
-    if settings.get("one_step"):
-        _check_one_step(found)
     columns = Columns(**found, **settings, action_parts=parts, rules=rules)
+    if columns.one_step:
+        _check_one_step(found)
     _check_timing(columns, names)
     if is_first:
         _check_cells(columns, names)
@@ -326,8 +327,7 @@ def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Seq
     missing = [role for role in optional if not set(names).issuperset(_columns_read(role, listed[role], names))]
     if missing:
         lacking = [name for role in missing for name in listed[role]]
-        message = f"The log lacks {listing(lacking)}, which the model's first log had."
-        warnings.warn(message, KbrlWarning, stacklevel=3)
+        warnings.warn(f"The log lacks {listing(lacking)}, which the model's first log had.", KbrlWarning, stacklevel=3)
     missing += ["stride"] if "step" in missing else []
     return {role: columns for role, columns in stored.items() if role not in missing} | dict(given)
 
@@ -337,7 +337,7 @@ def _columns_read(role: str, listed: Sequence[str], names: Sequence[str]) -> Seq
     if role not in BY_EXPRESSION or set(listed) <= set(names):
         return listed
     try:
-        return list(parse(listed[0]).columns)
+        return [name for name in parse(listed[0]).columns if name != LAST_ROW or name in names]
     except ExpressionError:  # no column of this name, and no expression
         return listed
 

@@ -20,6 +20,7 @@ from kbrl.data.recipe import JOINED, ActionBins, Recipe, said_of_filled
 from kbrl.data.state_column import StateColumn, Values, level_text
 from kbrl.data.values import EpisodeStarts, ValueMemory
 from kbrl.logs.columns import BY_EXPRESSION, Columns
+from kbrl.logs.last_rows import marked
 from kbrl.logs.sorted_table import SortedTable
 from kbrl.logs.value_facts import is_clean, is_plain, look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts
@@ -316,7 +317,8 @@ def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_
 
     With ``is_known``, no recipe is learnt where none is given.
     """
-    table = in_order(table, columns)
+    texts = [getattr(columns, role) for role in BY_EXPRESSION]
+    table = marked(in_order(table, columns), texts, columns.episode)
     if recipe is None and not is_known and not is_clean(table, columns):
         recipe = look_at_values(table, columns).recipe(columns, table)
     is_made = any(name not in table.names for name in columns.used()) or columns.action_parts

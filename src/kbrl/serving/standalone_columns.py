@@ -12,8 +12,9 @@ from datetime import date, datetime
 from typing import Any
 
 LARGEST = 1e100  # a number in a table, or a scaled state variable
-BLANKS = {"", "na", "n/a", "nan", "null"}
-TRUE, FALSE = {"true", "t", "yes", "1"}, {"false", "f", "no", "0"}
+BLANKS = {"", "na", "n/a", "#n/a", "<na>", "nan", "null"}
+TRUE = {"true", "t", "yes", "y", "1", "ja", "j", "wahr", "oui", "vrai", "si", "sí", "verdadero", "sim", "sì", "vero"}
+FALSE = {"false", "f", "no", "n", "0", "nein", "falsch", "non", "faux", "falso", "não", "nao", "nee"}
 
 
 class UnanswerableError(ValueError):
@@ -23,7 +24,7 @@ class UnanswerableError(ValueError):
 def number_in(cell: Any, name: str) -> float:
     """Return the number in a cell."""
     try:
-        number = float(cell)
+        number = float({"true": 1, "false": 0}.get(cell.strip().lower(), cell) if isinstance(cell, str) else cell)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not abs(number) <= LARGEST:

@@ -21,6 +21,7 @@ from kbrl.tables.cell_values import (
     RaggedError,
     as_flags,
     as_numpy,
+    codes_of,
     from_objects,
     from_times,
     labels_from_arrow,
@@ -199,8 +200,7 @@ def _from_dictionary(column: Any, kind: Kind, name: str) -> Column:
     """Convert each different value once: a small file can name a long text in many rows."""
     import pyarrow as pa
 
-    codes = as_numpy(column.indices.fill_null(-1)).astype(np.intp)
-    used, places = np.unique(codes, return_inverse=True)
+    used, places = np.unique(codes_of(column), return_inverse=True)
     values = from_arrow(column.dictionary.take(pa.array(used, mask=used < 0)), kind, name)
     assert isinstance(values, Numbers)
     return values.take(places.reshape(-1))

@@ -401,6 +401,14 @@ def as_numpy(array: Any) -> Any:
     return array.to_numpy(zero_copy_only=False)
 
 
+def codes_of(column: Any) -> Integers:
+    """Return the places of the values of a dictionary column, (n,); -1 where a cell is empty."""
+    import pyarrow as pa
+
+    signed = column.indices.cast(pa.int64())  # an ENUM of DuckDB has unsigned places
+    return as_numpy(signed.fill_null(-1) if signed.null_count else signed).astype(np.intp)
+
+
 def labels_from_arrow(column: Any, name: str) -> Labels:
     import pyarrow as pa
 
@@ -409,8 +417,7 @@ def labels_from_arrow(column: Any, name: str) -> Labels:
         assert isinstance(found, Labels)
         return found
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    indices = encoded.indices.fill_null(-1) if encoded.indices.null_count else encoded.indices
-    codes = as_numpy(indices).astype(np.intp)
+    codes = codes_of(encoded)
     values = [decoded(value) for value in encoded.dictionary.to_pylist()]
     missing = [value is None or value != value for value in values]
     if any(missing):

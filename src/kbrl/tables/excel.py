@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from itertools import islice
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from kbrl.files import bytes_on_disk, too_empty, too_large
 from kbrl.tables.cell_values import Batch, Kind
 from kbrl.tables.faults import LogError, Place, refuse_size
 from kbrl.tables.python_rows import batches_of
-from kbrl.tables.text_files import PLAIN, Dialect
+from kbrl.tables.text_files import PLAIN, Dialect, refuse_numbers
 
 EXCEL_ENDINGS = (".xlsx", ".xlsm")
 _MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14  # of a sheet, by Excel's own rules
@@ -98,15 +98,15 @@ class ExcelTable:
         return {name: size for name, size in counted.items() if size}
 
     @classmethod
-    def widths(cls, path: Path, sheet: str, n_rows: int) -> list[int]:
-        """Return the number of cells that are filled in each of the first rows of a sheet."""
-        counts = [0] * n_rows
+    def top(cls, path: Path, sheet: str, n_rows: int) -> list[list[str]]:
+        """Return the cells of the first rows of a sheet as texts, empty where there is nothing."""
+        texts: list[list[str]] = [[] for _ in range(n_rows)]
         with _opened(path) as workbook:
             for number, cells in _filled(workbook[sheet]):
                 if number > n_rows:
                     break
-                counts[number - 1] = sum(cell is not None and bool(str(cell).strip()) for cell in cells)
-        return counts
+                texts[number - 1] = ["" if cell is None else str(cell) for cell in cells]
+        return texts
 
     def _find_sheet(self, stated: str | None) -> str:
         with _opened(self.path) as workbook:
@@ -128,9 +128,12 @@ class ExcelTable:
     @contextmanager
     def _numbered(self) -> Iterator[Iterator[tuple[int, tuple[Any, ...]]]]:
         """Give the rows that have cells, with their numbers in the sheet."""
-        skipped = self._dialect.n_skipped
+        skipped, n_below = self._dialect.n_skipped, self._dialect.n_below
         with _opened(self.path) as workbook, closing(_filled(workbook[self._sheet])) as rows:
-            yield ((number, cells) for number, cells in rows if number > skipped)
+            below = dropwhile(lambda row: row[0] <= skipped, rows)
+            header = list(islice(below, 1))
+            refuse_numbers([cells for _, cells in islice(below, n_below)], self.path, self._dialect)
+            yield chain(header, below)
 
 
 @contextmanager

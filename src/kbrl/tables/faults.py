@@ -61,7 +61,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "missing_reward": (True, f"{_CELLS} Or say what a missing reward counts as: --missing NAME=0."),
     "infinite_reward": (True, "Divide the rewards by a constant, or drop or repair these rows."),
     "missing_action": (True, "Drop these rows, or give 'nothing was done' a label of its own."),
-    "missing_episode": (True, "Give every row the identifier of its episode."),
+    "missing_episode": (True, "Delete rows of sums, and give the others an identifier; or --fill-down NAME."),
     "missing_step": (True, "Give every row its number within the episode, or leave the column of steps out."),
     "bad_propensity": (True, "Write the probability of the action, above 0 and up to 1, or name another column."),
     "bad_flag": (True, _FLAGS),
@@ -84,7 +84,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "rows_after_end": (False, "Give each episode its own identifier, or set terminated on its last row only."),
     "time_limit_as_end": (False, "If a time limit cut them, set truncated instead of terminated on their last rows."),
     "next_state_mismatch": (False, "Check the order of the rows and the columns of the next state."),
-    "unfinished_episodes": (False, "Set terminated or truncated on the last row of each episode."),
+    "unfinished_episodes": (False, "Set terminated or truncated on their last rows; if all are complete: last_row."),
     "tiny_episodes": (False, "Check the identifiers: a single row must end the episode or have a next state."),
     "episode_across_files": (False, _CUT),
     "constant_variable": (False, "Leave these columns out of the state: they do not distinguish states."),
@@ -95,7 +95,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "single_action": (False, "Check the column of actions: with one action there is nothing to decide."),
     "constant_reward": (False, "Check the column of rewards: all decisions are worth the same."),
     "reward_outliers": (False, "Check these rewards for wrong units and typing errors: a few outweigh all others."),
-    "no_flags": (False, "Add a column terminated: without it, no row is taken as an end."),
+    "no_flags": (False, "Add a column terminated, or, if every episode is complete: --terminated last_row."),
     "done_only": (False, "Add a column truncated: without it, time limits are taken as ends."),
 }  # fmt: skip
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import codecs
 import csv
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from kbrl.tables.text_files import PLAIN, Dialect, encoding_of, has_comma, open_
 
 _LINES = 2000  # of a text that are looked at
 _TOP = 60  # rows in which the header is looked for
+_LEAST = 5  # rows that must follow one of units
 _BLOCK = 1 << 20
 _WITH_POINTS = re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]+)?", re.ASCII)  # 1.234 or 1.234,5
 _WITH_COMMAS = re.compile(r"[+-]?[0-9]{1,3}([,'])[0-9]{3}(?:\1[0-9]{3})*(?:\.[0-9]+)?", re.ASCII)  # 1,234 or 1'234.5
@@ -34,7 +35,7 @@ class Guess:
     """A dialect to state, the reasons for it, and what is uncertain."""
 
     dialect: Dialect
-    reasons: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)  # of each option that the dialect states
     doubts: tuple[str, ...] = ()
 
 
@@ -53,30 +54,56 @@ def guess_dialect(source: Any) -> Guess:
 
 def _of_text(path: Path) -> Guess:
     encoding, why = _encoding(path)
-    reasons = [why] if why else []
-    dialect = Dialect(encoding=encoding)
+    reasons, dialect = {"encoding": why}, Dialect(encoding=encoding)
     with open_text(path, encoding_of(path, dialect)) as file:
         lines = list(islice(iter(lambda: file.readline(_BLOCK), ""), _LINES))
     delimiter = max(",;\t|", key=lambda sign: sum(line.count(sign) for line in lines[:_TOP]))
-    skipped = _above_header(
-        [sum(bool(c.strip()) for c in row) for row in csv.reader(lines[:_TOP], delimiter=delimiter)]
-    )
-    if skipped:
-        dialect, reasons = replace(dialect, skip=str(skipped)), [*reasons, "the rows above the header have fewer cells"]
-        lines = lines[skipped:]
+    top = list(csv.reader(lines[:_TOP], delimiter=delimiter))
+    skip, why = _around_header(top)
+    if skip:
+        dialect, reasons = replace(dialect, skip=skip), reasons | {"skip": why}
+        n_above, _, n_below = skip.partition("+")
+        header = lines[int(n_above)]
+        lines = [header, *lines[int(n_above) + 1 + int(n_below or 0) :]]
     header = lines[0] if lines else ""
     delimiter = max(",;\t|", key=header.count)
     if delimiter == "|":
-        dialect, reasons = replace(dialect, delimiter="|"), [*reasons, "| separates the cells of the header"]
+        dialect, reasons = (
+            replace(dialect, delimiter="|"),
+            reasons | {"delimiter": "| separates the cells of the header"},
+        )
     columns = list(zip(*_rows(lines[1:], delimiter)))
     decimal, thousands, found = _numbers_in(columns)
     titles = next(csv.reader([header], delimiter=delimiter), [])
     names = ", ".join(title.strip() for k, title in enumerate(titles) if k in found)
-    if decimal:
-        reasons.append(f"numbers have a decimal comma in {names}")
-    if thousands:
-        reasons.append(f"{thousands} separates thousands in {names}")
-    return Guess(replace(dialect, decimal=decimal, thousands=thousands), tuple(reasons))
+    reasons["decimal"] = f"numbers have a decimal comma in {names}"
+    reasons["thousands"] = f"{thousands} separates thousands in {names}"
+    return Guess(replace(dialect, decimal=decimal, thousands=thousands), reasons)
+
+
+def _around_header(rows: Sequence[Sequence[str]]) -> tuple[str, str]:
+    """Return what is to be skipped around the header, such as 2, or 2+1 with a row of units below it, and why."""
+    n_above = _above_header([sum(bool(cell.strip()) for cell in row) for row in rows])
+    n_below = _below_header(rows[n_above + 1 :])
+    why = "the rows above the header have fewer cells" if n_above else ""
+    units = "a row below the header has no number where the others have one, as units have none" if n_below else ""
+    return f"{n_above}+{n_below}" if n_below else str(n_above or ""), "; ".join(filter(None, (why, units)))
+
+
+def _below_header(rows: Sequence[Sequence[str]]) -> int:
+    """Return how many rows below the header are not data: texts, in columns that hold numbers from then on."""
+    for n_below in (1, 2):
+        first, rest = rows[:n_below], [row for row in rows[n_below:] if row]
+        numeric = [k for k in range(len(rows[0]) if rows else 0) if _share([r[k] for r in rest if k < len(r)], _is_any)]
+        told = [[row[k].strip() for k in numeric if k < len(row)] for row in first]
+        if len(rest) >= _LEAST and all(sum(map(bool, t)) > 1 and not any(map(_is_any, t)) for t in told):
+            return n_below
+    return 0
+
+
+def _is_any(cell: str) -> bool:
+    """Return whether a cell holds a number, in whichever country."""
+    return _is_continental(cell.strip()) or _is_english(cell.strip())
 
 
 def _above_header(widths: Sequence[int]) -> int:
@@ -126,7 +153,9 @@ def _numbers_in(columns: Sequence[Sequence[str]]) -> tuple[str | None, str | Non
     """Return the decimal comma and the separator of thousands, if there are any, and the columns that show it."""
     filled = [[_PRICE.sub("", cell.strip()) for cell in column if cell.strip()] for column in columns]
     commas = [k for k, cells in enumerate(filled) if _share(cells, _is_continental) and any(map(has_comma, cells))]
-    if commas:
+    with_points = any(_share(cells, _is_english) and any(map(_has_point, cells)) for cells in filled)
+    in_threes = all(_is_grouped(cell) or cell.lstrip("+-").isdigit() for k in commas for cell in filled[k])
+    if commas and not (with_points and in_threes):  # 112,040 beside 1.5 is a number of thousands
         points = any(_WITH_POINTS.fullmatch(cell) for k in commas for cell in filled[k])
         return ",", "." if points else None, commas
     grouped = [k for k, cells in enumerate(filled) if _share(cells, _is_english) and any(map(_is_grouped, cells))]
@@ -146,6 +175,11 @@ def _is_grouped(cell: str) -> bool:
     return _WITH_COMMAS.fullmatch(cell) is not None
 
 
+def _has_point(cell: str) -> bool:
+    """Return whether a cell is a number with a decimal point, and not one with points between thousands."""
+    return "." in cell and _WITH_POINTS.fullmatch(cell) is None
+
+
 def _share(cells: Sequence[str], holds: Any, share: float = 0.9) -> bool:
     """Return whether a rule holds for most cells: some are blanks in words."""
     return len(cells) > 0 and sum(map(holds, cells)) >= share * len(cells)
@@ -155,14 +189,13 @@ def _of_workbook(path: Path) -> Guess:
     sizes = ExcelTable.sizes(path)
     if not sizes:
         return Guess(PLAIN)
-    sheet, dialect, reasons, doubts = max(sizes, key=lambda name: sizes[name]), PLAIN, list[str](), list[str]()
+    sheet, dialect, doubts = max(sizes, key=lambda name: sizes[name]), PLAIN, list[str]()
     if len(sizes) > 1:
-        dialect, reasons = Dialect(sheet=sheet), [f"the sheet {sheet!r} has the most cells"]
+        dialect = Dialect(sheet=sheet)
         doubts = [f"the file has several sheets, {', '.join(sizes)}; the one with the most cells was taken"]
-    skipped = _above_header(ExcelTable.widths(path, sheet, _TOP))
-    if skipped:
-        dialect, reasons = replace(dialect, skip=str(skipped)), [*reasons, "the rows above the header have fewer cells"]
-    return Guess(dialect, tuple(reasons), tuple(doubts))
+    skip, why = _around_header(ExcelTable.top(path, sheet, _TOP))
+    dialect = replace(dialect, skip=skip or None)
+    return Guess(dialect, {"sheet": f"the sheet {sheet!r} has the most cells", "skip": why}, tuple(doubts))
 
 
 def _of_database(path: Path) -> Guess:
@@ -173,7 +206,7 @@ def _of_database(path: Path) -> Guess:
         if len(tables) > 1:
             largest = max(tables, key=lambda name: len(open_database(path, Dialect(query=_all_of(name))).names))
             doubt = f"the database has several tables, {', '.join(tables)}; the one with the most columns was taken"
-            return Guess(Dialect(query=_all_of(largest)), (f"{largest!r} has the most columns",), (doubt,))
+            return Guess(Dialect(query=_all_of(largest)), {"query": f"{largest!r} has the most columns"}, (doubt,))
     return Guess(PLAIN)
 
 

@@ -46,6 +46,7 @@ _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.B
 
 _SEPARATORS = (",", ".", " ", "'", "_")
 _MOST_SKIPPED = 1000
+_SKIP = re.compile(r"([0-9]{1,4})(?:\+([0-9]{1,4}))?", re.ASCII)  # rows above the header + rows below it
 _WORDS = {"tab": "\t", "space": " "}  # for what is hard to write on a command line
 COMMA = "If , is the decimal sign, state it: --decimal , in Python columns={'decimal': ','}."
 _WITH_COMMA = re.compile(r"\s*'?[+-]?(?:[0-9]+|[0-9]{1,3}(?:[. \u00a0\u202f'][0-9]{3})+),[0-9]+'?\s*", re.ASCII)
@@ -66,7 +67,7 @@ class Dialect:
     sheet: str | None = None  # of an Excel file
     query: str | None = None  # for a database: one that selects the rows
     split: str | None = None  # columns of lists, as in "action,observation", of which each entry becomes a column
-    skip: str | None = None  # the number of rows above the header, of a CSV or Excel file
+    skip: str | None = None  # rows above the header of a CSV or Excel file; "2+1": also 1 below it, such as units
     na: str | None = None  # what stands for a missing value, as in "-; unknown; age=999"
     fill_down: str | None = None  # columns in which an empty cell means the one above it, as in "patient,ward"
     suffix: str | None = None  # what stands after the numbers of a column, as in "dose=mg"
@@ -88,8 +89,11 @@ class Dialect:
                 f"thousands must be one of {' '.join(map(repr, _SEPARATORS))}, and not the decimal sign, "
                 f"{self.point!r}, but it is {self.thousands!r}."
             )
-        if self.skip is not None and (not self.skip.isdecimal() or int(self.skip) > _MOST_SKIPPED):
-            raise ValueError(f"skip must be a number of rows, at most {_MOST_SKIPPED}, but it is {self.skip!r}.")
+        if self.skip is not None and (_SKIP.fullmatch(self.skip) is None or max(self._skips) > _MOST_SKIPPED):
+            raise ValueError(
+                f"skip must be a number of rows above the header, or of those above and below it as in 2+1, at most "
+                f"{_MOST_SKIPPED} each, but it is {self.skip!r}."
+            )
         if self.dates not in (None, *DATE_ORDERS):
             raise ValueError(f"dates must be {' or '.join(map(repr, DATE_ORDERS))}, but it is {self.dates!r}.")
         if self.suffix is not None and "" in self.suffixes:
@@ -108,7 +112,17 @@ class Dialect:
     @property
     def n_skipped(self) -> int:
         """The number of rows above the header."""
-        return int(self.skip or 0)
+        return self._skips[0]
+
+    @property
+    def n_below(self) -> int:
+        """The number of rows below the header that are not data."""
+        return self._skips[1]
+
+    @property
+    def _skips(self) -> tuple[int, int]:
+        found = _SKIP.fullmatch(self.skip or "0")
+        return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
     @property
     def marks(self) -> dict[str, list[str]]:
@@ -253,7 +267,11 @@ class CsvTable:
                 yield from arrow_csv.open_csv(
                     file,
                     read_options=arrow_csv.ReadOptions(
-                        use_threads=False, block_size=BUFFER, encoding=encoding, skip_rows=self._dialect.n_skipped
+                        use_threads=False,
+                        block_size=BUFFER,
+                        encoding=encoding,
+                        skip_rows=self._dialect.n_skipped,
+                        skip_rows_after_names=self._dialect.n_below,
                     ),
                     parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
                     convert_options=arrow_csv.ConvertOptions(
@@ -275,7 +293,7 @@ class CsvTable:
                 skipped = _skip(file, self._dialect.n_skipped)
                 lines = iter(lambda: file.readline(_LONGEST_HEADER), "")  # Arrow may see other lines than we do
                 reader = csv.reader(lines, delimiter=self._delimiter)
-                row, n_lines = -1, 0  # the header is the row before the first
+                row, n_lines = -1 - self._dialect.n_below, 0  # the header is the row before the first
                 while len(found) < len(wanted):
                     cells = next(reader)
                     if cells and row in wanted:
@@ -379,6 +397,7 @@ def _header(path: Path, encoding: str, dialect: Dialect) -> tuple[str, tuple[str
             delimiter = delimiter or max(",;\t", key=line.count)
             rest = iter(lambda: file.readline(longest), "")  # a cell in quotes may continue in the next line
             names = tuple(next(csv.reader(chain([line], rest), delimiter=delimiter), ()))
+            below = [next(csv.reader(rest, delimiter=delimiter), []) for _ in range(dialect.n_below)]
             has_rows = bool(file.read(1))
     except UnicodeError as error:
         raise undecodable(path, encoding, str(error)) from None
@@ -388,7 +407,22 @@ def _header(path: Path, encoding: str, dialect: Dialect) -> tuple[str, tuple[str
         raise LogError("empty_log", f"{path} has no header line.")
     if not has_rows:
         raise LogError("empty_log", f"{path} has a header, but no row below it.")
+    refuse_numbers(below, path, dialect)
     return delimiter, names
+
+
+def refuse_numbers(rows: Sequence[Sequence[Any]], path: Path, dialect: Dialect) -> None:
+    """Refuse to skip rows below the header that hold numbers: they are data, not units; a unit may be 1."""
+    for cell in (str(cell).strip() for row in rows for cell in row if cell is not None):
+        plain = from_texts([dialect.plain(cell)], "numbers")
+        if isinstance(plain, Numbers) and plain.odd is None and not np.isnan(plain.values[0]) and cell != "1":
+            raise LogError(
+                "unreadable",
+                f"skip = {dialect.skip!r} leaves out rows below the header of {path}, but one of them holds a number, "
+                f"{cell!r}: it seems to be data.",
+                advice=f"If all rows are data: --skip {dialect.n_skipped}, in Python columns={{'skip': "
+                f"{dialect.n_skipped}}}.",
+            )
 
 
 def _without_blanks(written: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,14 +16,17 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats
-from kbrl.data.column_names import has_word
+from kbrl.data.column_names import ROLE_WORDS, has_word, words_of
 from kbrl.data.written import DATE_ORDERS, iso_date
-from kbrl.logs.column_profiles import Profile, is_only_on, rises_within
+from kbrl.logs.last_rows import LAST_ROW
+from kbrl.proposing.column_profiles import FEW, Profile, is_only_on, rises_within
 from kbrl.tables.cell_values import BOOLEANS, FLAGS
 
-FEW = 20  # more different numbers than that are amounts, to be put into classes
 _MOST_MARKS, _LONGEST_MARK = 4, 20  # different texts beside numbers, and their characters
 _SENTINELS = frozenset({-1.0, -8.0, -9.0, *(sign * float("9" * n) for n in range(2, 7) for sign in (1, -1))})
+_MOST_TOGETHER = 3  # columns of amounts whose combinations are proposed as actions
+_KEYS = ("variable", "parameter", "measure", "measurement", "item", "itemid", "test", "key", "attribute", "concept")
+_VALUES = ("value", "valuenum", "wert", "valeur", "valor", "valore")
 _UNITS = ((86400, " days"), (3600, " hours"), (60, " minutes"))  # of seconds
 _PRICE = re.compile(r"([€$£¥]|EUR|USD|CHF|GBP)\s*[+-]?[0-9][0-9.,']*")
 _AMOUNT = re.compile(r"([+-]?[0-9][0-9.,']*)\s*([^\d\s.,;=][^\d;=]{0,11})")
@@ -49,6 +52,16 @@ class Proposal:
         """Propose the role of one column."""
         self.roles[column] = (role, why)
         self.state(role, column, why)
+
+    def also_ends(self, column: str, why: str) -> None:
+        """Propose that a flag marks ends, beside those that are proposed already."""
+        rule, reason = self.stated.get("terminated"), self.reasons.get("terminated", "")
+        own = f"{column}: {why}"
+        if rule is None:
+            self.state("terminated", column, own)
+        else:
+            before = as_column(rule) if rule in self.roles else rule
+            self.state("terminated", f"{before} or {as_column(column)}", f"{reason}; {own}")
 
     def to_toml(self, sources: Sequence[str], target: str) -> str:
         """Return the text of the file ``target``: each option with its reason, and what is uncertain."""
@@ -94,6 +107,9 @@ def reward_of_ends(ended: Profile, rule: str) -> tuple[str, str] | None:
 
     ``rule`` is the expression that was proposed for the ends.
     """
+    if rule == LAST_ROW:
+        good, bad = ("-1", "1") if has_word(ended.name, "harm") else ("1", "-1")
+        return "reward", f"where({LAST_ROW}, where({as_column(ended.name)}, {good}, {bad}), 0)"
     if ended.kind == "boolean":
         if has_word(ended.name, "harm"):
             return "minimize", as_number(ended)
@@ -233,12 +249,36 @@ def propose_classes(profile: Profile, proposal: Proposal) -> None:
         proposal.doubts.append(f"how many classes the amounts of {profile.name!r} should have")
 
 
+def amounts_together(named: Sequence[Profile]) -> list[Profile]:
+    """Return the columns that are amounts of the same thing, by a word that the best of them and others share."""
+    amounts = [p for p in named if p.kind == "number" and p.n_distinct > FEW]
+    if not amounts or amounts[0] is not named[0]:
+        return []
+    shared = set(words_of(named[0].name)) & set(ROLE_WORDS["action"].split("|"))
+    found = [p for p in amounts if shared & set(words_of(p.name))]
+    return found if len(found) <= _MOST_TOGETHER else []
+
+
+def propose_combination(profiles: Sequence[Profile], proposal: Proposal) -> None:
+    """Propose the combinations of a few amounts as the actions, each in few classes."""
+    names = [profile.name for profile in profiles]
+    proposal.state(
+        "action", names, "amounts that are given together; the combinations of their classes are the actions"
+    )
+    rare = {p.name: float(np.mean(p.numbers == 0)) > 0.1 for p in profiles}
+    classes = {name: "0+2" if has_zeros else 3 for name, has_zeros in rare.items()}
+    proposal.state("bins", classes, "amounts are put into classes by quantiles, 0 apart where it is frequent")
+    listed = " and ".join(map(repr, names))
+    proposal.doubts.append(f"whether {listed} are the action together, and how many classes each should have")
+
+
 def propose_order(episode: Profile | None, step: Profile | None, options: Collection[str], proposal: Proposal) -> None:
     """Propose what follows from the columns that tell episodes apart and order rows, or from their absence."""
     stated, roles = proposal.stated, {role for role, _ in proposal.roles.values()}
     if "next_state" in stated:
         return
-    if episode is None and step is None and {"terminated", "truncated", "done"}.isdisjoint({*stated, *roles}):
+    is_open = {"terminated", "truncated", "done", "one-step"}.isdisjoint({*stated, *roles})
+    if episode is None and step is None and is_open:
         if "one-step" in options:
             proposal.state("one-step", True, "no column tells which row follows which: each stands alone")
         proposal.doubts.append("which rows belong together: no column tells episodes apart or orders rows")
@@ -275,13 +315,37 @@ def propose_harm(profile: Profile, proposal: Proposal) -> None:
 
 def ask_of_later(names: Sequence[str], chosen: Sequence[str], proposal: Proposal) -> None:
     """Ask about columns of the state that stand after the action in a table: they may be results of it."""
-    action = proposal.stated.get("action")
-    after = names[names.index(action) + 1 :] if action in names else []
+    places = [names.index(name) for name, (role, _) in proposal.roles.items() if role == "action"]
+    after = names[max(places) + 1 :] if places else []
     later = [name for name in chosen if name in after]
     if later and len(later) < len(chosen):
-        listed = ", ".join(map(repr, later))
+        listed, stand = ", ".join(map(repr, later)), "it stands" if len(later) == 1 else "they stand"
         proposal.doubts.append(
-            f"whether {listed} can be known before the action: they stand after it, and its results are no state"
+            f"whether {listed} can be known before the action: {stand} after it, and results are not part of the state"
+        )
+
+
+def ask_of_cheap_ends(proposal: Proposal) -> None:
+    """Ask whether a bad end costs enough, if less cost is better: an end also ends all later costs."""
+    bad = [name for name, (role, _) in proposal.roles.items() if role == "terminated" and has_word(name, "harm")]
+    if bad:
+        cost = proposal.stated["minimize"]
+        proposal.doubts.append(
+            f"whether {cost!r} of a row with {bad[0]!r} is large enough: after an end there are no further costs, so "
+            f"too cheap an end would be sought"
+        )
+
+
+def ask_of_long_tables(profiles: Sequence[Profile], episode: Profile | None, proposal: Proposal) -> None:
+    """Ask about a table with one row per measurement: names in one column, values in another."""
+    named = {word: p.name for p in profiles for word in words_of(p.name)}
+    keys = [named[word] for word in _KEYS if word in named]
+    values = [named[word] for word in _VALUES if word in named]
+    if episode is not None and keys and values and keys[0] != values[0]:
+        proposal.doubts.insert(
+            0,
+            f"whether this table has one row per measurement ({keys[0]!r} and {values[0]!r}): kbrl needs one row per "
+            f"decision, with a column for each measurement; a pivot table of a spreadsheet or a database makes it",
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.data.column_names import words_of
+from kbrl.data.column_names import has_word, words_of
 from kbrl.data.written import iso_date
 from kbrl.tables.cell_values import BLANKS, FLAGS, Labels, Numbers
 from kbrl.tables.faults import LogError
@@ -20,8 +20,9 @@ from kbrl.tables.formats import Table, regrouped
 from kbrl.tables.text_files import PLAIN, Dialect
 
 SAMPLE_ROWS = 5000
+FEW = 20  # more different numbers than that are amounts, to be put into classes
 _FALLING = 0.2  # share of the episodes that must begin before the one above them ends: dates may overlap
-_SOME = 5  # last rows on which a flag must be true to be taken for one of ends, whatever its name is
+SOME = 5  # last rows on which a flag must be true to be taken for one of ends, whatever its name is
 # Words that name what episodes are about, also where rows are in any order.
 _CLEAR = ("patient", "subject", "stay", "admission", "hadm", "person", "session", "episode", "participant", "pat",
           "fallnr", "paciente", "paziente", "sejour")  # fmt: skip
@@ -42,7 +43,7 @@ class Profile:
 
     def ordered(self, order: Integers) -> Profile:
         """Return the same with the rows in another order."""
-        return replace(self, codes=self.codes[order])
+        return replace(self, codes=self.codes[order]) if len(self) else self
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
@@ -211,10 +212,39 @@ def changes_within(column: Profile, episodes: Profile | None) -> float:
     return float((column.codes[1:] != column.codes[:-1])[same].mean()) if same.any() else 0.0
 
 
+def few_that_change(columns: Sequence[Profile], episodes: Profile | None) -> list[Profile]:
+    """Return the columns of few words, or of flags, that change within episodes: a sex does not.
+
+    The last one comes first: people write what they saw before what they did.
+    """
+    free = [p for p in columns if changes_within(p, episodes) > 0]
+    few = [p for p in free if p.kind == "text" and 2 <= p.n_distinct <= FEW]
+    few = few or [p for p in free if p.kind == "boolean" and not has_word(p.name, "harm")]
+    few = few or [p for p in free if p.kind == "number" and 2 <= p.n_distinct <= 5]
+    return few[::-1]
+
+
 def last_rows(episodes: Profile) -> Booleans:
     """Return which rows are the last of a run of equal episodes, (n,); of the last run nothing is known."""
     changes = np.append(episodes.codes[1:] != episodes.codes[:-1], False)
     return np.asarray(changes)
+
+
+def runs_of(step: Profile) -> Profile | None:
+    """Return episodes without a name: each begins where the step starts again at its first value; else None."""
+    numbers = step.numbers
+    again = np.append(False, (numbers[1:] == numbers[0]) & (numbers[1:] <= numbers[:-1]))
+    falls = np.append(False, numbers[1:] < numbers[:-1])
+    if step.is_missing.any() or not 2 < again.sum() < len(step) / 2 or (falls & ~again).any():
+        return None
+    return Profile(f"runs of {step.name}", np.cumsum(again), tuple(range(int(again.sum()) + 1)))
+
+
+def without_repeats(profiles: Sequence[Profile]) -> Integers:
+    """Return the rows that are not the same as an earlier one in every column."""
+    cells = np.column_stack([profile.codes for profile in profiles if len(profile)])
+    _, first = np.unique(cells, axis=0, return_index=True)
+    return np.sort(first)
 
 
 def returns(episodes: Profile) -> int:
@@ -250,21 +280,29 @@ def filled_down(column: Profile) -> Profile:
 def is_closing(flags: Profile, is_last: Booleans) -> bool:
     """Return whether a flag is true on some last rows of episodes, and on no others."""
     rows = np.flatnonzero(flags.numbers[:-1] == 1)  # nothing is known of the last row of all
-    return len(rows) >= _SOME and bool(is_last[rows].all())
+    return len(rows) >= SOME and bool(is_last[rows].all())
+
+
+def is_chance(column: Profile) -> bool:
+    """Return whether a column seems to hold the probability of the action that was taken."""
+    within = column.kind == "number" and bool(np.all((column.numbers > 0) & (column.numbers <= 1)))
+    return (has_word(column.name, "propensity") and column.kind == "number") or (
+        within and "p" in words_of(column.name)[:1]
+    )
 
 
 def is_only_on(column: Profile, is_last: Booleans) -> bool:
     """Return whether a column has values on some last rows of episodes, and on no others."""
     rows = np.flatnonzero(~column.is_missing[:-1])
-    return len(rows) >= _SOME and bool(is_last[rows].all())
+    return len(rows) >= SOME and bool(is_last[rows].all())
 
 
-def closing_levels(column: Profile, is_last: Booleans, known: Sequence[int]) -> list[str]:
-    """Return the values of a column that occur on last rows only; ``known`` are the rows that are looked at."""
+def closing_levels(column: Profile, is_last: Booleans, least: int) -> list[str]:
+    """Return the values of a column that occur on at least so many last rows, and on no others."""
     levels = []
     for code, text in enumerate(column.texts):
-        rows = np.flatnonzero(column.codes[: len(known)] == code)
-        if len(rows) > 1 and is_last[rows].all() and text.lower() not in BLANKS:
+        rows = np.flatnonzero(column.codes[:-1] == code)  # nothing is known of the last row of all
+        if len(rows) >= least and is_last[rows].all() and text.lower() not in BLANKS:
             levels.append(text)
     return sorted(levels)
 

@@ -12,33 +12,38 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.data.column_names import ALIASES, PREFIXES, ROLE_WORDS, has_word, words_of
-from kbrl.logs.column_profiles import (
+from kbrl.data.column_names import families, has_word, words_of
+from kbrl.proposing.column_profiles import (
     Profile,
     changes_within,
-    closing_levels,
+    few_that_change,
     filled_down,
     finest_episodes,
-    is_closing,
+    is_chance,
     is_on_first_rows,
-    is_only_on,
     is_unique_within,
     last_rows,
     ordering_step,
     profiles_of,
     returns,
     rises_within,
+    runs_of,
     tells_apart,
+    without_repeats,
 )
-from kbrl.logs.proposal import (
-    FEW,
+from kbrl.proposing.free_columns import FreeColumns
+from kbrl.proposing.guessed_ends import EndFinder
+from kbrl.proposing.proposal import (
     Proposal,
-    as_column,
+    amounts_together,
     as_key,
     as_number,
+    ask_of_cheap_ends,
     ask_of_later,
+    ask_of_long_tables,
     guess_cells,
     propose_classes,
+    propose_combination,
     propose_for_cells,
     propose_harm,
     propose_late_reward,
@@ -68,9 +73,7 @@ def propose(source: Any, given: dict[str, Any] | None = None, options: Sequence[
     proposal = Proposal()
     guess = guess_dialect(source)
     for option, value in guess.dialect.to_dict().items():
-        proposal.state(option, value, next(iter(guess.reasons), f"so that the {option} is read correctly"))
-    for reason, option in zip(guess.reasons, guess.dialect.to_dict()):
-        proposal.reasons[option] = reason
+        proposal.state(option, value, guess.reasons[option])
     is_stated = any(name in (given or {}) for name in ("sheet", "query"))
     proposal.doubts += () if is_stated else guess.doubts
     dialect = Dialect(**guess.dialect.to_dict() | {k: v for k, v in (given or {}).items() if k in vars(Dialect())})
@@ -89,42 +92,43 @@ class _Roles:
     """Gives each column a role, one role after the other."""
 
     def __init__(self, profiles: list[Profile], proposal: Proposal, options: set[str]) -> None:
-        self._profiles, self._proposal, self._options = profiles, proposal, options
+        self._columns, self._proposal, self._options = FreeColumns(profiles, proposal), proposal, options
         self._doubt = proposal.doubts.append
-        self._free = {profile.name: profile for profile in profiles}
 
     def assign(self, given: dict[str, Any]) -> None:
         for role in (*ROLES, "next_state", "state"):
             for name in _listed(given.get(role)):
-                self._free.pop(name, None)
+                self._columns.free.pop(name, None)
         self._drop_constants()
-        families = self._families()
+        by_prefix = families(list(self._columns.free))
         self._fill_down(given)
         episode = self._episode(given)
         step = self._step(given, episode)
         if episode is not None and step is not None:
             episode, step = self._drop_repeats(episode, step)
             episode, step = self._sort(episode, step)
-        self._ends(given, episode)
-        self._action(given, episode)
-        self._reward(given)
+        runs = runs_of(step) if episode is None and step is not None else episode
+        EndFinder(self._columns).find(given, runs)
+        self._action(given, runs)
+        self._reward(given, runs)
         if episode is not None and len(episode) > 1:
-            propose_late_reward(self._profiles, last_rows(episode), self._proposal, has_ends="terminated" in given)
-        self._next_states(families)
-        self._state(given, families)
+            propose_late_reward(
+                self._columns.profiles, last_rows(episode), self._proposal, has_ends="terminated" in given
+            )
+        self._next_states(by_prefix)
+        self._state(given, by_prefix)
         propose_order(episode, step, self._options, self._proposal)
+        ask_of_long_tables(self._columns.profiles, episode, self._proposal)
 
     def _drop_repeats(self, episode: Profile, step: Profile) -> tuple[Profile, Profile]:
         """Propose to drop repeated rows, and look at the others from here on."""
-        cells = np.column_stack([profile.codes for profile in self._profiles if len(profile) == len(episode)])
-        _, first = np.unique(cells, axis=0, return_index=True)
-        kept, n_repeats = np.sort(first), len(episode) - len(first)
+        kept = without_repeats(self._columns.profiles)
+        n_repeats = len(episode) - len(kept)
         if not n_repeats or "drop-repeats" not in self._options:
             return episode, step
         why = f"{n_repeats} of the first {len(episode)} rows repeat another row in every column"
         self._proposal.state("drop-repeats", True, why)
-        self._profiles = [profile.ordered(kept) if len(profile) else profile for profile in self._profiles]
-        self._free = {name: profile.ordered(kept) for name, profile in self._free.items()}
+        self._columns.reorder(kept)
         return episode.ordered(kept), step.ordered(kept)
 
     def _sort(self, episode: Profile, step: Profile) -> tuple[Profile, Profile]:
@@ -136,224 +140,155 @@ class _Roles:
         else:
             self._doubt("the order of the rows: sort them by episode and step first")
         order = np.lexsort([step.numbers, episode.codes])
-        self._free = {name: profile.ordered(order) for name, profile in self._free.items()}
+        self._columns.reorder(order)
         return episode.ordered(order), step.ordered(order)
 
-    def _take(self, name: str, role: str, why: str) -> Profile:
-        self._proposal.give(name, role, why)
-        return self._free.pop(name)
-
-    def _set_aside(self, name: str, role: str, why: str) -> None:
-        """Note the role of a column that is not an option by itself."""
-        self._proposal.roles[name] = (role, why)
-        self._free.pop(name)
-
-    def _leave(self, name: str, why: str) -> None:
-        self._set_aside(name, "left out", why)
-
-    def _known(self, role: str) -> Profile | None:
-        return next((p for p in self._free.values() if p.name.lower() in ALIASES[role]), None)
-
-    def _named(self, role: str, *kinds: str) -> list[Profile]:
-        """Return the columns whose name has a word of a role, best first: the earlier the word, the better."""
-        words = ROLE_WORDS[role].split("|")
-        found = []
-        for place, profile in enumerate(self._free.values()):
-            ranks = [words.index(word) for word in words_of(profile.name) if word in words]
-            if ranks and (not kinds or profile.kind in kinds):
-                found.append((min(ranks), place, profile))
-        return [profile for _, _, profile in sorted(found, key=lambda item: item[:2])]
-
     def _drop_constants(self) -> None:
-        for profile in list(self._free.values()):
+        for profile in list(self._columns.free.values()):
             if profile.kind == "nothing":
-                self._leave(profile.name, "it has no value in the first rows")
+                self._columns.leave(profile.name, "it has no value in the first rows")
             elif profile.is_constant and not self._is_flag(profile):
-                self._leave(profile.name, f"it is always {profile.filled[0]}")
+                self._columns.leave(profile.name, f"it is always {profile.filled[0]}")
 
     def _is_flag(self, profile: Profile) -> bool:
         """Whether a column that never changes is a flag of ends, which may come later."""
         return profile.kind == "boolean" and any(has_word(profile.name, role) for role in ("terminated", "truncated"))
 
-    def _families(self) -> dict[str, list[str]]:
-        """Return the columns of states and next states that have the prefixes of other libraries, or next_."""
-        names = list(self._free)
-        found = {}
-        for role, prefixes in PREFIXES.items():
-            own = [name for name in names if name.lower().startswith(prefixes) or name.lower() in ALIASES[role]]
-            found[role] = own
-        if not found["next_state"]:
-            found["next_state"] = [n for n in names if n.lower().startswith("next_") and n[5:] in names]
-        return found
-
     def _episode(self, given: dict[str, Any]) -> Profile | None:
         if "episode" in given:
-            return next((p for p in self._profiles if p.name == given["episode"]), None)
-        known = self._known("episode")
+            return next((p for p in self._columns.profiles if p.name == given["episode"]), None)
+        known = self._columns.known("episode")
         if known is not None:
-            return self._take(known.name, "episode", "its name says so")
+            return self._columns.take(known.name, "episode", "its name says so")
         ordered = self._ordered_episodes(given)
         if ordered is not None:
             episode, step = ordered
             is_named = has_word(episode.name, "episode")
             ordering = f"{step.name} rises while this stays the same, and falls when it changes"
-            return self._take(episode.name, "episode", _comes(episode) if is_named else ordering)
-        for profile in self._named("episode", "number", "text"):
-            if tells_apart(profile, self._named("step", "number", "date")):
-                return self._take(profile.name, "episode", _comes(profile))
-        ids = [p for p in self._free.values() if "id" in words_of(p.name) and tells_apart(p)]
+            return self._columns.take(episode.name, "episode", _comes(episode) if is_named else ordering)
+        for profile in self._columns.named("episode", "number", "text"):
+            if tells_apart(profile, self._columns.named("step", "number", "date")):
+                return self._columns.take(profile.name, "episode", _comes(profile))
+        kept = without_repeats(self._columns.profiles)
+        steps = [p.ordered(kept) for p in self._columns.named("step", "number", "date")]
+        ids = [
+            p for p in self._columns.free.values() if "id" in words_of(p.name) and tells_apart(p.ordered(kept), steps)
+        ]
         if ids:
             self._doubt(f"whether {ids[0].name!r} tells episodes apart: its name only says that it is an identifier")
-            return self._take(ids[0].name, "episode", "its name says that it is an identifier, and its values repeat")
+            return self._columns.take(
+                ids[0].name, "episode", "its name says that it is an identifier, and its values repeat"
+            )
         return None
 
     def _ordered_episodes(self, given: dict[str, Any]) -> tuple[Profile, Profile] | None:
         """Return the episodes and the step that order the rows, whatever they are called; named episodes count more."""
         steps = self._possible_steps(given)
-        for candidates in ([p] for p in self._named("episode", "number", "text")):
+        for candidates in ([p] for p in self._columns.named("episode", "number", "text")):
             if (found := finest_episodes(candidates, steps)) is not None:
                 return found
-        return finest_episodes([p for p in self._free.values() if p.kind in ("number", "text")], steps)
+        return finest_episodes([p for p in self._columns.free.values() if p.kind in ("number", "text")], steps)
 
     def _possible_steps(self, given: dict[str, Any]) -> list[Profile]:
         if "step" in given:
-            return [profile for profile in self._profiles if profile.name == given["step"]]
-        dated = [p for p in self._free.values() if p.kind == "date"]
-        counting = [p for p in self._free.values() if p.kind == "number" and p.is_counter]
-        named = self._named("step", "number")
+            return [profile for profile in self._columns.profiles if profile.name == given["step"]]
+        dated = [p for p in self._columns.free.values() if p.kind == "date"]
+        counting = [p for p in self._columns.free.values() if p.kind == "number" and p.is_counter]
+        named = self._columns.named("step", "number")
         return [*dated, *named, *(p for p in counting if p not in named)]
 
     def _fill_down(self, given: dict[str, Any]) -> None:
         """Propose that an empty cell means the one above it, where identifiers stand on the first row of a block."""
         if "fill-down" not in self._options or "episode" in given:
             return
-        for profile in self._named("episode", "number", "text"):
+        for profile in self._columns.named("episode", "number", "text"):
             if is_on_first_rows(profile):
                 self._proposal.state("fill-down", [profile.name], "an identifier stands on the first row of its block")
-                self._free[profile.name] = filled_down(profile)
+                self._columns.free[profile.name] = filled_down(profile)
                 return
 
     def _step(self, given: dict[str, Any], episode: Profile | None) -> Profile | None:
         if "step" in given:
-            return next((p for p in self._profiles if p.name == given["step"]), None)
-        if any(name.lower().startswith(("next_", "new_obs")) for name in self._free):
+            return next((p for p in self._columns.profiles if p.name == given["step"]), None)
+        if any(name.lower().startswith(("next_", "new_obs")) for name in self._columns.free):
             return None  # rows have next states of their own
-        known = self._known("step")
+        if episode is None and self._stands_alone():
+            return None
+        known = self._columns.known("step")
         if known is not None:
-            return self._take(known.name, "step", "its name says so")
+            return self._columns.take(known.name, "step", "its name says so")
         ordering = None if episode is None else ordering_step(self._possible_steps(given), episode)
         if ordering is not None:
             why = "it holds dates" if ordering.kind == "date" else "it rises within episodes, and falls between them"
-            return self._take(ordering.name, "step", why)
-        dated = [p for p in self._free.values() if p.kind == "date"]
-        for profile in [*dated, *self._named("step", "number", "date")]:
+            return self._columns.take(ordering.name, "step", why)
+        dated = [p for p in self._columns.free.values() if p.kind == "date"]
+        for profile in [*dated, *self._columns.named("step", "number", "date")]:
             rises = rises_within(profile, episode)
-            in_any_order = episode is not None and returns(episode) > 0 and is_unique_within(profile, episode)
-            if profile.kind == "date" or in_any_order or (len(rises) and (rises > 0).mean() > 0.9):
+            once = without_repeats(self._columns.profiles)
+            in_any_order = (
+                episode is not None
+                and returns(episode) > 0
+                and is_unique_within(profile.ordered(once), episode.ordered(once))
+            )
+            restarts = episode is None and profile.kind == "number" and runs_of(profile) is not None
+            if profile.kind == "date" or in_any_order or restarts or (len(rises) and (rises > 0).mean() > 0.9):
                 why = "it holds dates" if profile.kind == "date" else "its name, and it rises from row to row"
-                return self._take(profile.name, "step", why)
+                return self._columns.take(profile.name, "step", why)
         return None
 
-    def _ends(self, given: dict[str, Any], episode: Profile | None) -> None:
-        done = next((p for p in self._free.values() if p.name.lower() in ALIASES["done"]), None)
-        for role in ("terminated", "truncated"):
-            known = self._known(role)
-            if known is not None and role not in given:
-                self._take(known.name, role, "its name says so")
-            elif role not in given and not (role == "terminated" and done is not None):
-                self._flags(role, episode)
-        if done is not None:
-            self._set_aside(done.name, "done", "its name says so")
-        if "terminated" in self._proposal.stated or "terminated" in given or done is not None:
-            return
-        self._ends_by_level(episode)
-
-    def _flags(self, role: str, episode: Profile | None) -> None:
-        """Give a role to the flag that is named so; to several of them if each is true on last rows only."""
-        named = self._named(role, "boolean")
-        is_last = None if episode is None or len(episode) < 2 else last_rows(episode)
-        if not named and role == "terminated" and is_last is not None:
-            for profile in [p for p in self._free.values() if p.kind == "boolean" and is_closing(p, is_last)][:1]:
-                self._doubt(f"whether {profile.name!r} says that an episode ended")
-                self._take(profile.name, role, "it is true only on the last rows of episodes")
-        if not named:
-            return
-        closing = [p for p in named if is_last is not None and is_last[:-1][p.numbers[:-1] == 1].all()]
-        if len(closing) < 2:
-            self._take((closing or named)[0].name, role, "its name, and it is true or false")
-            return
-        rule = " or ".join(as_column(profile.name) for profile in closing)
-        for profile in closing:
-            self._set_aside(profile.name, role, "its name, and it is true only on the last rows of episodes")
-        self._proposal.state(role, rule, "their names, and they are true only on the last rows of episodes")
-
-    def _ends_by_level(self, episode: Profile | None) -> None:
-        if episode is None or len(episode) < 2:
-            return
-        is_last = last_rows(episode)
-        named = self._named("terminated", "text")
-        others = [p for p in self._free.values() if p.kind == "text" and is_only_on(p, is_last)]
-        for profile in [*named, *(p for p in others if p not in named)]:
-            levels = closing_levels(profile, is_last, range(len(episode) - 1))
-            if levels and profile.n_distinct <= FEW:
-                listed = ", ".join(f"'{level}'" for level in levels)
-                why = f"{profile.name} has these values only on the last rows of episodes"
-                column = as_column(profile.name)
-                rule = f"{column} == {listed}" if len(levels) == 1 else f"{column} in ({listed})"
-                self._proposal.state("terminated", rule, why)
-                self._set_aside(profile.name, "terminated", why)
-                self._doubt(f"whether all of {listed} in {profile.name!r} are real ends")
-                return
+    def _stands_alone(self) -> bool:
+        """Whether each row is about somebody else, so that nothing follows it; propose that."""
+        alone = next((p for p in self._columns.named("episode", "number", "text") if p.is_unique), None)
+        if alone is not None and "one-step" in self._options:
+            self._proposal.state("one-step", True, f"{alone.name} is different in every row: nothing follows a row")
+        return alone is not None and "one-step" in self._options
 
     def _action(self, given: dict[str, Any], episode: Profile | None) -> None:
         if "action" in given:
             return
-        known = self._known("action")
-        named = [known] if known is not None else self._named("action", "text", "number", "boolean", "list")
+        known = self._columns.known("action")
+        named = [known] if known is not None else self._columns.named("action", "text", "number", "boolean", "list")
         if known is None and not named:
-            named = self._few_that_change(episode)
+            named = few_that_change(list(self._columns.free.values()), episode)
             for profile in named[:1]:
                 self._doubt(f"whether {profile.name!r} is the action: only its few different values suggest it")
         if not named:
             self._doubt("which column is the action: none has a name or values that suggest it")
             return
+        named = sorted(named, key=lambda p: (_is_of_result(p), p.kind != "list" and changes_within(p, episode) == 0))
+        together = amounts_together(named)
+        if known is None and len(together) > 1:
+            for profile in together:
+                self._columns.set_aside(profile.name, "action", "its name, and it is an amount")
+            propose_combination(together, self._proposal)
+            return
         if len(named) > 1:
             others = ", ".join(repr(p.name) for p in named[1:])
             self._doubt(f"whether {named[0].name!r} is the action; {others} could be, too")
         why = "its name says so" if known is not None else "its name and values"
-        propose_classes(self._take(named[0].name, "action", why), self._proposal)
+        propose_classes(self._columns.take(named[0].name, "action", why), self._proposal)
 
-    def _few_that_change(self, episode: Profile | None) -> list[Profile]:
-        """Return the columns of few words, or of flags, that change within episodes: a sex does not.
-
-        The last one comes first: people write what they saw before what they did.
-        """
-        free = [p for p in self._free.values() if changes_within(p, episode) > 0]
-        few = [p for p in free if p.kind == "text" and 2 <= p.n_distinct <= FEW]
-        few = few or [p for p in free if p.kind == "boolean" and not has_word(p.name, "harm")]
-        few = few or [p for p in free if p.kind == "number" and 2 <= p.n_distinct <= 5]
-        return few[::-1]
-
-    def _reward(self, given: dict[str, Any]) -> None:
+    def _reward(self, given: dict[str, Any], episode: Profile | None) -> None:
         if "reward" in given or "minimize" in given:
             return
-        known = self._known("reward")
+        known = self._columns.known("reward")
         if known is not None:
             self._take_reward(known, "reward", "its name says so")
             return
-        named = self._after_the_action("reward")
+        named = self._after_the_action("reward", episode)
         if named:
             self._doubt(f"whether {named[0].name!r} is the reward, and whether more of it is better")
             self._take_reward(named[0], "reward", "its name, and it is a number")
             return
-        costs = self._after_the_action("minimize")
+        costs = self._after_the_action("minimize", episode)
         if costs and "minimize" in self._options:
             self._take_reward(costs[0], "minimize", "its name says that less of it is better")
             self._doubt(f"whether {costs[0].name!r} is what should be kept low")
+            ask_of_cheap_ends(self._proposal)
             return
         if "minimize" in self._options and self._reward_by_ends(given):
             return
-        numbers = [p for p in self._free.values() if p.kind in ("number", "boolean") and p.n_distinct != 1]
+        numbers = [p for p in self._columns.free.values() if p.kind in ("number", "boolean") and p.n_distinct != 1]
         numbers = [p for p in numbers if not has_word(p.name, "earlier")] or numbers
         if numbers:
             self._doubt(
@@ -362,16 +297,18 @@ class _Roles:
             self._take_reward(numbers[-1], "reward", "the last column of numbers: correct this")
 
     def _take_reward(self, profile: Profile, role: str, why: str) -> None:
-        self._take(profile.name, role, why)
+        self._columns.take(profile.name, role, why)
         self._proposal.state(role, as_number(profile), why)
 
-    def _after_the_action(self, role: str) -> list[Profile]:
+    def _after_the_action(self, role: str, episode: Profile | None) -> list[Profile]:
         """Return the columns that are named as the result of an action; those that stand after it come first.
 
-        A name such as "last score" says that the value was known before.
+        A name such as "last score" says that the value was known before, and a flag that is the same on all rows of an
+        episode tells how it ended.
         """
-        named = [p for p in self._named(role, "number", "boolean") if not has_word(p.name, "earlier")]
-        names = [profile.name for profile in self._profiles]
+        named = [p for p in self._columns.named(role, "number", "boolean") if not has_word(p.name, "earlier")]
+        named = [p for p in named if p.kind == "number" or episode is None or changes_within(p, episode) > 0]
+        names = [profile.name for profile in self._columns.profiles]
         actions = [names.index(name) for name, (own, _) in self._proposal.roles.items() if own == "action"]
         return sorted(named, key=lambda profile: names.index(profile.name) < max(actions, default=0))
 
@@ -380,7 +317,7 @@ class _Roles:
         ended = next((name for name, (role, _) in self._proposal.roles.items() if role == "terminated"), None)
         if ended is None or "terminated" in given:
             return False
-        profile = next(p for p in self._profiles if p.name == ended)
+        profile = next(p for p in self._columns.profiles if p.name == ended)
         found = reward_of_ends(profile, str(self._proposal.stated["terminated"]))
         if found is not None:
             self._proposal.state(*found, "no column has the name of a reward, and words tell good ends from bad ones")
@@ -388,58 +325,68 @@ class _Roles:
         return found is not None
 
     def _next_states(self, families: dict[str, list[str]]) -> None:
-        own = [name for name in families["next_state"] if name in self._free]
+        own = [name for name in families["next_state"] if name in self._columns.free]
         for name in own:
-            self._set_aside(name, "next_state", "its name says so")
+            self._columns.set_aside(name, "next_state", "its name says so")
         if own:
             self._proposal.state("next_state", own, "their names say so")
 
     def _state(self, given: dict[str, Any], families: dict[str, list[str]]) -> None:
-        own = [name for name in families["state"] if name in self._free]
+        own = [name for name in families["state"] if name in self._columns.free]
         after = self._proposal.stated.get("next_state", [])
         if after and not own:
-            own = [name[5:] for name in after if name[5:] in self._free]
-        for profile in [] if "state" in given else list(self._free.values()):
+            own = [name[5:] for name in after if name[5:] in self._columns.free]
+        for profile in [] if "state" in given else list(self._columns.free.values()):
             if own and profile.name not in own:
-                self._leave(profile.name, "other columns have the names of a state")
+                self._columns.leave(profile.name, "other columns have the names of a state")
             else:
                 self._judge(profile)
         if "state" not in given:
-            chosen = list(self._free)
+            chosen = list(self._columns.free)
             why = "all other columns that change" if not own else "their names say so"
             if chosen:
                 self._proposal.state("state", chosen, why)
             else:
                 self._doubt("what the state is: no column is left for it")
-            propose_for_cells([self._free[name] for name in chosen], self._options, self._proposal)
-            ask_of_later([profile.name for profile in self._profiles], chosen, self._proposal)
+            propose_for_cells([self._columns.free[name] for name in chosen], self._options, self._proposal)
+            ask_of_later([profile.name for profile in self._columns.profiles], chosen, self._proposal)
 
     def _judge(self, profile: Profile) -> None:
         """Leave a column out that cannot be a state variable."""
         words = words_of(profile.name)
         if profile.kind == "text" and (profile.is_unique or profile.n_distinct > _MOST_LEVELS):
-            self._leave(profile.name, f"it has {profile.n_distinct} different texts, as identifiers and notes do")
+            self._columns.leave(
+                profile.name, f"it has {profile.n_distinct} different texts, as identifiers and notes do"
+            )
         elif profile.kind == "date":
-            self._leave(profile.name, "it holds dates")
+            self._columns.leave(profile.name, "it holds dates")
             self._proposal.hints.append(f'# elapsed = {{ {as_key(profile.name)} = "1 day" }}  # if it is in the state')
         elif profile.numbers_rows:
-            self._leave(profile.name, "it numbers the rows of the table")
+            self._columns.leave(profile.name, "it numbers the rows of the table")
         elif profile.kind == "boolean" and has_word(profile.name, "harm"):
-            self._leave(profile.name, "its name is that of a harm: a result of the action is not part of the state")
+            self._columns.leave(
+                profile.name, "its name is that of a harm: a result of the action is not part of the state"
+            )
             propose_harm(profile, self._proposal)
         elif profile.is_unique and "id" in words:
-            self._leave(profile.name, "it is an identifier: every value is different")
-        elif has_word(profile.name, "propensity") and profile.kind == "number":
+            self._columns.leave(profile.name, "it is an identifier: every value is different")
+        elif is_chance(profile):
             if "action-prob" in self._options:
-                self._take(profile.name, "action_prob", "its name: the probability of the action that was taken")
+                self._columns.take(
+                    profile.name, "action_prob", "its name: the probability of the action that was taken"
+                )
             else:
-                self._leave(profile.name, "it looks like the probability of the action that was taken")
+                self._columns.leave(profile.name, "it looks like the probability of the action that was taken")
         else:
             self._proposal.roles[profile.name] = ("state", profile.described)
 
 
 def _comes(profile: Profile) -> str:
     return f"its name, and each value occurs {profile.n_filled / profile.n_distinct:.3g} times on average"
+
+
+def _is_of_result(profile: Profile) -> bool:
+    return has_word(profile.name, "reward") or has_word(profile.name, "minimize")
 
 
 def _listed(value: Any) -> list[str]:

@@ -13,10 +13,11 @@ import pytest
 import experiments.__main__ as command
 from experiments.claims import CLAIMS, write_claims
 from experiments.drawing import curve, new_figure, paper_value, save_figure
+from experiments.needs import RESTS_ON, Left, rests_on
 from experiments.overview import decisive, draw_overview
 from experiments.rule import All, Exact, OneOf, Sampled, estimate
 from experiments.runner import Task, missing_tasks, run_tasks, work
-from experiments.store import Store
+from experiments.store import Store, job_key
 from experiments.study import Job, Verdict, best_over, distinct, interval, not_run, select, shown
 
 ROOT = Path(command.__file__).parents[1]
@@ -156,6 +157,49 @@ def test_jobs_come_round_by_round_and_those_that_are_timed_come_last(tmp_path):
     assert first == [0] * 9  # one of each kind: KBSF, seven readings, KBRL; then returns of incremental KBSF
     assert len(missing_tasks(stores, "paper", with_timed=False)) == alone.count(False)
     assert {task.job.settings["part"] for task in missing_tasks(stores, "paper", at_most=8.0)} == {"returns", "times"}
+
+
+def test_every_claim_rests_on_jobs_of_its_figure_at_each_scale_that_judges(tmp_path):
+    assert set(RESTS_ON) == set(CLAIMS)
+    for scale in ("laptop", "paper"):
+        for name, claim in CLAIMS.items():
+            own = [job for job in command.figure_file(claim.figure).jobs(scale) if rests_on(name, job)]
+            assert own, (name, scale)
+    stores = {"poles": Store(tmp_path, "poles", "paper")}
+    tasks = missing_tasks(stores, "paper", claims=("PO3",), n_runs=30)
+    assert [(task.job.settings["all_m"], task.job.seed) for task in tasks] == [([200], seed) for seed in range(30)]
+    assert missing_tasks(stores, "paper", claims=("PW1",)) == []  # of another figure
+
+
+def test_what_a_claim_does_not_rest_on_changes_nothing_in_its_verdict():
+    """Leave out the rows of all other jobs: the same findings and runs, claim by claim."""
+    for figure in {claim.figure for claim in CLAIMS.values()}:
+        rows = Store(ROOT / "results", figure, "laptop").rows
+        if figure == "theory":
+            continue  # all its claims rest on all its jobs
+        jobs = {job_key(job): job for job in command.figure_file(figure).jobs("laptop")}
+        for whole in command.figure_file(figure).verdicts(rows):
+            needed = [row for row in rows if rests_on(whole.claim, jobs[row["job"]])]
+            alone = {found.claim: found for found in command.figure_file(figure).verdicts(needed)}[whole.claim]
+            assert (alone.finding, alone.n_runs, alone.ours) == (whole.finding, whole.n_runs, whole.ours), whole.claim
+
+
+def test_jobs_on_one_thread_are_expected_to_take_their_cpu_seconds(tmp_path):
+    store = Store(tmp_path, "incremental", "paper")
+    job = command.figure_file("incremental").jobs("paper")[0]
+    store.add(job, [{"job_seconds": 300.0, "job_cpu_seconds": 6.0}])  # on a busy machine
+    left = missing_tasks({"incremental": store}, "paper", claims=("IN1",), n_runs=30)
+    assert [task.seconds for task in left] == [6.0] * 29
+
+
+def test_notes_say_what_a_claim_with_few_runs_waits_for(tmp_path):
+    few = Verdict("PW1", "0.1", Sampled("x", estimate([0.1, 0.2]), low=0.0), "")
+    enough = Verdict("TH1", "0", Exact("y", True, 50), "")
+    write_claims(tmp_path, {"PW1": ("paper", few), "TH1": ("paper", enough)}, {"PW1": Left(7, 7200.0)})
+    text = " ".join((tmp_path / "NOTES.md").read_text().split())
+    assert "| PW1 | undecided | 2, paper | 30 | 7 | 2.0 |" in text
+    assert "has 2, not 30: 7 jobs of the paper's scale, about 2.0 hours, are still to be run." in text
+    assert "| TH1 |" not in text
 
 
 def test_the_time_left_follows_the_pace_and_a_job_that_fails_stops_no_other(tmp_path, capsys):

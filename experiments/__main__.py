@@ -16,7 +16,7 @@ from experiments.claims import CLAIMS, counted, enough_runs, write_claims
 from experiments.drawing import save_figure
 from experiments.needs import Left
 from experiments.overview import draw_overview
-from experiments.runner import duration, figure_file, missing_tasks, run_tasks, runnable
+from experiments.runner import carry_over, duration, figure_file, missing_tasks, run_tasks, runnable
 from experiments.store import Store
 from experiments.study import SCALES, Row, Verdict, n_cores
 
@@ -55,6 +55,8 @@ def main(
     if not only_draw:
         chosen = figures or tuple(dict.fromkeys(CLAIMS[claim].figure for claim in claims)) or FIGURES
         stores = {figure: Store(folder, figure, scale) for figure in chosen}
+        for figure in stores if scale == "paper" else ():
+            carry_over(figure, Store(folder, figure, "laptop"), stores[figure])
         missing = missing_tasks(
             stores, scale, with_timed=not without_timed, at_most=at_most, claims=claims, n_runs=runs
         )

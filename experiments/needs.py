@@ -7,6 +7,7 @@ physics and of other sizes appear in notes and pictures, but decide nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from experiments.study import Job
@@ -72,5 +73,10 @@ def rests_on(claim: str, job: Job) -> bool:
     >>> rests_on("IN2", Job({"part": "times"}, 0, alone=True)), rests_on("IN1", Job({"part": "times"}, 0, alone=True))
     (True, False)
     """
+    return fits(job, RESTS_ON[claim])
+
+
+def fits(job: Job, filters: Iterable[Filter]) -> bool:
+    """Return whether all entries of one of the filters are in the job's settings."""
     facts = job.settings | {"alone": job.alone}
-    return any(all(facts.get(name) == value for name, value in own.items()) for own in RESTS_ON[claim])
+    return any(all(facts.get(name) == value for name, value in own.items()) for own in filters)

@@ -16,7 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from time import perf_counter
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from experiments.claims import CLAIMS
-from experiments.needs import rests_on
+from experiments.needs import fits, rests_on
 from experiments.store import Store
 from experiments.study import FigureFile, Job, Row, Settings, n_cores, timing
 from kbrl import __version__
@@ -81,6 +81,21 @@ def missing_tasks(
             if is_wanted and not store.has(job):
                 found.append((job.alone, rounds[kind], task))
     return [task for _, _, task in sorted(found, key=lambda entry: entry[:2])]
+
+
+def carry_over(figure: str, laptop: Store, paper: Store) -> int:
+    """Add to the paper's rows those of jobs that are the same at the laptop's scale, and return how many jobs they are.
+
+    A figure's file says which are: the same settings, sizes and seeds, so that running them again would give the same
+    figures.  Jobs whose time counts are run again.
+    """
+    same, n_jobs = getattr(figure_file(figure), "SAME_AT_BOTH", ()), 0
+    for job in figure_file(figure).jobs("paper"):
+        rows = laptop.of(replace(job, settings=job.settings | {"size": "laptop"}))
+        if rows and not job.alone and fits(job, same) and not paper.has(job):
+            paper.add(job, [row | {"size": "paper", "scale": "paper", "carried": True} for row in rows])
+            n_jobs += 1
+    return n_jobs
 
 
 def runnable(tasks: Sequence[Task]) -> list[Task]:

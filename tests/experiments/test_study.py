@@ -13,12 +13,12 @@ import pytest
 import experiments.__main__ as command
 from experiments.claims import CLAIMS, write_claims
 from experiments.drawing import curve, new_figure, paper_value, save_figure
-from experiments.needs import RESTS_ON, Left, rests_on
+from experiments.needs import RESTS_ON, Left, fits, rests_on
 from experiments.overview import decisive, draw_overview
 from experiments.rule import All, Exact, OneOf, Sampled, estimate
-from experiments.runner import Task, missing_tasks, run_tasks, work
+from experiments.runner import Task, carry_over, missing_tasks, run_tasks, work
 from experiments.store import Store, job_key
-from experiments.study import Job, Verdict, best_over, distinct, interval, not_run, select, shown
+from experiments.study import SCALES, Job, Verdict, best_over, distinct, interval, not_run, select, shown
 
 ROOT = Path(command.__file__).parents[1]
 JOBS = [Job({"m": m}, seed) for m in (10, 20) for seed in (0, 1)]
@@ -190,6 +190,32 @@ def test_jobs_on_one_thread_are_expected_to_take_their_cpu_seconds(tmp_path):
     store.add(job, [{"job_seconds": 300.0, "job_cpu_seconds": 6.0}])  # on a busy machine
     left = missing_tasks({"incremental": store}, "paper", claims=("IN1",), n_runs=30)
     assert [task.seconds for task in left] == [6.0] * 29
+
+
+def test_rows_of_the_same_job_at_the_laptops_scale_count_at_the_papers_unless_they_are_timed(tmp_path):
+    laptop, paper = (Store(tmp_path, "hiv", scale) for scale in ("laptop", "paper"))
+    jobs = command.figure_file("hiv").jobs("laptop")
+    for job in jobs:
+        laptop.add(job, [{**job.settings, "seed": job.seed, "scale": "laptop", "return": 1.0}])
+    n_same = sum(job.settings["part"] != "times" for job in jobs)
+    assert carry_over("hiv", laptop, paper) == n_same
+    assert {(row["scale"], row["size"]) for row in paper.rows} == {("paper", "paper")}
+    assert "times" not in distinct(paper.rows, "part")
+    assert carry_over("hiv", laptop, paper) == 0
+    puddle = Store(tmp_path, "puddle", "paper")  # whose file does not say that any are the same
+    assert carry_over("puddle", Store(ROOT / "results", "puddle", "laptop"), puddle) == 0
+
+
+@pytest.mark.parametrize("figure", ["hiv", "triple_pole"])
+def test_jobs_that_count_at_both_scales_differ_in_nothing_but_the_number_of_runs(figure):
+    module = command.figure_file(figure)
+    jobs = {scale: {job_key(job) for job in module.jobs(scale) if fits(job, module.SAME_AT_BOTH)} for scale in SCALES}
+    assert {key.replace("laptop", "paper") for key in jobs["laptop"]} <= jobs["paper"]
+    small, large = (module.SIZES[scale] for scale in ("laptop", "paper"))
+    if figure == "hiv":
+        assert [small[name] for name in ("rounds", "patients")] == [large[name] for name in ("rounds", "patients")]
+    else:
+        assert small.decisions == large.decisions
 
 
 def test_notes_say_what_a_claim_with_few_runs_waits_for(tmp_path):

@@ -100,14 +100,13 @@ def _draw_and_judge(folder: Path) -> dict[str, tuple[str, Verdict]]:
 
 
 def left(folder: Path) -> dict[str, Left]:
-    """Return, for each claim, what the paper's scale has to run until the claim has enough runs."""
-    stores = {figure: Store(folder, figure, "paper") for figure in {claim.figure for claim in CLAIMS.values()}}
-    found = {}
+    """Return what the paper's scale has to run: for each claim until it has enough runs, for each figure in all."""
+    stores = {figure: Store(folder, figure, "paper") for figure in dict.fromkeys(c.figure for c in CLAIMS.values())}
+    found = {figure: missing_tasks({figure: store}, "paper") for figure, store in stores.items()}
     for name, claim in CLAIMS.items():
         own = {claim.figure: stores[claim.figure]}
-        tasks = missing_tasks(own, "paper", claims=(name,), n_runs=enough_runs(name))
-        found[name] = Left(len(tasks), sum(task.seconds for task in tasks))
-    return found
+        found[name] = missing_tasks(own, "paper", claims=(name,), n_runs=enough_runs(name))
+    return {name: Left(len(tasks), sum(task.seconds for task in tasks)) for name, tasks in found.items()}
 
 
 def _mostly(found: dict[str, tuple[str, Verdict]]) -> str:

@@ -229,8 +229,8 @@ def write_claims(
 ) -> None:
     """Write CLAIMS.md and NOTES.md.
 
-    ``verdicts`` has, for each claim's id, the scale of its runs and the verdict; ``left`` has what the paper's scale
-    has to run until the claim has enough runs.
+    ``verdicts`` has, for each claim's id, the scale of its runs and the verdict.  ``left`` has what the paper's scale
+    has to run: for each id until the claim has enough runs, and for each figure in all.
     """
     unknown = set(verdicts) - set(CLAIMS)
     if unknown:
@@ -351,7 +351,9 @@ def _still_to_run(verdicts: dict[str, tuple[str, Verdict]], left: Mapping[str, L
         jobs, hours = left[name].n_jobs, left[name].seconds / 3600
         cells = (name, verdict.finding.value, f"{verdict.n_runs}, {scale}", enough_runs(name), jobs, f"{hours:.1f}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return [*lines, ""]
+    figures = dict.fromkeys(claim.figure for claim in CLAIMS.values() if claim.figure in left)
+    hours = (f"{figure} {left[figure].n_jobs} jobs, {left[figure].seconds / 3600:.1f} hours" for figure in figures)
+    return [*lines, "", f"All runs of the paper's scale that are left: {'; '.join(hours)}.", ""]
 
 
 def _too_few(name: str, verdict: Verdict, left: Left | None) -> str:

@@ -221,10 +221,12 @@ def test_jobs_that_count_at_both_scales_differ_in_nothing_but_the_number_of_runs
 def test_notes_say_what_a_claim_with_few_runs_waits_for(tmp_path):
     few = Verdict("PW1", "0.1", Sampled("x", estimate([0.1, 0.2]), low=0.0), "")
     enough = Verdict("TH1", "0", Exact("y", True, 50), "")
-    write_claims(tmp_path, {"PW1": ("paper", few), "TH1": ("paper", enough)}, {"PW1": Left(7, 7200.0)})
+    left = {"PW1": Left(7, 7200.0), "puddle": Left(9, 9000.0)}
+    write_claims(tmp_path, {"PW1": ("paper", few), "TH1": ("paper", enough)}, left)
     text = " ".join((tmp_path / "NOTES.md").read_text().split())
     assert "| PW1 | undecided | 2, paper | 30 | 7 | 2.0 |" in text
     assert "has 2, not 30: 7 jobs of the paper's scale, about 2.0 hours, are still to be run." in text
+    assert "that are left: puddle 9 jobs, 2.5 hours." in text
     assert "| TH1 |" not in text
 
 

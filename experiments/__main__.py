@@ -12,10 +12,11 @@ from pathlib import Path
 
 import click
 
-from experiments.claims import CLAIMS, counted, write_claims
+from experiments.claims import CLAIMS, counted, enough_runs, write_claims
 from experiments.drawing import save_figure
+from experiments.needs import Left
 from experiments.overview import draw_overview
-from experiments.runner import duration, figure_file, missing_tasks, run_tasks
+from experiments.runner import carry_over, duration, figure_file, missing_tasks, run_tasks, runnable
 from experiments.store import Store
 from experiments.study import SCALES, Row, Verdict, n_cores
 
@@ -29,6 +30,8 @@ FIGURES = (
 @click.argument("figures", nargs=-1, type=click.Choice(FIGURES))
 @click.option("--scale", default="laptop", show_default=True, type=click.Choice(SCALES), help="How much to run.")
 @click.option("--results", type=click.Path(path_type=Path), help="Folder; by default results, or build/smoke.")
+@click.option("--claim", "claims", multiple=True, type=click.Choice(list(CLAIMS)), help="Only what it rests on.")
+@click.option("--runs", type=click.IntRange(1), help="Only the first so many runs of each kind of job.")
 @click.option("--without-timed", is_flag=True, help="Leave what is compared in time for when the machine is free.")
 @click.option("--workers", type=click.IntRange(1), help="Jobs side by side; by default one per core.")
 @click.option("--at-most", type=float, help="Only jobs that are expected to take at most so many seconds.")
@@ -38,6 +41,8 @@ def main(
     figures: tuple[str, ...],
     scale: str,
     results: Path | None,
+    claims: tuple[str, ...],
+    runs: int | None,
     without_timed: bool,
     workers: int | None,
     at_most: float | None,
@@ -48,8 +53,14 @@ def main(
     folder = results or Path("build/smoke" if scale == "smoke" else "results")
     failures: list[str] = []
     if not only_draw:
-        stores = {figure: Store(folder, figure, scale) for figure in figures or FIGURES}
-        tasks = missing_tasks(stores, scale, with_timed=not without_timed, at_most=at_most)
+        chosen = figures or tuple(dict.fromkeys(CLAIMS[claim].figure for claim in claims)) or FIGURES
+        stores = {figure: Store(folder, figure, scale) for figure in chosen}
+        for figure in stores if scale == "paper" else ():
+            carry_over(figure, Store(folder, figure, "laptop"), stores[figure])
+        missing = missing_tasks(
+            stores, scale, with_timed=not without_timed, at_most=at_most, claims=claims, n_runs=runs
+        )
+        tasks = runnable(missing)
         n_workers = workers or n_cores()
         if not quiet:
             seconds = sum(task.seconds / (1 if task.job.alone else n_workers) for task in tasks)
@@ -61,7 +72,7 @@ def main(
                 store.pack()
     found = _draw_and_judge(folder)
     draw_overview(found, folder)
-    write_claims(folder, found)
+    write_claims(folder, found, left(folder))
     for claim, (at_scale, verdict) in found.items():
         click.echo(f"{claim:4} {verdict.finding.value:22} {verdict.ours} ({verdict.n_runs} runs, {at_scale})")
     click.echo(f"{len(CLAIMS)} claims. {counted(found).capitalize()}.")
@@ -86,6 +97,16 @@ def _draw_and_judge(folder: Path) -> dict[str, tuple[str, Verdict]]:
         if write_page is not None and drawn != "smoke":
             write_page(by_scale[drawn])
     return found
+
+
+def left(folder: Path) -> dict[str, Left]:
+    """Return what the paper's scale has to run: for each claim until it has enough runs, for each figure in all."""
+    stores = {figure: Store(folder, figure, "paper") for figure in dict.fromkeys(c.figure for c in CLAIMS.values())}
+    found = {figure: missing_tasks({figure: store}, "paper") for figure, store in stores.items()}
+    for name, claim in CLAIMS.items():
+        own = {claim.figure: stores[claim.figure]}
+        found[name] = missing_tasks(own, "paper", claims=(name,), n_runs=enough_runs(name))
+    return {name: Left(len(tasks), sum(task.seconds for task in tasks)) for name, tasks in found.items()}
 
 
 def _mostly(found: dict[str, tuple[str, Verdict]]) -> str:

@@ -6,10 +6,12 @@ and what else was tried.  What must be so for a claim to hold stands here, befor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
 
+from experiments.needs import Left
 from experiments.rule import RULE, Finding
 from experiments.study import Verdict, not_run
 from kbrl.files import written_beside
@@ -216,16 +218,24 @@ OLD_RULES = (
     "of 30 runs on 81 test states (beta-binomial: rates 0.05 to 0.97, correlations within a run 0.02 to 0.95) "
     "Student's 99 % interval missed the true rate in up to 38 % of the studies, the present one in less than 1 %. "
     "Limits did not change. PO1, PO2, PO3, TP1, TP2 and TP5 are judged by success rates.",
+    "TP2 took each timed run of FQIT(1000) for a figure of its own, which one run can never decide. Now they are runs "
+    "of one figure. With the one timed run that there is, nothing changes.",
     "PW1 was judged by overlapping intervals, PW3 by operations as well as time, TP4 by small slices: docs/study.md.",
 )
 
 
-def write_claims(folder: Path, verdicts: dict[str, tuple[str, Verdict]]) -> None:
-    """Write CLAIMS.md and NOTES.md; ``verdicts`` has, for each claim's id, the scale of its runs and the verdict."""
+def write_claims(
+    folder: Path, verdicts: dict[str, tuple[str, Verdict]], left: Mapping[str, Left] | None = None
+) -> None:
+    """Write CLAIMS.md and NOTES.md.
+
+    ``verdicts`` has, for each claim's id, the scale of its runs and the verdict.  ``left`` has what the paper's scale
+    has to run: for each id until the claim has enough runs, and for each figure in all.
+    """
     unknown = set(verdicts) - set(CLAIMS)
     if unknown:
         raise ValueError(f"No claim of the paper has the id {', '.join(sorted(unknown))}.")
-    pages = {"CLAIMS.md": _table(verdicts), "NOTES.md": _notes(verdicts)}
+    pages = {"CLAIMS.md": _table(verdicts), "NOTES.md": _notes(verdicts, left or {})}
     for name, lines in pages.items():
         with written_beside(folder / name) as beside:
             Path(beside).write_text("\n".join(map(_wrapped, lines)), encoding="utf-8")
@@ -280,7 +290,7 @@ def _line(name: str, found: tuple[str, Verdict] | None) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
-def _notes(verdicts: dict[str, tuple[str, Verdict]]) -> list[str]:
+def _notes(verdicts: dict[str, tuple[str, Verdict]], left: Mapping[str, Left]) -> list[str]:
     lines = [
         "# Notes on the claims",
         "",
@@ -294,11 +304,12 @@ def _notes(verdicts: dict[str, tuple[str, Verdict]]) -> list[str]:
         "",
         *(f"- {rule}" for rule in OLD_RULES),
         "",
+        *_still_to_run(verdicts, left),
         "## Claim by claim",
         "",
     ]
     for name in [name for name in CLAIMS if name in verdicts]:
-        scale, verdict = verdicts[name]
+        _, verdict = verdicts[name]
         lines += [
             f"### {name}: {verdict.finding.value}",
             "",
@@ -306,21 +317,56 @@ def _notes(verdicts: dict[str, tuple[str, Verdict]]) -> list[str]:
             "",
         ]
         judged = f"Judged: {verdict.judged}." if verdict.judged else ""
-        lines += [" ".join(filter(None, (judged, verdict.note, _too_few(name, verdict, scale)))), ""]
+        lines += [" ".join(filter(None, (judged, verdict.note, _too_few(name, verdict, left.get(name))))), ""]
     return lines
 
 
-def _too_few(name: str, verdict: Verdict, scale: str) -> str:
+def enough_runs(name: str) -> int:
+    """Return how many runs the verdict on a claim should rest on."""
+    return ENOUGH_TREES if name in WITH_TREES else ENOUGH
+
+
+def _has_too_few(name: str, verdict: Verdict) -> bool:
+    return verdict.judged is not None and verdict.n_runs < enough_runs(name)
+
+
+def _still_to_run(verdicts: dict[str, tuple[str, Verdict]], left: Mapping[str, Left]) -> list[str]:
+    """List the claims with too few runs, and what they wait for."""
+    few = [name for name in CLAIMS if name in verdicts and name in left and _has_too_few(name, verdicts[name][1])]
+    if not few:
+        return []
+    lines = [
+        "## Verdicts from few runs",
+        "",
+        f"A verdict should rest on {ENOUGH} runs, or {ENOUGH_TREES} where fitted Q is in it. These do not yet: there "
+        "was not enough time. Jobs and hours are what the paper's scale has to run until then, on one core, or on a "
+        "free machine where times are compared; several claims can rest on the same job. `python -m experiments "
+        "--scale paper --claim ID --runs RUNS` continues.",
+        "",
+        "| id | verdict | runs, scale | wanted | jobs left | hours left |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in few:
+        scale, verdict = verdicts[name]
+        jobs, hours = left[name].n_jobs, left[name].seconds / 3600
+        cells = (name, verdict.finding.value, f"{verdict.n_runs}, {scale}", enough_runs(name), jobs, f"{hours:.1f}")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    figures = dict.fromkeys(claim.figure for claim in CLAIMS.values() if claim.figure in left)
+    hours = (f"{figure} {left[figure].n_jobs} jobs, {left[figure].seconds / 3600:.1f} hours" for figure in figures)
+    return [*lines, "", f"All runs of the paper's scale that are left: {'; '.join(hours)}.", ""]
+
+
+def _too_few(name: str, verdict: Verdict, left: Left | None) -> str:
     """Say why a verdict rests on few runs."""
-    enough = ENOUGH_TREES if name in WITH_TREES else ENOUGH
-    if verdict.n_runs >= enough or verdict.judged is None:
+    if not _has_too_few(name, verdict):
         return ""
-    of_what = "of its figure with fewest runs"
-    if scale == "paper":
-        return f"{verdict.n_runs} runs {of_what}, not {enough}: the study at the paper's scale is still running."
+    few = f"The figure with fewest runs has {verdict.n_runs}, not {enough_runs(name)}"
+    if left is None:
+        return f"{few}."
+    if left.n_jobs == 0:
+        return f"{few}: the paper's scale has no more."
     return (
-        f"{verdict.n_runs} runs {of_what}, not {enough}: at the laptop's scale there are no more. `SCALE=paper` has "
-        "them in its list, and they have not been run, or fewer of them than at this scale."
+        f"{few}: {left.n_jobs} jobs of the paper's scale, about {left.seconds / 3600:.1f} hours, are still to be run."
     )
 
 

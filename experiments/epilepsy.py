@@ -58,17 +58,18 @@ LARGE = {"n": 500_000, "m": 50_000}
 def jobs(scale: str) -> list[Job]:
     """Fixed frequencies, KBSF and LSPI side by side; FQIT, and KBSF for its time, alone."""
     size, found = SIZES[scale], []
-    for source in SOURCES if FOLDER in os.environ and scale != "smoke" else SOURCES[:1]:
+    hint = 400 if scale == "paper" else 50
+    for source in SOURCES[:1] if scale == "smoke" else SOURCES:
         about = {"source": source, "size": scale}
-        found.append(Job(about | {"part": "fixed"}, 0))
-        found += [Job(about | {"part": "large"}, seed) for seed in range(size["large"])]
-        # The substitute is not the paper's: where there are recordings, a few runs of it are enough.
-        n_runs = min(size["runs"], 10) if source == "substitute" and FOLDER in os.environ else size["runs"]
-        hint = 400 if scale == "paper" else 50
+        needs = FOLDER if source == "recordings" else ""
+        found.append(Job(about | {"part": "fixed"}, 0, needs=needs))
+        found += [Job(about | {"part": "large"}, seed, needs=needs) for seed in range(size["large"])]
+        # The substitute is not the paper's: a few runs of it are enough.
+        n_runs = min(size["runs"], 10) if source == "substitute" else size["runs"]
         for penalty in size["penalties"]:
-            learnt = about | {"penalty": penalty}
-            found += [Job(learnt | {"part": "kernels"}, seed, seconds=hint) for seed in range(n_runs)]
-            found += [Job(learnt | {"part": "trees"}, seed, alone=True, seconds=hint) for seed in range(size["trees"])]
+            kernels, trees = (about | {"penalty": penalty, "part": part} for part in ("kernels", "trees"))
+            found += [Job(kernels, seed, seconds=hint, needs=needs) for seed in range(n_runs)]
+            found += [Job(trees, seed, True, hint, needs) for seed in range(size["trees"])]
     return found
 
 
@@ -225,7 +226,11 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     if not trees or not timed:
         return [not_run(f"EP{k}", "Needs FQIT.") for k in (1, 2, 3)]
     source = "recordings" if select(rows, source="recordings") else "substitute"
-    return [_ep1(rows, source), _ep2(select(rows, source=source)), _ep3(trees, timed)]
+    own = select(rows, source=source)
+    if not select(own, method="fixed") or not _rivals(own):
+        needs = "Needs fixed frequencies, KBSF and FQIT."
+        return [not_run("EP1", needs), not_run("EP2", needs), _ep3(trees, timed)]
+    return [_ep1(rows, source), _ep2(own), _ep3(trees, timed)]
 
 
 def _said(group: list[Row]) -> str:
@@ -238,7 +243,7 @@ def _at(rows: list[Row], hz: float) -> Row:
 
 def _ep1(rows: list[Row], judged_by: str) -> Verdict:
     texts, notes = [], []
-    for source in distinct(rows, "source"):
+    for source in distinct(select(rows, method="fixed"), "source"):
         own = select(rows, source=source)
         said = "; ".join(
             f"penalty {penalty:g}: " + ", ".join(f"{name} {_said(group)}" for name, group in found.items())

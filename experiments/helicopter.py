@@ -199,11 +199,15 @@ def _with_totals(rows: list[Row]) -> list[Row]:
 def verdicts(rows: list[Row]) -> list[Verdict]:
     """Judge HE1 by the last batches, HE2 by the points before and after epsilon is lowered, HE3 by the last third."""
     flown = {method: _plain(select(rows, method=method)) for method in METHODS}
-    if not all(flown.values()):
-        return [not_run(f"HE{k}", "Needs both methods.") for k in (1, 2, 3)]
     tuned = {method: [row for row in select(rows, method=method) if "tuned" in row] for method in METHODS}
     jumping = {method: max(flown[method], tuned[method], key=_n_flights) for method in METHODS}
-    return [_he1(rows), _he2(jumping), _he3(flown)]
+    timed = {method: select(own, alone=True) for method, own in flown.items()}
+    needs = "Needs both methods."
+    return [
+        _he1(rows) if all(searched(rows, method) for method in METHODS) else not_run("HE1", needs),
+        _he2(jumping) if all(jumping.values()) else not_run("HE2", needs),
+        _he3(timed) if all(timed.values()) else not_run("HE3", needs),
+    ]
 
 
 def _n_flights(rows: list[Row]) -> int:
@@ -303,7 +307,6 @@ def _steps_at_lowering(rows: list[Row]) -> tuple[dict[int, float], dict[int, flo
 
 
 def _he3(flown: dict[str, list[Row]]) -> Verdict:
-    flown = {method: select(own, alone=True) for method, own in flown.items()}
     cost = {method: _late(own, "microseconds", 1 / 3) for method, own in flown.items()}
     kbsf, sarsa = (float(np.mean(list(cost[method].values()))) for method in METHODS)
     ours = f"{kbsf / sarsa:.2f} times: {kbsf:.0f} and {sarsa:.0f} us"

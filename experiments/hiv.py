@@ -79,6 +79,8 @@ SIZES: dict[str, dict[str, Any]] = {
     # Ten runs of what fitted Q does: each takes minutes.
     "paper": {"KBSF": 50, "times": 10, "committees": 40, "reading": 10, "beyond": 10, "rounds": 10, "patients": 30},
 }
+# The laptop's runs have the paper's sizes; there are only fewer of them.
+SAME_AT_BOTH = tuple({"part": part} for part in ("KBSF", "committees", "beyond", "reading", "committee reading"))
 
 
 class RawHIV(HIV):
@@ -251,9 +253,16 @@ def verdicts(rows: list[Row]) -> list[Verdict]:
     single = select(rows, part="KBSF")
     committee = {n: select(rows, method="committee", members=n) for n in MEMBERS[1:]}
     times = select(rows, part="times", alone=True)
-    if not all(fqit.values()) or not single or not times:
+    if not all(fqit.values()):
         return [not_run(f"HI{k}", "Needs FQIT and KBSF.") for k in range(1, 6)]
-    return [_hi1(rows, fqit), _hi2(rows, single, fqit[50]), _hi3(times), _hi4(rows, committee, fqit), _hi5(times)]
+    members, timed = all(committee[n] for n in (MEMBERS[1], EXCEEDING)), "Needs runs that were timed."
+    return [
+        _hi1(rows, fqit),
+        _hi2(rows, single, fqit[50]) if single else not_run("HI2", "Needs KBSF over m."),
+        _hi3(times) if times else not_run("HI3", timed),
+        _hi4(rows, committee, fqit) if members else not_run("HI4", "Needs committees."),
+        _hi5(times) if times else not_run("HI5", timed),
+    ]
 
 
 def _said(rows: list[Row]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -73,33 +74,35 @@ def _share(task: str, group: list[Row]) -> str:
     return f"{100 * mean / best[task]:.0f} %" if task in best else "-"
 
 
-def _rows(folder: Path, figure: str) -> list[Row]:
-    """Return the rows of the scale that has most of them: a study at the paper's scale may have just begun."""
-    return max((Store(folder, figure, scale).rows for scale in SCALES[1:]), key=len)
+def _rows(folder: Path, figure: str, **wanted: Any) -> list[Row]:
+    """Return such rows of the scale that has most of them: a study at the paper's scale may have just begun."""
+    return max((select(Store(folder, figure, scale).rows, **wanted) for scale in SCALES[1:]), key=len)
 
 
 def _others(task: str, row: Row, folder: Path) -> tuple[str, str]:
     """Return what the paper's method, with its own data and correct physics, and its strongest rival reach."""
     if task in ("one pole", "two poles"):
-        rows = select(_rows(folder, "poles"), n_poles=N_POLES[task], gravity="down")
-        groups = {name: _best(select(rows, method=name), "rate") for name in ("KBSF", "LSPI, normalised")}
-        own, rival = groups.values()
+        physics = {"n_poles": N_POLES[task], "gravity": "down"}
+        own, rival = (
+            _best(_rows(folder, "poles", method=name, **physics), "rate") for name in ("KBSF", "LSPI, normalised")
+        )
         return own, f"LSPI {rival}"
     if task == "three poles":
-        rows = select(_rows(folder, "triple_pole"), gravity="down")
-        own = _best(select(rows, part="iKBSF", batch=10), "rate")
-        return own, f"FQIT {_best(select(rows, part='FQIT'), 'rate')}"
+        own = _best(_rows(folder, "triple_pole", gravity="down", part="iKBSF", batch=10), "rate")
+        return own, f"FQIT {_best(_rows(folder, 'triple_pole', gravity='down', part='FQIT'), 'rate')}"
     if task == "HIV":
-        rows = [entry | {"scaled": entry["return"] / 1e9} for entry in _rows(folder, "hiv")]
-        own = _best(select(rows, part="KBSF"), "scaled")
-        return f"{own} e9", f"FQIT {_best(select(rows, method='FQIT'), 'scaled')} e9"
+        own, rival = (
+            _best([entry | {"scaled": entry["return"] / 1e9} for entry in rows], "scaled")
+            for rows in (_rows(folder, "hiv", part="KBSF"), _rows(folder, "hiv", method="FQIT"))
+        )
+        return f"{own} e9", f"FQIT {rival} e9"
     if task == "epilepsy":
-        rows = select(_rows(folder, "epilepsy"), source=row["source"], penalty=row["penalty"])
-        return _cheapest(select(rows, method="KBSF")), f"FQIT {_cheapest(select(rows, method='FQIT'))}"
+        wanted = {"source": row["source"], "penalty": row["penalty"]}
+        own, rival = (_cheapest(_rows(folder, "epilepsy", method=name, **wanted)) for name in ("KBSF", "FQIT"))
+        return own, f"FQIT {rival}"
     if task == "puddle":
-        rows = _rows(folder, "puddle")
-        own = _best(select(rows, part="KBSF", over="n", n=8000), "return")
-        return own, f"KBRL {_best(select(rows, part='KBRL', n=8000), 'return')}"
+        own = _best(_rows(folder, "puddle", part="KBSF", over="n", n=8000), "return")
+        return own, f"KBRL {_best(_rows(folder, 'puddle', part='KBRL', n=8000), 'return')}"
     rows = [entry for entry in _rows(folder, "helicopter") if "tuned" in entry]
     late = [entry for entry in rows if entry["transitions"] > 0.8 * max(other["transitions"] for other in rows)]
     own, rival = (f"{interval(select(late, method=method), 'length')[0]:.0f} steps" for method in ("KBSF", "SARSA"))

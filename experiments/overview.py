@@ -69,7 +69,10 @@ def _draw_claim(axes: Axes, place: int, verdict: Verdict) -> None:
         axes.annotate("exact", (at, place), (shift, 0), textcoords="offset points", fontsize=7, va="center", ha=side)
         return
     if leaf.n_runs < 2:
-        axes.annotate("one run, no interval", (0, place), (6, 0), textcoords="offset points", fontsize=7, va="center")
+        text = axes.annotate(
+            "one run, no interval", (0, place), (6, 0), textcoords="offset points", fontsize=7, va="center"
+        )
+        text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.0})  # a line passes behind it
         return
     low, mean, high = (float(np.clip(end, -FARTHEST, FARTHEST)) for end in _distances(leaf))
     axes.plot([low, high], [place, place], color=color, linewidth=2.2, alpha=0.75, solid_capstyle="butt")

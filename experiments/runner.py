@@ -14,15 +14,17 @@ import platform
 import resource
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from time import perf_counter
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from experiments.claims import CLAIMS
+from experiments.needs import fits, rests_on
 from experiments.store import Store
 from experiments.study import FigureFile, Job, Row, Settings, n_cores, timing
 from kbrl import __version__
@@ -50,11 +52,18 @@ class Task:
 
 
 def missing_tasks(
-    stores: dict[str, Store], scale: str, *, with_timed: bool = True, at_most: float | None = None
+    stores: dict[str, Store],
+    scale: str,
+    *,
+    with_timed: bool = True,
+    at_most: float | None = None,
+    claims: Collection[str] = (),
+    n_runs: int | None = None,
 ) -> list[Task]:
     """Return what is not done yet, in the order of running: first what runs side by side, round by round.
 
     ``with_timed``: also what runs alone.  ``at_most``: only what is expected to take at most so many seconds.
+    ``claims``: only what one of them rests on.  ``n_runs``: only the first so many runs of each kind.
     """
     found: list[tuple[bool, int, Task]] = []
     for figure, store in stores.items():
@@ -63,9 +72,35 @@ def missing_tasks(
             kind = _kind(job.settings)
             rounds[kind] += 1
             task = Task(figure, job, measured.get(kind, job.seconds))
-            if not store.has(job) and (with_timed or not job.alone) and task.seconds <= (at_most or float("inf")):
+            is_wanted = (
+                (with_timed or not job.alone)
+                and task.seconds <= (at_most or float("inf"))
+                and (not claims or any(CLAIMS[claim].figure == figure and rests_on(claim, job) for claim in claims))
+                and rounds[kind] <= (n_runs or float("inf"))
+            )
+            if is_wanted and not store.has(job):
                 found.append((job.alone, rounds[kind], task))
     return [task for _, _, task in sorted(found, key=lambda entry: entry[:2])]
+
+
+def carry_over(figure: str, laptop: Store, paper: Store) -> int:
+    """Add to the paper's rows those of jobs that are the same at the laptop's scale, and return how many jobs they are.
+
+    A figure's file says which are: the same settings, sizes and seeds, so that running them again would give the same
+    figures.  Jobs whose time counts are run again.
+    """
+    same, n_jobs = getattr(figure_file(figure), "SAME_AT_BOTH", ()), 0
+    for job in figure_file(figure).jobs("paper"):
+        rows = laptop.of(replace(job, settings=job.settings | {"size": "laptop"}))
+        if rows and not job.alone and fits(job, same) and not paper.has(job):
+            paper.add(job, [row | {"size": "paper", "scale": "paper", "carried": True} for row in rows])
+            n_jobs += 1
+    return n_jobs
+
+
+def runnable(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks that can be run here: those that need recordings are left out where no folder is named."""
+    return [task for task in tasks if not task.job.needs or task.job.needs in os.environ]
 
 
 def _kind(settings: Settings) -> str:
@@ -73,11 +108,15 @@ def _kind(settings: Settings) -> str:
 
 
 def _measured_seconds(store: Store) -> dict[str, float]:
-    """Return the mean seconds of the jobs that were done, by their settings."""
+    """Return the mean seconds of the jobs that were done, by their settings, as on a machine with nothing else to do.
+
+    A job on one thread takes its CPU seconds there; one on several threads takes less, but not more than it took.
+    """
     found: dict[str, list[float]] = {}
     for row in store.rows:
         if row["last"]:
-            found.setdefault(_kind(json.loads(row["job"])[0]), []).append(row["job_seconds"])
+            seconds = min(row["job_seconds"], row.get("job_cpu_seconds", row["job_seconds"]))
+            found.setdefault(_kind(json.loads(row["job"])[0]), []).append(seconds)
     return {kind: sum(seconds) / len(seconds) for kind, seconds in found.items()}
 
 

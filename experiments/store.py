@@ -44,6 +44,10 @@ class Store:
         """Whether all rows of a job are there."""
         return job_key(job) in self._by_job
 
+    def of(self, job: Job) -> list[Row]:
+        """Return the rows of a job, or none."""
+        return self._by_job.get(job_key(job), [])
+
     def add(self, job: Job, rows: list[Row]) -> None:
         """Append the rows of a job; the last says that the job is complete."""
         key = job_key(job)

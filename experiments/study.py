@@ -34,13 +34,15 @@ class Job:
     """One run of a figure.
 
     ``alone``: nothing else runs beside it, in a process of its own, and it may use all cores; for everything whose time
-    is compared.  ``seconds``: about how long it takes on one core, where no such job has been measured yet.
+    is compared.  ``seconds``: about how long it takes on one core, where no such job has been measured yet.  ``needs``:
+    the environment variable without which it cannot be run.
     """
 
     settings: Settings
     seed: int
     alone: bool = False
     seconds: float = 10.0
+    needs: str = ""
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,7 @@ SIZES = {
 }
 
 
+SAME_AT_BOTH = ({"part": "iKBSF", "reading": "ours", "n_batch": N_BATCH},)  # the laptop's runs are of the paper's size
 SECONDS = {10_000: 14, 1000: 35, 100: 36}  # of FQIT with a batch of FEWER, by eta
 
 

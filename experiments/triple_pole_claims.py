@@ -85,7 +85,8 @@ def _tp2(rows: list[Row]) -> Verdict:
     groups = {"batch KBSF": batch}
     for eta in ETAS:
         groups |= {f"FQIT({eta})": select(first, eta=eta)}
-    groups |= {f"{row['method']}, n = {row['n']}": [row] for row in select(rows, part="time of FQIT", n_batch=N_BATCH)}
+    for row in select(rows, part="time of FQIT", n_batch=N_BATCH):
+        groups.setdefault(f"{row['method']}, n = {row['n']}", []).append(row)
     found = {name: measured(own, "rate") for name, own in groups.items()}
     ours = f"KBSF {found['batch KBSF'].mean:.2f}; FQIT at most {max(_trees(found)):.2f}"
     every = "; ".join(f"{name} {with_interval(rate)}" for name, rate in found.items())

@@ -139,3 +139,13 @@ def test_batches_are_known_by_number_and_sum_the_largest_of_them_and_not_their_p
     other = more(Sketch(), logs[2])
     assert (half + other).batches == (other + half).batches == tuple(sums[:3][::-1])
     assert (half - Sketch.of(logs[0])).batches == ()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 50])
+def test_the_canonical_order_is_that_of_all_keys_one_by_one(n):
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        states = rng.choice([-1.0, -0.0, 0.0, 2.5], size=(n, 1 + seed % 3))
+        outcome = [*rng.integers(0, 2, size=(2, n)).astype(np.float64), rng.random(n) < 0.5]
+        expected = np.lexsort([*outcome, module.row_hashes(outcome), *states.T])
+        np.testing.assert_array_equal(module.canonical_order(states, outcome), expected)

@@ -4,6 +4,7 @@ import pytest
 
 from experiments.drawing import save_figure
 from experiments.epilepsy import FOLDER, draw, jobs, measure, verdicts
+from experiments.runner import Task, runnable
 
 FIXED = {0.0: 0.34, 0.5: 0.22, 1.0: 0.20, 1.5: 0.20, 2.0: 0.21}
 
@@ -112,12 +113,13 @@ def test_where_recordings_were_run_they_decide(on_recordings, expected):
 
 
 def test_recordings_are_run_only_where_their_folder_is_named(monkeypatch):
+    tasks = [Task("epilepsy", job, job.seconds) for job in jobs("laptop")]
     monkeypatch.delenv(FOLDER, raising=False)
-    assert {job.settings["source"] for job in jobs("laptop")} == {"substitute"}
+    assert {task.job.settings["source"] for task in runnable(tasks)} == {"substitute"}
     monkeypatch.setenv(FOLDER, "a-folder")
-    found = jobs("laptop")
-    assert {job.settings["source"] for job in found} == {"substitute", "recordings"}
-    assert "a-folder" not in str(found)  # settings go into files
+    assert runnable(tasks) == tasks
+    assert {task.job.settings["source"] for task in tasks} == {"substitute", "recordings"}
+    assert "a-folder" not in str(tasks)  # settings go into files
 
 
 def test_the_picture_is_drawn_for_one_source_and_for_two(tmp_path):

@@ -110,7 +110,15 @@ def test_without_rows_of_the_papers_sizes_nothing_is_said():
 
 def test_the_papers_scale_has_its_runs_and_what_is_timed_runs_alone():
     own = [job for job in jobs("paper") if job.settings["part"] == "KBSF"]
-    assert sorted(job.seed for job in own) == sorted(list(range(50)) * 4)
+    sizes = {1: [ALL_M[1]], 2: [(200,), ALL_M[2][:-1]]}  # of two poles the m that is judged has jobs of its own
+    expected = [(n_poles, m, seed) for n_poles in (1, 2) for part in sizes[n_poles] for m in part for seed in range(50)]
+    found = [
+        (n_poles, m, job.seed)
+        for job in own
+        for n_poles in [job.settings["n_poles"]]
+        for m in job.settings.get("all_m", ALL_M[n_poles])
+    ]
+    assert sorted(found) == sorted(expected * 2)  # both gravities
     assert {job.settings["part"] for scale in ("laptop", "paper") for job in jobs(scale) if job.alone} == {
         "LSPI",
         "KBRL",
@@ -118,6 +126,13 @@ def test_the_papers_scale_has_its_runs_and_what_is_timed_runs_alone():
     assert len(ALL_M[1]) == 8
     assert len(ALL_M[2]) == 10
     assert TAU_BARS == (0.01, 0.1, 1.0)
+
+
+def test_a_job_of_one_m_gives_the_rows_that_a_job_of_all_has():
+    settings = {"part": "KBSF", "n_poles": 2, "gravity": "up", "size": "smoke"}
+    whole, part = list(measure(settings, 0)), list(measure(settings | {"all_m": [40]}, 0))
+    assert part == [row for row in whole if row["m"] == 40]
+    assert part != whole
 
 
 @pytest.mark.parametrize("part", ["KBSF", "reading"])

@@ -280,7 +280,7 @@ def _has_one_of(part):
 
 
 def test_the_table_on_file_is_the_one_that_its_rows_give(verdicts, tmp_path):
-    write_claims(tmp_path, stored())
+    write_claims(tmp_path, stored(), command.left(ROWS.parent))
     for name in ("CLAIMS.md", "NOTES.md"):
         assert (tmp_path / name).read_text() == (ROWS.parent / name).read_text()
 
@@ -316,7 +316,7 @@ def test_the_table_states_the_rule_and_counts_the_verdicts(tmp_path):
     assert counted(found).capitalize() in text
     assert "| **undecided** |" in text
     assert "Judged: the gain is 1 (one run, no interval), must be above 0: undecided." in notes
-    assert "1 runs of its figure with fewest runs, not 30" in notes.replace("\n", " ")
+    assert "The figure with fewest runs has 1, not 30" in notes.replace("\n", " ")
 
 
 def test_a_larger_scale_takes_over_claim_by_claim_as_soon_as_it_has_as_many_runs(monkeypatch):

@@ -13,11 +13,12 @@ import pytest
 import experiments.__main__ as command
 from experiments.claims import CLAIMS, write_claims
 from experiments.drawing import curve, new_figure, paper_value, save_figure
+from experiments.needs import RESTS_ON, Left, fits, rests_on
 from experiments.overview import decisive, draw_overview
 from experiments.rule import All, Exact, OneOf, Sampled, estimate
-from experiments.runner import Task, missing_tasks, run_tasks, work
-from experiments.store import Store
-from experiments.study import Job, Verdict, best_over, distinct, interval, not_run, select, shown
+from experiments.runner import Task, carry_over, missing_tasks, run_tasks, work
+from experiments.store import Store, job_key
+from experiments.study import SCALES, Job, Verdict, best_over, distinct, interval, not_run, select, shown
 
 ROOT = Path(command.__file__).parents[1]
 JOBS = [Job({"m": m}, seed) for m in (10, 20) for seed in (0, 1)]
@@ -156,6 +157,77 @@ def test_jobs_come_round_by_round_and_those_that_are_timed_come_last(tmp_path):
     assert first == [0] * 9  # one of each kind: KBSF, seven readings, KBRL; then returns of incremental KBSF
     assert len(missing_tasks(stores, "paper", with_timed=False)) == alone.count(False)
     assert {task.job.settings["part"] for task in missing_tasks(stores, "paper", at_most=8.0)} == {"returns", "times"}
+
+
+def test_every_claim_rests_on_jobs_of_its_figure_at_each_scale_that_judges(tmp_path):
+    assert set(RESTS_ON) == set(CLAIMS)
+    for scale in ("laptop", "paper"):
+        for name, claim in CLAIMS.items():
+            own = [job for job in command.figure_file(claim.figure).jobs(scale) if rests_on(name, job)]
+            assert own, (name, scale)
+    stores = {"poles": Store(tmp_path, "poles", "paper")}
+    tasks = missing_tasks(stores, "paper", claims=("PO3",), n_runs=30)
+    assert [(task.job.settings["all_m"], task.job.seed) for task in tasks] == [([200], seed) for seed in range(30)]
+    assert missing_tasks(stores, "paper", claims=("PW1",)) == []  # of another figure
+
+
+def test_what_a_claim_does_not_rest_on_changes_nothing_in_its_verdict():
+    """Leave out the rows of all other jobs: the same findings and runs, claim by claim."""
+    for figure in {claim.figure for claim in CLAIMS.values()}:
+        rows = Store(ROOT / "results", figure, "laptop").rows
+        if figure == "theory":
+            continue  # all its claims rest on all its jobs
+        jobs = {job_key(job): job for job in command.figure_file(figure).jobs("laptop")}
+        for whole in command.figure_file(figure).verdicts(rows):
+            needed = [row for row in rows if rests_on(whole.claim, jobs[row["job"]])]
+            alone = {found.claim: found for found in command.figure_file(figure).verdicts(needed)}[whole.claim]
+            assert (alone.finding, alone.n_runs, alone.ours) == (whole.finding, whole.n_runs, whole.ours), whole.claim
+
+
+def test_jobs_on_one_thread_are_expected_to_take_their_cpu_seconds(tmp_path):
+    store = Store(tmp_path, "incremental", "paper")
+    job = command.figure_file("incremental").jobs("paper")[0]
+    store.add(job, [{"job_seconds": 300.0, "job_cpu_seconds": 6.0}])  # on a busy machine
+    left = missing_tasks({"incremental": store}, "paper", claims=("IN1",), n_runs=30)
+    assert [task.seconds for task in left] == [6.0] * 29
+
+
+def test_rows_of_the_same_job_at_the_laptops_scale_count_at_the_papers_unless_they_are_timed(tmp_path):
+    laptop, paper = (Store(tmp_path, "hiv", scale) for scale in ("laptop", "paper"))
+    jobs = command.figure_file("hiv").jobs("laptop")
+    for job in jobs:
+        laptop.add(job, [{**job.settings, "seed": job.seed, "scale": "laptop", "return": 1.0}])
+    n_same = sum(job.settings["part"] != "times" for job in jobs)
+    assert carry_over("hiv", laptop, paper) == n_same
+    assert {(row["scale"], row["size"]) for row in paper.rows} == {("paper", "paper")}
+    assert "times" not in distinct(paper.rows, "part")
+    assert carry_over("hiv", laptop, paper) == 0
+    puddle = Store(tmp_path, "puddle", "paper")  # whose file does not say that any are the same
+    assert carry_over("puddle", Store(ROOT / "results", "puddle", "laptop"), puddle) == 0
+
+
+@pytest.mark.parametrize("figure", ["hiv", "triple_pole"])
+def test_jobs_that_count_at_both_scales_differ_in_nothing_but_the_number_of_runs(figure):
+    module = command.figure_file(figure)
+    jobs = {scale: {job_key(job) for job in module.jobs(scale) if fits(job, module.SAME_AT_BOTH)} for scale in SCALES}
+    assert {key.replace("laptop", "paper") for key in jobs["laptop"]} <= jobs["paper"]
+    small, large = (module.SIZES[scale] for scale in ("laptop", "paper"))
+    if figure == "hiv":
+        assert [small[name] for name in ("rounds", "patients")] == [large[name] for name in ("rounds", "patients")]
+    else:
+        assert small.decisions == large.decisions
+
+
+def test_notes_say_what_a_claim_with_few_runs_waits_for(tmp_path):
+    few = Verdict("PW1", "0.1", Sampled("x", estimate([0.1, 0.2]), low=0.0), "")
+    enough = Verdict("TH1", "0", Exact("y", True, 50), "")
+    left = {"PW1": Left(7, 7200.0), "puddle": Left(9, 9000.0)}
+    write_claims(tmp_path, {"PW1": ("paper", few), "TH1": ("paper", enough)}, left)
+    text = " ".join((tmp_path / "NOTES.md").read_text().split())
+    assert "| PW1 | undecided | 2, paper | 30 | 7 | 2.0 |" in text
+    assert "has 2, not 30: 7 jobs of the paper's scale, about 2.0 hours, are still to be run." in text
+    assert "that are left: puddle 9 jobs, 2.5 hours." in text
+    assert "| TH1 |" not in text
 
 
 def test_the_time_left_follows_the_pace_and_a_job_that_fails_stops_no_other(tmp_path, capsys):

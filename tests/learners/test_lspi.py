@@ -170,6 +170,16 @@ class Stream:
         return (random_log(n=5000, seed=seed) for seed in range(self.n_chunks))
 
 
+def test_features_that_are_kept_change_no_bit_of_the_weights(monkeypatch):
+    log = random_log(n=3000, seed=0)
+    monkeypatch.setattr(least_squares, "_BLOCK_ENTRIES", 2**10)  # many blocks
+    kept = lspi().fit(log)
+    assert kept.n_iterations_ > 1
+    for room in (0, 12_000):  # for none of them, and for some
+        monkeypatch.setattr("kbrl.learners.lspi.MOST_KEPT", room)
+        np.testing.assert_array_equal(lspi().fit(log).weights_, kept.weights_)
+
+
 def test_memory_does_not_grow_with_the_number_of_transitions():
     def peak(n_chunks):
         tracemalloc.start()

@@ -277,8 +277,21 @@ def row_hashes(columns: Iterable[Array]) -> Hashes:
 
 
 def canonical_order(states: Floats, outcome: list[Array]) -> Integers:
-    """Return an order of samples that depends only on their contents: by state, then by a hash."""
-    return np.lexsort([*outcome, row_hashes(outcome), *states.T])
+    """Return an order of samples that depends only on their contents: by state, then by a hash.
+
+    It is that of ``np.lexsort([*outcome, row_hashes(outcome), *states.T])``.  Most samples differ in the key that
+    counts first, so the others are looked at only where it is the same.
+    """
+    first = states[:, -1]
+    order = np.argsort(first, kind="stable")
+    is_last = np.append(np.diff(first[order]) != 0, True)  # of the samples with the same first key
+    shared = np.flatnonzero(~(is_last & np.insert(is_last[:-1], 0, True)))
+    if len(shared):
+        rows, group = order[shared], np.cumsum(is_last)[shared] - is_last[shared]
+        rest = [column[rows] for column in outcome]
+        by_rest = np.lexsort([*rest, row_hashes(rest), *states[rows, :-1].T, group])
+        order[shared] = rows[by_rest]
+    return order
 
 
 class HashCounts:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,10 @@ _BLOCK_ENTRIES = 2**19  # of a block of features, so that it stays in the cache
 _LEAST_CONDITION = 1e-10  # reciprocal condition below which A is solved by its singular values
 _DENSE_WEIGHTS = 4_000  # up to this many, sparse equations are solved as dense ones
 _RESIDUAL = 1e-8  # relative, of sparse equations
+MOST_KEPT = 2**25  # entries of features that are kept from iteration to iteration: 256 MB
 
 Features = Callable[[Floats], Any]  # scaled states to (n, n_features), dense or CSR
+Place = tuple[int, int, int]  # of a block: its part, its action and its number
 Blocks = list[list[Any]]  # [action][action]: (n_features, n_features), dense or CSR; None stands for zeros
 
 
@@ -70,18 +73,21 @@ class FeatureData:
         """The number of possible actions."""
         return len(self.action_labels)
 
-    def for_each_block(self, work: Callable[[int, Samples], None]) -> None:
+    def for_each_block(self, work: Callable[[Place, Callable[[], Samples]], None]) -> None:
         """Go through all transitions in blocks of one action, so small that their features stay in the cache.
 
-        Actions are done in parallel and share nothing, so results do not depend on the number of threads.
+        ``work`` is told the place of a block and what gives its transitions.  Actions are done in parallel and share
+        nothing, so results do not depend on the number of threads.
         """
         n_rows = max(64, _BLOCK_ENTRIES // self.n_entries)
-        for part in self._parts():
+        for number, part in enumerate(self._parts()):
             by_action = part.by_action()
 
-            def work_on(action: int, part: Transitions = part, by_action: list[Integers] = by_action) -> None:
-                for rows in blocks(len(by_action[action]), n_rows):
-                    work(action, self._samples(part, by_action[action][rows]))
+            def work_on(
+                action: int, number: int = number, part: Transitions = part, by_action: list[Integers] = by_action
+            ) -> None:
+                for block, rows in enumerate(blocks(len(by_action[action]), n_rows)):
+                    work((number, action, block), partial(self._samples, part, by_action[action][rows]))
 
             for_each_action(work_on, self.n_actions, self.n_jobs)
 
@@ -103,7 +109,8 @@ def own_sums(data: FeatureData) -> tuple[list[Any], Floats, Integers]:
     gram: list[Any] = [None] * data.n_actions
     rhs, counts = np.zeros((data.n_actions, data.n_features)), np.zeros(data.n_actions, dtype=np.intp)
 
-    def add(action: int, samples: Samples) -> None:
+    def add(place: Place, samples_of: Callable[[], Samples]) -> None:
+        action, samples = place[1], samples_of()
         here = data.features(samples.states)
         gram[action] = _plus(gram[action], here.T @ here)
         rhs[action] += here.T @ samples.rewards
@@ -113,15 +120,36 @@ def own_sums(data: FeatureData) -> tuple[list[Any], Floats, Integers]:
     return gram, rhs, counts
 
 
-def successor_sums(data: FeatureData, q: LinearQ) -> Blocks:
+class Pairs:
+    """Features of states and of what followed, by blocks, kept while there is room: all iterations need the same."""
+
+    def __init__(self, data: FeatureData, most_entries: int) -> None:
+        self._data, self._room, self._kept = data, most_entries, dict[Place, tuple[Any, Any]]()
+
+    def at(self, place: Place, samples_of: Callable[[], Samples]) -> tuple[Any, Any] | None:
+        """Return phi(s) and phi(s') of the transitions of a block that do not end an episode; None: all do."""
+        if place in self._kept:
+            return self._kept[place]
+        samples = samples_of()
+        samples = samples.take(np.flatnonzero(~samples.terminals))
+        if len(samples.rewards) == 0:
+            return None
+        pair = self._data.features(samples.states), self._data.features(samples.next_states)
+        self._room -= 2 * self._data.n_entries * len(samples.rewards)
+        if self._room >= 0:
+            self._kept[place] = pair
+        return pair
+
+
+def successor_sums(data: FeatureData, q: LinearQ, pairs: Pairs) -> Blocks:
     """Return sum phi(s) phi(s')^T for each action taken and each action that is best in s'."""
     sums: Blocks = [[None] * data.n_actions for _ in range(data.n_actions)]
 
-    def add(action: int, samples: Samples) -> None:
-        samples = samples.take(np.flatnonzero(~samples.terminals))
-        if len(samples.rewards) == 0:
+    def add(place: Place, samples_of: Callable[[], Samples]) -> None:
+        action, pair = place[1], pairs.at(place, samples_of)
+        if pair is None:
             return
-        here, there = data.features(samples.states), data.features(samples.next_states)
+        here, there = pair
         best = q.of(there).argmax(axis=1)
         for next_action in np.unique(best):
             rows = np.flatnonzero(best == next_action)

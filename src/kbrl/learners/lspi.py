@@ -30,7 +30,16 @@ from kbrl.checks import (
 from kbrl.data.scaling import Coordinates, coordinates
 from kbrl.data.transitions import Transitions, as_log, refuse_allowed
 from kbrl.learners.learner import Learner, say_if_rare
-from kbrl.learners.least_squares import Equations, FeatureData, Features, LinearQ, own_sums, successor_sums
+from kbrl.learners.least_squares import (
+    MOST_KEPT,
+    Equations,
+    FeatureData,
+    Features,
+    LinearQ,
+    Pairs,
+    own_sums,
+    successor_sums,
+)
 from kbrl.model.kernels import Kernel, KernelAt, Profile, log_profile
 from kbrl.model.model import given_reps
 from kbrl.model.reduced_model import often_taken
@@ -135,9 +144,11 @@ class LSPI(Learner):
             equations = Equations(kept, rhs, float(self.discount), float(self.ridge))
             weights = equations.solve(None, np.zeros((data.n_features, data.n_actions)))
             n_iterations, converged = 0, False
+            pairs = Pairs(data, MOST_KEPT if isinstance(log, Transitions) else 0)  # a list may exceed the memory
             while n_iterations < self.max_iterations and not converged:
                 before = weights
-                weights = equations.solve(successor_sums(data, LinearQ(data.features, before, equations.tried)), before)
+                q = LinearQ(data.features, before, equations.tried)
+                weights = equations.solve(successor_sums(data, q, pairs), before)
                 converged = bool(np.abs(weights - before).max() <= self.tolerance * np.abs(weights).max())
                 n_iterations += 1
         self.coordinates_, self.action_labels_, self.source_ = data.coordinates, data.action_labels, data.source

@@ -1,4 +1,4 @@
-"""Two simulators whose tables name nothing as kbrl does: pumps in German, and drugs that raise the blood pressure.
+"""Simulators whose tables name nothing as kbrl does: pumps in German, an intensive care unit, fields, a tutor.
 
 Each has a state, steps by numbers of actions, a log of random actions as its people would keep it, and the same log as
 a clean table: the truth.
@@ -75,6 +75,69 @@ class Pressure:
         table = pandas.concat([table, table[rng.random(len(table)) < 0.05]]).sample(frac=1.0, random_state=3)
         names = ["hadm_id", "charttime", "sex", "MAP", "lactate", "action", "outcome"]
         table[names].rename(columns={"action": "vasopressor"}).to_csv(path, index=False)
+
+
+class Fields:
+    """Fields that thrive at a middling moisture; water costs something, and tomorrow's rain is forecast."""
+
+    actions, n_steps, state = ("OFF", "LOW", "ON"), 15, ["Moisture", "Rain"]
+
+    def __init__(self, n: int, seed: int) -> None:
+        self.n, self.rng = n, np.random.default_rng(seed)
+        self.moisture, self.rain = self.rng.uniform(20.0, 80.0, n), self.rng.exponential(4.0, n)
+
+    def states(self) -> pandas.DataFrame:
+        return pandas.DataFrame({"Moisture": self.moisture.round(1), "Rain": self.rain.round(1)})
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Let a day pass; return rewards, no ends, and the column that tells the rewards."""
+        water = np.choose(actions, [0.0, 8.0, 20.0])
+        self.moisture = np.clip(
+            0.9 * self.moisture + water + self.rain + self.rng.normal(-4.0, 1.0, self.n), 0.0, 100.0
+        )
+        self.rain = self.rng.exponential(4.0, self.n)
+        growth = 10.0 - 0.02 * (self.moisture - 50.0) ** 2 - np.choose(actions, [0.0, 0.5, 1.5])
+        return growth.round(2), np.zeros(self.n, dtype=bool), {"Yield": growth.round(2)}
+
+    @staticmethod
+    def write(log: pandas.DataFrame, path: str) -> None:
+        """Write what a logger gives: American dates, a unit in the cells, - for what is missing."""
+        days = pandas.Timestamp("2022-04-20") + pandas.to_timedelta(log["step"], "D")
+        table = log.assign(Field=[f"F{k:03d}" for k in log["episode"]], Date=days.dt.strftime("%m/%d/%Y"))
+        table["Moisture"] = [f"{value} %" for value in log["Moisture"]]
+        table["Rain"] = log["Rain"].map(str).mask(np.random.default_rng(5).random(len(log)) < 0.05, "-")
+        names = ["Field", "Date", "Moisture", "Rain", "action", "Yield"]
+        table[names].rename(columns={"action": "Irrigation"}).to_csv(path, index=False)
+
+
+class Tutor:
+    """Pupils who need examples first, then hints, then exercises; only the test at the end is a reward."""
+
+    actions, n_steps, state = ("example", "hint", "exercise"), 10, ["mastery", "seconds"]
+
+    def __init__(self, n: int, seed: int) -> None:
+        self.n, self.rng, self.day = n, np.random.default_rng(seed), 0
+        self.mastery, self.pace = self.rng.uniform(0.05, 0.5, n), self.rng.normal(30.0, 6.0, n)
+
+    def states(self) -> pandas.DataFrame:
+        return pandas.DataFrame({"mastery": self.mastery.round(3), "seconds": self.pace.round(1)})
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Let a task be done; return rewards, ends, and the column that tells them at the end."""
+        wanted = np.digitize(self.mastery, [0.35, 0.65])
+        gain = np.where(actions == wanted, 0.1, np.where(np.abs(actions - wanted) == 1, 0.02, -0.05))
+        self.mastery = np.clip(self.mastery + gain + self.rng.normal(0.0, 0.01, self.n), 0.0, 1.0)
+        self.pace, self.day = self.rng.normal(30.0, 6.0, self.n), self.day + 1
+        is_over = self.day == self.n_steps
+        points = (100.0 * self.mastery).round(1) if is_over else np.zeros(self.n)
+        return points, np.full(self.n, is_over), {"posttest": points if is_over else np.full(self.n, np.nan)}
+
+    @staticmethod
+    def write(log: pandas.DataFrame, path: str) -> None:
+        """Write what a learning platform exports: the test stands on the last row of each pupil."""
+        table = log.assign(student=[f"stu_{k:04d}" for k in log["episode"]], problem_nr=log["step"] + 1)
+        names = ["student", "problem_nr", "mastery", "seconds", "action", "posttest"]
+        table[names].rename(columns={"action": "tutor_move"}).to_csv(path, index=False)
 
 
 def logged(domain: type, n: int, seed: int = 0) -> pandas.DataFrame:

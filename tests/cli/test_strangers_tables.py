@@ -10,6 +10,7 @@ import pandas
 import pyarrow as pa
 import pytest
 
+from kbrl.cli import main
 from kbrl.cli.fitting import fit
 from kbrl.cli.options import option_names
 from kbrl.logs.log import load_log
@@ -222,3 +223,20 @@ def test_a_fate_that_is_told_on_all_rows_is_the_reward_of_the_last_one():
     log = load_log(frame, columns=found)
     assert log.rewards[~log.terminals].tolist() == [0.0] * int((~log.terminals).sum())
     assert (log.rewards == -1).sum() == fates.groupby(frame.patient).max().sum()
+
+
+def test_one_long_run_cannot_be_held_out_in_part_and_a_day_can_tell_episodes_apart(capsys):
+    rng, n = np.random.default_rng(2), 240
+    frame = pandas.DataFrame({"at": pandas.Timestamp("2024-01-01") + pandas.to_timedelta(np.arange(n), "h")})
+    frame = frame.assign(
+        day=frame["at"].dt.strftime("%j"), room=rng.normal(size=n), heater=rng.choice(["on", "off"], n)
+    )
+    frame.assign(comfort=rng.normal(size=n)).to_csv("log.csv", index=False)
+    columns = ["--step", "at", "--state", "room", "--action", "heater", "--reward", "comfort"]
+    quick = ["-o", "m.kbrl", "--order", "0", "--reps", "5", "-q"]
+    with pytest.raises(SystemExit):
+        main(["fit", "log.csv", *columns, "--hold-out", "0.5", *quick])
+    assert "one long run, a column such as the day" in capsys.readouterr().err
+    main(["fit", "log.csv", *columns, "--episode", "day", "--hold-out", "0.5", *quick])
+    main(["judge", "m.kbrl", "log.csv"])
+    assert "6 episodes" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Tables of two trades through every command without an edit: roles found by what columns do, not by their names."""
+"""Tables of four trades through every command without an edit: roles found by what columns do, not by their names."""
 
 import tomllib
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from kbrl import load_model
 from kbrl.cli import main
-from unedited_tables import Pressure, Pumps, logged, score
+from unedited_tables import Fields, Pressure, Pumps, Tutor, logged, score
 
 STATED = {
     Pumps: {
@@ -32,11 +32,29 @@ STATED = {
         "reward": "- (outcome == 'died') + (outcome == 'discharged')",
         "state": ["sex", "MAP", "lactate"],
     },
+    Fields: {
+        "na": {"Rain": ["-"]},
+        "suffix": {"Moisture": "%"},
+        "dates": "month first",
+        "episode": "Field",
+        "step": "Date",
+        "action": "Irrigation",
+        "reward": "Yield",
+        "state": ["Moisture", "Rain"],
+    },
+    Tutor: {
+        "episode": "student",
+        "step": "problem_nr",
+        "action": "tutor_move",
+        "reward": "where(is_missing(posttest), 0, posttest)",
+        "terminated": "not is_missing(posttest)",
+        "state": ["mastery", "seconds"],
+    },
 }
 FIT = ["--order", "0", "--reps", "60", "-q"]
 
 
-@pytest.mark.parametrize("domain", [Pumps, Pressure])
+@pytest.mark.parametrize("domain", [Pumps, Pressure, Fields, Tutor])
 @pytest.mark.filterwarnings("ignore::kbrl.checks.KbrlWarning")
 def test_a_table_as_a_trade_keeps_it_needs_no_edit_and_gives_the_policy_of_the_clean_one(
     domain, tmp_path, monkeypatch, capsys

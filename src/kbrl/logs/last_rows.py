@@ -64,12 +64,13 @@ class LastRows:
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the columns asked for, at most ``n_rows`` rows at a time."""
-        own = {name: kind for name, kind in kinds.items() if name != LAST_ROW}
-        if len(own) == len(kinds):
+        if LAST_ROW not in kinds:
             yield from self.table.batches(kinds, n_rows)
             return
+        asked: dict[str, Kind] = {self._episode: "labels"}
+        asked |= {name: kind for name, kind in kinds.items() if name != LAST_ROW}
         held: Batch | None = None
-        for batch in self.table.batches({self._episode: "labels"} | own, n_rows):
+        for batch in self.table.batches(asked, n_rows):
             if held is not None:
                 yield self._marked(held, _cell(batch[self._episode], 0), kinds)
             held = batch

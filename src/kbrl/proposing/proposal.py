@@ -108,8 +108,8 @@ def reward_of_ends(ended: Profile, rule: str) -> tuple[str, str] | None:
     ``rule`` is the expression that was proposed for the ends.
     """
     if rule == LAST_ROW:
-        good, bad = ("-1", "1") if has_word(ended.name, "harm") else ("1", "-1")
-        return "reward", f"where({LAST_ROW}, where({as_column(ended.name)}, {good}, {bad}), 0)"
+        told = "-1, 1" if has_word(ended.name, "harm") else "1, -1"
+        return "reward", f"where({LAST_ROW}, where({as_column(ended.name)}, {told}), 0)"
     if ended.kind == "boolean":
         if has_word(ended.name, "harm"):
             return "minimize", as_number(ended)

@@ -20,6 +20,8 @@ PLACE = "<place of the first row>"  # stands in a message until the table tells 
 _CELLS = "Drop or repair these rows."
 _FLAGS = "Write flags as true and false, or 1 and 0; or state a condition: --terminated \"NAME == 'word'\"."
 _TOO_LARGE = "Drop or repair these rows, or change the units."
+_COMPLETE = "If every episode of the log is complete: --terminated last_row."
+_ENDS = f"Set terminated or truncated on the last row of each episode. {_COMPLETE}"
 _SORT = (
     "Sort the log by episode and step: --sort, or --drop-repeats if rows are repeated. If each file numbers its "
     "episodes anew, do not sort: give each episode an identifier of its own."
@@ -84,7 +86,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "rows_after_end": (False, "Give each episode its own identifier, or set terminated on its last row only."),
     "time_limit_as_end": (False, "If a time limit cut them, set truncated instead of terminated on their last rows."),
     "next_state_mismatch": (False, "Check the order of the rows and the columns of the next state."),
-    "unfinished_episodes": (False, "Set terminated or truncated on their last rows; if all are complete: last_row."),
+    "unfinished_episodes": (False, _ENDS),
     "tiny_episodes": (False, "Check the identifiers: a single row must end the episode or have a next state."),
     "episode_across_files": (False, _CUT),
     "constant_variable": (False, "Leave these columns out of the state: they do not distinguish states."),
@@ -95,7 +97,7 @@ CATALOGUE: dict[str, tuple[bool, str]] = {
     "single_action": (False, "Check the column of actions: with one action there is nothing to decide."),
     "constant_reward": (False, "Check the column of rewards: all decisions are worth the same."),
     "reward_outliers": (False, "Check these rewards for wrong units and typing errors: a few outweigh all others."),
-    "no_flags": (False, "Add a column terminated, or, if every episode is complete: --terminated last_row."),
+    "no_flags": (False, f"Add a column terminated. {_COMPLETE}"),
     "done_only": (False, "Add a column truncated: without it, time limits are taken as ends."),
 }  # fmt: skip
 

@@ -32,15 +32,22 @@ def split_episodes(log: Any, share: float = 0.5, random_state: int = 0, *, colum
     part = EpisodePart(check_share(share), whole(random_state, "random_state", at_least=0))
     log = loaded(log, columns)
     if hasattr(log, "only"):
-        return log.only(part), log.only(replace(part, is_rest=True))
+        parts = log.only(part), log.only(replace(part, is_rest=True))
+        if hasattr(log, "chunks") and any(next(iter(each.chunks()), None) is None for each in parts):
+            raise _one_part(share, "all its episodes")
+        return parts
     learns = part.rows(as_log(log))
     if learns.all() or not learns.any():
-        n = len(np.unique(episode_hashes(log)))
-        raise ValueError(
-            f"Both parts of a split must have an episode, but share={share:g} puts all {n} episodes into one. Use "
-            f"another share or random_state, or more episodes."
-        )
+        raise _one_part(share, f"all {len(np.unique(episode_hashes(log)))} episodes")
     return log[learns], log[~learns]
+
+
+def _one_part(share: float, episodes: str) -> ValueError:
+    return ValueError(
+        f"Both parts of a split must have an episode, but share={share:g} to learn from puts {episodes} into one. Use "
+        f"another share or random_state, or more episodes. If the log is one long run, a column such as the day or the "
+        f"week can tell episodes apart: --episode NAME, in Python columns={{'episode': NAME}}."
+    )
 
 
 def check_share(share: Any) -> float:

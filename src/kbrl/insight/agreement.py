@@ -174,7 +174,7 @@ def _share(model: Model, rows: Floats, q: Floats) -> Floats:
     best, offered, resamples = best_actions(q), np.isfinite(q), model.resamples
     assert resamples is not None
     same, by_reps = np.zeros(len(best)), model.look_ahead is None
-    weights = model.basis.rep_weights.weights(rows) if by_reps else None
+    weights: Any = model.basis.rep_weights.weights(rows) if by_reps else None
     mixes = partial(_mixed, weights) if by_reps else _Changed(model, rows, q)
     for rep_q in resamples:
         filled = _filled(model, rep_q)

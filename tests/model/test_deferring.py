@@ -5,6 +5,8 @@ import pytest
 
 from kbrl import KBSF, Transitions, Variant, coverage, explain, load_model, save_model
 from kbrl.mdp.deferral import Deferral
+from kbrl.model.kernels import Kernel
+from kbrl.model.q_functions import DeferringQ
 from samples import random_log
 
 
@@ -83,6 +85,19 @@ def test_in_doubt_between_equals_the_decision_is_left_to_people():
     log = Transitions([[0.0]] * 8, ["a", "b"] * 4, [1.0] * 8, [[0.0]] * 8)
     safe = KBSF(reps=[[0.0]], discount=0.5, scaling=None, min_cases=1).fit(log).deferring(caution=0.0)
     assert safe.predict([[0.0]]).tolist() == ["as now"]
+
+
+def test_an_action_is_chosen_only_where_most_of_the_weight_prefers_it():
+    # at 0 and 1: "a" gains 9 at 0, loses 1 at 1, so that its mean gain is 0 at the share 0.1 of the weight of 0;
+    # "b" gains 1 at 1 only, and is not offered at 0
+    at = Kernel(0.5).at(np.array([[0.0], [1.0]]))
+    rep_q = np.array([[9.0, -np.inf, 0.0], [-1.0, 1.0, 0.0]])
+    q = DeferringQ.from_reps(at, rep_q, lambda states: np.full((len(states), 2), 10.0), cases=3)
+    states = np.array([[0.0], [0.4], [0.5], [0.6], [1.0]])
+    shares = at.weights(states)[:, 0]
+    assert (9 * shares - (1 - shares) > 0).all()  # the mean gain of "a" is positive everywhere
+    assert q(states).argmax(axis=1).tolist() == [0, 0, 2, 1, 1]
+    np.testing.assert_allclose(q(states)[:, 2], 0.0)
 
 
 def test_labels_that_are_numbers_stay_numbers_beside_as_now():

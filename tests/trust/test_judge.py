@@ -379,3 +379,24 @@ def test_importance_weights_are_the_products_of_ratios_worked_out_by_hand():
     assert found.value == pytest.approx(2.0 + 0.5 * 2.0)
     assert found.effective_episodes == pytest.approx(1.0)
     assert not found.is_usable
+
+
+def test_a_policy_is_asked_once_about_each_row_and_for_probabilities_twice():
+    log = PuddleWorld().collect(900, random_state=0, max_steps=30)
+    n_asked = []
+
+    def certain(states):
+        n_asked.append(len(states))
+        return np.zeros(len(states), dtype=int)
+
+    def uncertain(states):
+        n_asked.append(len(states))
+        return np.full((len(states), 4), 0.25)
+
+    judge(certain, log, discount=0.9, rehearsed=False)
+    once, n_reps = sum(n_asked), n_asked[0]  # the first are the representative states
+    n_asked.clear()
+    judge(uncertain, log, discount=0.9, rehearsed=False)
+    n_starts = len(np.unique(log.episodes))
+    assert once == n_reps + int((~log.terminals).sum()) + n_starts
+    assert sum(n_asked) == 2 * once - n_reps

@@ -107,6 +107,7 @@ def test_an_interval_allows_for_ends_that_a_log_of_equal_rewards_does_not_show()
     assert found.now.low == pytest.approx(10 - (1 - 0.05 ** (1 / 50)) * 9, abs=0.01)  # the ridge
     assert found.now.high == pytest.approx(10)
     assert any("0 of 50 episodes ended" in text for text in found.warnings)
+    assert not any("lasts through an episode" in text for text in found.refusals)
 
 
 def test_a_negative_number_of_influential_episodes_is_refused(usual):

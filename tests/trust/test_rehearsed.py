@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
-from kbrl import KBSF, PolicyEvaluator, Transitions, judge, open_log, split_episodes
+from kbrl import KBSF, PolicyEvaluator, Transitions, compare, judge, open_log, split_episodes
 from kbrl.choosing.rehearsal import EpisodeSample
+from kbrl.lines.plans import world_of
+from kbrl.lines.stage import Step
+from kbrl.lines.world import side_by_side
+from kbrl.trust import judge as judging
 from kbrl.trust.judge import affordable
 from kbrl.trust.policy_answers import Answers
 from kbrl.trust.rehearsed import GROUPS, rehearse, why_not
@@ -151,3 +155,34 @@ def test_a_policy_that_looks_ahead_is_judged_by_a_sample_of_whole_episodes():
     kept = np.unique(np.concatenate([chunk.episodes for chunk in some]))
     assert 10 < len(kept) < 40
     assert sum(map(len, some)) == 30 * len(kept)
+
+
+def test_a_judgement_by_a_part_of_the_log_says_so_and_so_do_compared_ones(monkeypatch):
+    monkeypatch.setattr(judging, "MOST_ROWS_AHEAD", 300)
+    log, learnt = walk(n_episodes=40, seed=1), walk(n_episodes=20)
+    model = KBSF(5, order=1, discount=DISCOUNT, random_state=0).fit(learnt).model_
+    alone = judge(model, log, rehearsed=False, allow_learnt=True)
+    both = compare({"plan": model, "right": mostly_right}, log, discount=DISCOUNT, allow_learnt=True)
+    assert alone.n_rows == both.judgements["right"].n_rows < len(log)
+    for found in (alone, *both.judgements.values()):
+        assert any(f"{found.n_episodes} of the episodes were judged" in text for text in found.warnings)
+    assert not any("were judged" in text for text in judge(mostly_right, log, discount=DISCOUNT).warnings)
+
+
+def test_worlds_side_by_side_are_each_as_it_is_alone():
+    models = [KBSF(8, order=1, random_state=0).fit(walk(seed=seed)).model_ for seed in (0, 1)]
+    alone = [world_of(model.lines, is_spread=True) for model in models]
+    span = alone[0].span
+    alone = [world._replace(span=span) for world in alone]  # the same ground
+    both, rng = side_by_side(alone), np.random.default_rng(0)
+    states, actions, noise = rng.normal(size=(30, 1)), rng.integers(2, size=30), rng.normal(size=(30, 1))
+    for place, world in enumerate(alone):
+        own, joined = states.copy(), states.copy()
+        cells = world.cells(own)
+        shifted = cells + place * len(alone[0].reps)
+        one, other = (
+            Step.of(x, at, actions, noise, where) for x, at, where in ((own, cells, world), (joined, shifted, both))
+        )
+        np.testing.assert_array_equal(own, joined)
+        np.testing.assert_array_equal(np.stack(one), np.stack(other))
+        np.testing.assert_array_equal(cells + place * len(alone[0].reps), shifted)

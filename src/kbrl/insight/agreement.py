@@ -29,6 +29,7 @@ from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.kernels import blocks as row_blocks
 from kbrl.model.model import Model, as_model
 from kbrl.model.nearest_samples import Neighborhoods
+from kbrl.model.q_functions import MAJORITY
 from kbrl.model.sums import KernelSums, new_statistics
 
 N_BLOCKS, N_RESAMPLES = 20, 20
@@ -172,11 +173,16 @@ def _share(model: Model, rows: Floats, q: Floats) -> Floats:
     """Return the share of the resamples with the same best answer, (n,), among the answers that the model offers."""
     best, offered, resamples = best_actions(q), np.isfinite(q), model.resamples
     assert resamples is not None
-    weights, same = model.basis.rep_weights, np.zeros(len(best))
-    mixes = partial(_mixed, weights.weights(rows)) if model.look_ahead is None else _Changed(model, rows, q)
+    same, by_reps = np.zeros(len(best)), model.look_ahead is None
+    weights: Any = model.basis.rep_weights.weights(rows) if by_reps else None
+    mixes = partial(_mixed, weights) if by_reps else _Changed(model, rows, q)
     for rep_q in resamples:
-        drawn = mixes(_filled(model, rep_q))
+        filled = _filled(model, rep_q)
+        drawn = mixes(filled)
         drawn[~offered] = -np.inf
+        if model.deferral is not None and by_reps:
+            votes = weights @ (filled[:, :-1] > filled[:, -1:]).astype(np.float64)
+            drawn[:, :-1][~(votes > MAJORITY)] = -np.inf
         same += best_actions(drawn) == best
     return same / len(resamples)
 

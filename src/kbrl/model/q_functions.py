@@ -24,6 +24,7 @@ from kbrl.model import compiled
 from kbrl.model.kernels import Kernel, KernelAt, blocks_of
 from kbrl.model.sample_weights import SampleWeights
 
+MAJORITY = 0.5  # of the weight of representative states
 _FEW_POINTS = 16_000  # among more, the tree finds the nearest sooner
 
 
@@ -129,26 +130,32 @@ class DeferringQ:
     """Q of a model that defers, (n_states, n_actions + 1): the last column is "as now".
 
     Where a representative state does not offer an action, it counts as "as now" there: no gain, and no loss.
-    An action with less support than ``cases`` in the state itself is not available; of equals, "as now" is chosen.
+    An action with less support than ``cases`` in the state itself is not available.  It is below "as now" if
+    representative states with half of the weight or more do not prefer it; of equals, "as now" is chosen.
     """
 
     q: Callable[[Floats], Floats]  # of scaled states, (n_states, n_actions + 1)
     support: Callable[[Floats], Floats]  # of scaled states, (n_states, n_actions)
     cases: float
+    votes: Callable[[Floats], Floats] | None = None  # of scaled states: the weight of those that prefer each action
 
     @classmethod
     def from_reps(
         cls, weights: KernelAt, rep_q: Floats, support: Callable[[Floats], Floats], cases: float
     ) -> DeferringQ:
         """Mix the values of the representative states, (n_reps, n_actions + 1), -inf where not offered."""
-        return cls(RepQ(weights, np.where(np.isfinite(rep_q), rep_q, rep_q[:, -1:])), support, cases)
+        filled = RepQ(weights, np.where(np.isfinite(rep_q), rep_q, rep_q[:, -1:]))
+        return cls(filled, support, cases, RepQ(weights, (rep_q[:, :-1] > rep_q[:, -1:]).astype(np.float64)))
 
     def __call__(self, states: Floats) -> Floats:
         """Return Q, (n_states, n_actions + 1), of scaled states."""
         q = self.q(states)
         actions, now = q[:, :-1], q[:, -1:]
         close = 4 * TIE * np.abs(q, where=np.isfinite(q), out=np.zeros(q.shape)).max(axis=1, keepdims=True)
-        actions[:] = np.where(actions > now + close, actions, np.minimum(actions, now - close))
+        is_preferred = actions > now + close
+        if self.votes is not None:
+            is_preferred &= self.votes(states) > MAJORITY
+        actions[:] = np.where(is_preferred, actions, np.minimum(actions, now - close))
         actions[~(self.support(states) >= self.cases)] = -np.inf
         return q
 

@@ -112,24 +112,30 @@ function supportOf(model, state, weights) {  // logged cases behind each action
     n * Math.min(fade(any, model.reach), fade(reached[a] - any, model.ownReach)));
 }
 
-function restricted(model, q, support) {  // a model that defers offers only what has support and gains something
+function mostPrefer(q, a, weights) {  // whether most of the weight of representative states prefers an action to now
+  const m = weights.length, now = q.length - m;
+  return weights.reduce((sum, w, i) => sum + (q[a * m + i] > q[now + i] ? w : 0), 0) > 0.5;
+}
+
+function restricted(model, q, support, weights) {  // a model that defers offers what has support and most prefer
   if (model.least === null) return q;
   const now = q[q.length - 1], close = 4e-12 * Math.max(0, ...q.filter(isFinite).map(Math.abs));
   return q.map((value, a) => a === q.length - 1 ? value : !(support[a] >= model.least) ? -Infinity
-    : value > now + close ? value : Math.min(value, now - close));
+    : value > now + close && mostPrefer(model.q, a, weights) ? value : Math.min(value, now - close));
 }
 
 function answer(model, raw) {
   const nDims = model.n[1], state = raw.map((x, k) => (x - model.centre[k]) / model.scale[k]);
   const weights = weightsOf(model, state), support = supportOf(model, state, weights);
-  const q = restricted(model, mixed(model.q, weights), support), best = bestOf(q);
+  const q = restricted(model, mixed(model.q, weights), support, weights), best = bestOf(q);
   let agreement = null;
   if (model.resamples) {
     const size = q.length * weights.length, count = model.resamples.length / size;
     agreement = 0;
     for (let b = 0; b < count; b++) {
-      const drawn = mixed(model.resamples.subarray(b * size, (b + 1) * size), weights);
-      agreement += (bestOf(drawn.map((value, a) => q[a] > -Infinity ? value : -Infinity)) === best) / count;
+      const each = model.resamples.subarray(b * size, (b + 1) * size), isOut = a => q[a] === -Infinity ||
+        model.least !== null && a < q.length - 1 && !mostPrefer(each, a, weights);
+      agreement += (bestOf(mixed(each, weights).map((value, a) => isOut(a) ? -Infinity : value)) === best) / count;
     }
   }
   const ways = distancesTo(model.reps, state, nDims, 2), near = smallest(ways, 5);

@@ -71,7 +71,7 @@ class Policy:
         weights = self._weights(state)
         support = self._support(state, weights)
         q = _mixed(facts["q"], weights) if self.plans is None else self.plans.q(state)
-        q = self._restricted(q, support or [])
+        q = self._restricted(q, support or [], weights)
         q = [value if is_allowed else -math.inf for value, is_allowed in zip(q, self._allowed(state))]
         best = _best(q)
         if q[best] == -math.inf:
@@ -117,14 +117,23 @@ class Policy:
             for number, far in zip(numbers, reached)
         ]
 
-    def _restricted(self, q: list[float], support: list[float]) -> list[float]:
-        """Return what a model that defers offers: only what has support, and gains something over "as now"."""
+    def _restricted(self, q: list[float], support: list[float], weights: list[float]) -> list[float]:
+        """Return what a model that defers offers: only what has support, and gains something over "as now".
+
+        Where answers come from representative states, most of their weight must prefer it.
+        """
         least = self.facts["least"]
         if least is None:
             return q
         now, close = q[-1], 4 * TIE * _size(q)
-        offered = [value if value > now + close else min(value, now - close) for value in q[:-1]]
+        votes = [1.0] * len(q) if self.plans is not None else self._votes(weights)
+        offered = [v if v > now + close and w > 0.5 else min(v, now - close) for v, w in zip(q[:-1], votes)]
         return [*(value if n >= least else -math.inf for value, n in zip(offered, support)), now]
+
+    def _votes(self, weights: list[float]) -> list[float]:
+        """Return the weight of the representative states that prefer each action to "as now"."""
+        *actions, now = self.facts["q"]
+        return [math.fsum(w for w, v, n in zip(weights, values, now) if v > n) for values in actions]
 
     def _allowed(self, state: list[float]) -> list[bool]:
         """Return whether each action is allowed, by the columns behind the state."""

@@ -142,9 +142,7 @@ class Seen:
         return values[: self.stretch.n_counted]
 
 
-def accumulate(
-    sums: BlockSums, seen: Seen, policies: Sequence[Callable[[Floats], Answers]], discount: float
-) -> None:
+def accumulate(sums: BlockSums, seen: Seen, policies: Sequence[Callable[[Floats], Answers]], discount: float) -> None:
     """Add the rows of a stretch to the sums, in place."""
     stretch, log = seen.stretch, seen.stretch.log
     actions, rewards = seen.counted(log.action_indices), seen.counted(log.rewards)

@@ -312,10 +312,11 @@ class Evidence:
 
         If the state tells all that matters, discounted TD errors d of an episode are a martingale's steps, and the
         mean of (sum d)^2 is that of sum d^2: their ratio is 1.  What lasts through an episode and is not recorded
-        makes it larger.  nan where there are no errors.
+        makes it larger.  nan where there are no errors, or where they are those of the ridge alone: with equal rewards
+        and hardly any end, there is nothing to be wrong about.
         """
         totals, squares, *products = self.sums.lasting
-        if squares <= 0:
+        if squares <= 0 or self.ends_are_rare:
             return float("nan"), float("nan")
         ratio = totals / squares
         variance = products[0] - 2.0 * ratio * products[1] + ratio**2 * products[2]

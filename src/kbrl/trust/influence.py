@@ -24,6 +24,7 @@ from kbrl.trust.trajectories import Trajectories
 
 _SEVERAL, _DIGITS = 3, 9  # rows and digits by which copies of an episode are told from others like it
 
+
 @dataclass(frozen=True, eq=False)
 class EpisodeTerms:
     """What each episode adds to n V of the first policy and of the logged one; one entry per episode."""
@@ -44,7 +45,7 @@ class EpisodeTerms:
 
     @property
     def n_copies(self) -> int:
-        """How many episodes begin as another one of as many rows, which are several, and add the same, to nine digits."""
+        """How many episodes of several rows begin, and last, as another one, and add the same, to nine digits."""
         long = self.n_rows >= _SEVERAL
         terms = np.column_stack([self.value, self.now])[long]
         size = np.abs(terms).max(initial=0.0)
@@ -83,9 +84,9 @@ def episode_terms(evaluator: PolicyEvaluator, log: Any, smoothing: float) -> Epi
     add(trajectories.finish())
     hashes, places = np.unique(np.concatenate([part[0] for part in terms]), return_inverse=True)
     sums = [np.bincount(places, np.concatenate([part[k] for part in terms])) for k in (1, 2, 3)]
-    shared = [np.asarray(total - each.leftover / len(hashes)) for total, each in zip(sums, solved)]
+    value, now = (np.asarray(total - each.leftover / len(hashes)) for total, each in zip(sums, solved))
     labels, first = zip(*(names[value] for value in hashes.tolist()))
-    return EpisodeTerms([*labels], *shared, sums[2].astype(np.intp), np.array(first))
+    return EpisodeTerms([*labels], value, now, sums[2].astype(np.intp), np.array(first))
 
 
 def _remember(names: dict[int, tuple[Any, int]], seen: Seen) -> None:
@@ -118,7 +119,8 @@ def _terms(
         after = settled(policy(log.next_states[going_on]).at(going_on), seen.next_actions, actions)
         first = settled(policy(log.states[starts]).at(starts), actions, actions)
     following = np.bincount(after.rows, after.weights * values[seen.there[after.rows], after.actions], minlength=n)
-    terms = ratio * (log.rewards[:n] + discount * following - (1.0 - smoothing) * values[rows, actions]) - smoothing * smoothed
+    errors = log.rewards[:n] + discount * following - (1.0 - smoothing) * values[rows, actions]
+    terms = ratio * errors - smoothing * smoothed
     if policy is None:
         terms = np.where(is_cut, 0.0, terms)
     return terms + np.bincount(first.rows, first.weights * values[first.rows, first.actions], minlength=n)

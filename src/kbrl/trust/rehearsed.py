@@ -25,11 +25,11 @@ from kbrl.choosing.rehearsal import MOST_DIMS, REPS_OF_LINES, EpisodeSample
 from kbrl.data.episodes import EpisodePart, block_of
 from kbrl.data.transitions import Transitions
 from kbrl.lines.local_lines import local_lines
+from kbrl.lines.moments import LineSums, nearest_cells
 from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Stage
 from kbrl.lines.step_loops import act_as_people
 from kbrl.lines.surface import surface_of, with_flags
-from kbrl.lines.moments import LineSums, nearest_cells
 from kbrl.lines.world import World, own_rows, side_by_side
 from kbrl.model.kernels import Basis
 from kbrl.model.model import basis_for

@@ -485,7 +485,8 @@ def test_many_objects_in_one_line_of_json_are_read_in_a_short_time(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind, column", [("varchar", "repeat('a', {})"), ("bigint[]", "range(({}) // 7)"), ("varchar[]", "[repeat('a', {})]")]
+    "kind, column",
+    [("varchar", "repeat('a', {})"), ("bigint[]", "range(({}) // 7)"), ("varchar[]", "[repeat('a', {})]")],
 )
 def test_a_column_of_duckdb_that_is_worked_out_is_refused_if_its_values_do_not_fit_into_memory(
     tmp_path, monkeypatch, kind, column

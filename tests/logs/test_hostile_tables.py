@@ -3,7 +3,9 @@
 import contextlib
 import gzip
 import os
+import resource
 import sqlite3
+import sys
 import time
 import zipfile
 
@@ -503,3 +505,20 @@ def test_a_column_of_duckdb_that_is_worked_out_is_refused_if_its_values_do_not_f
         load_log(path)
     read = load_log(path, columns={"state": ["x"]})
     assert read.states[:, 0].tolist() == list(range(2999))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a part of the work")
+def test_a_view_of_duckdb_whose_values_are_worked_out_takes_no_more_memory_than_the_system_is_told(
+    tmp_path, monkeypatch
+):
+    duckdb = pytest.importorskip("duckdb")
+    monkeypatch.setenv(VARIABLE, "30MB")
+    monkeypatch.setattr("kbrl.tables.databases._ROOM", 1 << 26)
+    path, before = tmp_path / "log.duckdb", resource.getrlimit(resource.RLIMIT_DATA)
+    with duckdb.connect(str(path)) as connection:
+        long = "strlen(repeat('a', 1000000 + (x % 2)::int)) as obs"
+        connection.execute(f"create view log as select {long}, {END_OF_ROW} from range(3000) t(x)")
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "emory" in refused(path, "unreadable")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start < 500_000  # kB, of 2 GB
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before

@@ -361,7 +361,10 @@ def shared_text(n, length):
     """Return n views of one long text."""
     one = pa.array(["a" * length], pa.string_view())
     buffers = [None, pa.py_buffer(one.buffers()[1].to_pybytes() * n), one.buffers()[2]]
-    return pa.Array.from_buffers(pa.string_view(), n, buffers)
+    try:
+        return pa.Array.from_buffers(pa.string_view(), n, buffers)
+    except ValueError:
+        pytest.skip("This pyarrow cannot make views that share a text.")
 
 
 def shared_list(n, length):

@@ -290,6 +290,20 @@ def test_the_service_refuses_what_is_no_state_and_serves_on(port, body, status):
     assert ask(port, "[0.2, 0.4]")[0] == 200
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Length": "\u00b2"},
+        {"Content-Length": "9" * 5000},
+        {"Content-Length": "9", "Transfer-Encoding": "chunked"},
+    ],
+    ids=["no number", "too many digits", "two lengths"],
+)
+def test_the_service_answers_a_request_whose_length_is_odd_with_an_error(port, headers):
+    assert ask(port, "", headers)[0] == 413
+    assert ask(port, "[0.2, 0.4]")[0] == 200
+
+
 def test_models_that_need_their_rows_or_a_function_are_refused(tmp_path):
     samples, own = Variant(q_function="samples"), Variant(profile=lambda z: np.exp(-z))
     for variant, advice in ((samples, "q_function='reps'"), (own, "a profile by name")):

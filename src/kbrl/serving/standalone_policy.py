@@ -235,7 +235,8 @@ def serve(port: int, host: str = "127.0.0.1") -> None:
 
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "")
-            if not length.isdigit() or not 0 < int(length) <= MOST_BYTES:
+            is_stated = length.isdecimal() and len(length) < 20 and "Transfer-Encoding" not in self.headers
+            if not is_stated or not 0 < int(length) <= MOST_BYTES:
                 status, content = 413, {"error": f"a request must have a length, of at most {MOST_BYTES} bytes"}
             else:
                 status, content = reply(self.rfile.read(int(length)))

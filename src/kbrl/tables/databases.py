@@ -11,11 +11,17 @@ import importlib.util
 import os
 import re
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
@@ -31,6 +37,8 @@ _QUERY = "State a query: --query 'select ...', in Python columns={'query': 'sele
 _SELECTS = r"[\s(]*(select|with|values|table|from)\b"
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _STEPS, _LEAST_STEPS = 10**6, 10**9  # of SQLite's machine: between two looks, and those that any file may take
+_ROOM = 1 << 29  # bytes beside those that are counted: threads, and what Arrow makes of a batch
+_ONE_AT_A_TIME = threading.Lock()
 _DUCKDB_ROWS = 2048  # of one batch, DuckDB's own vectors
 _FIXED = re.compile(
     r"u?(tiny|small|big|huge)?int(eger)?|boolean|float|double|decimal|date|time.*|interval|uuid|enum|.*null"
@@ -155,7 +163,7 @@ class _ArrowQueryTable(_QueryTable):
         """Yield the rows in their order, at most ``n_rows`` at a time."""
         n_read = 0
         with self._refusing(), self._reader(self._query, self._rows_at_once(n_rows), list(kinds)) as reader:
-            for batch in reader:
+            for batch in self._fetched(reader):
                 n_read += max(batch.nbytes, 8 * batch.num_rows)
                 self._check_read(n_read)
                 for start in range(0, batch.num_rows, n_rows):
@@ -163,6 +171,9 @@ class _ArrowQueryTable(_QueryTable):
 
     def _rows_at_once(self, n_rows: int) -> int:
         return n_rows
+
+    def _fetched(self, reader: Any) -> Iterator[Any]:
+        yield from reader
 
     def _check_read(self, n_bytes: int) -> None:
         """Refuse what is far more than the source can hold; a server may hold anything."""
@@ -188,11 +199,31 @@ class DuckdbTable(_ArrowQueryTable):
     def _rows_at_once(self, n_rows: int) -> int:
         return min(n_rows, _DUCKDB_ROWS)
 
+    def _fetched(self, reader: Any) -> Iterator[Any]:
+        """Yield the batches; DuckDB works out thousands of rows at once, and does not count all memory for them."""
+        most = self._most_memory()
+        while True:
+            with _at_most(most):
+                batch = next(reader, None)
+            if batch is None:
+                return
+            yield batch
+
     def _check_read(self, n_bytes: int) -> None:
         refuse_size(too_empty(self.path, "what is selected", n_bytes, bytes_on_disk(self.path)), self.path)
 
     @contextmanager
     def _reader(self, query: str, n_rows: int, names: Sequence[str] | None = None) -> Iterator[Any]:
+        with self._selected(query) as selected:
+            selected = selected if names is None else selected.project(self._bounded(selected, names))
+            read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader  # before version 2
+            with _at_most(self._most_memory()):
+                reader = read(n_rows)  # works out the first rows
+            yield reader
+
+    @contextmanager
+    def _selected(self, query: str) -> Iterator[Any]:
+        """Give what a query selects, of which nothing is worked out yet."""
         import duckdb
 
         bounds = {"memory_limit": f"{allowed_bytes(self.path)}B", "temp_directory": ""}
@@ -201,9 +232,14 @@ class DuckdbTable(_ArrowQueryTable):
             selected: Any = connection.sql(query)
             if selected is None:
                 raise LogError("unreadable", f"The query of {self.where} selects nothing.", advice=_QUERY)
-            selected = selected if names is None else selected.project(self._bounded(selected, names))
-            read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader  # before version 2
-            yield read(n_rows)
+            yield selected
+
+    def _columns(self) -> tuple[str, ...]:
+        with self._refusing(), self._selected(self._query) as selected:
+            return tuple(selected.columns)
+
+    def _most_memory(self) -> int:
+        return _data_bytes() + 2 * allowed_bytes(self.path) + _ROOM
 
     def _bounded(self, selected: Any, names: Sequence[str]) -> str:
         """Return a projection to some columns that fails at a value so large that a batch might not fit into memory.
@@ -229,7 +265,7 @@ class DuckdbTable(_ArrowQueryTable):
     def _errors(self) -> tuple[type[Exception], ...]:
         import duckdb
 
-        return (duckdb.Error,)
+        return (duckdb.Error, MemoryError)
 
 
 class PostgresTable(_ArrowQueryTable):
@@ -260,6 +296,29 @@ class PostgresTable(_ArrowQueryTable):
         from adbc_driver_postgresql import dbapi
 
         return (dbapi.Error,)
+
+
+def _data_bytes() -> int:
+    """Return the bytes of memory that this process may write to; Linux only."""
+    with suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
+        return next((1024 * int(line.split()[1]) for line in file if line.startswith("VmData")), 0)
+    return 0
+
+
+@contextmanager
+def _at_most(n_bytes: int) -> Iterator[None]:
+    """Let the system refuse this process more memory, where it can; one thread at a time."""
+    if resource is None or not _data_bytes():
+        yield
+        return
+    with _ONE_AT_A_TIME:
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limits = [n for n in (n_bytes, soft) if n != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def open_address(source: str, dialect: Dialect) -> _QueryTable:

@@ -26,7 +26,7 @@ from kbrl.settings import Plan
 USUAL = 0.3  # times as often as the usual action: what may begin a plan
 AS_PEOPLE = "as people usually do"
 _MOST_USUAL = 0.99  # times as often: only the usual action itself
-_ONE_STEP = (1, 1)
+ONE_STEP = (1, 1)
 _LENGTHS = ((1, 1), (2, 2), (2, 4), (3, 2), (3, 4))  # decisions, and the steps that each is held
 _ROWS_PER_REP, _FEWEST, _MOST = 15, 50, 2000
 _MOST_AVERAGES = 300  # representative states of candidates of order 0
@@ -42,6 +42,11 @@ class Candidate(NamedTuple):
     settings: dict[str, Any]
     model: Model
     widen: float = 1.0  # of order 0: what the widths that predict best are multiplied by
+
+    @property
+    def is_lines(self) -> bool:
+        """Whether it has lines and plans."""
+        return bool(self.settings["order"] == 1)
 
 
 def candidates(log: Transitions, held: Transitions, learner: KBSF, orders: tuple[int, ...]) -> Iterator[Candidate]:
@@ -61,7 +66,7 @@ def _lines(log: Transitions, held: Transitions, learner: KBSF) -> Iterator[Candi
     plan = learner.settings().plan
     model = clone(learner).set_params(order=1, n_reps=n_reps_for_lines(len(log))).fit(log).model_
     n_actions = len(model.plans.actions)
-    lengths = _lengths(n_actions, plan, model.lines.is_noise_beyond_gaps)
+    lengths = lengths_of_plans(n_actions, plan, is_noisy=model.lines.is_noise_beyond_gaps)
     is_free = plan.usual is None and gain_of_behaviour(model, held) > 0
     for usual in (USUAL, None) if is_free else (plan.usual,):
         for decisions, hold in lengths:
@@ -73,12 +78,12 @@ def _lines(log: Transitions, held: Transitions, learner: KBSF) -> Iterator[Candi
         yield Candidate(AS_PEOPLE, {"order": 1, "plan": copied}, model.with_settings(plan=copied))
 
 
-def _lengths(n_actions: int, plan: Plan, is_noisy: bool) -> list[tuple[int, int]]:
+def lengths_of_plans(n_actions: int, plan: Plan, *, is_noisy: bool) -> list[tuple[int, int]]:
     """Return the lengths of plans to try, the one to beat first; only the usual one where the user has given one."""
     usual = plan_length(n_actions, plan.decisions, plan.hold)
     if plan.decisions is not None or plan.hold is not None:
         return [usual]
-    first = _ONE_STEP if is_noisy else usual
+    first = ONE_STEP if is_noisy else usual
     others = sorted({usual, *_LENGTHS} - {first}, key=lambda length: (length != usual, length))
     return [first, *(length for length in others if n_actions ** length[0] <= MOST_PLANS)]
 

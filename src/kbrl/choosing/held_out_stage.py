@@ -55,6 +55,7 @@ def held_out_stage(
 ) -> tuple[HeldOutStage, float | None]:
     """Return the lines of held-out episodes as a stage, and what their decisions earned on average.
 
+    Runs start where episodes start; anywhere if these are too few to tell chance from difference.
     A run has left the data if it is farther from them than plans may end, and half as far again as nearly all states of
     the ``others``.  "Nearly all" is so many that fewer than one in twenty runs leave the data if they go where people
     went.
@@ -63,7 +64,8 @@ def held_out_stage(
     is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
     fades = model.fades(log)
     to_go = returns_to_go(log, is_start, fades)
-    starts = log.states[is_start] if has_episodes else log.states
+    has_starts = has_episodes and int(is_start.sum()) >= _LEAST_EPISODES
+    starts = log.states[is_start] if has_starts else log.states
     picked = starts[np.linspace(0, len(starts) - 1, min(len(starts), _RUNS)).astype(np.intp)]
     longest = _longest(log, is_start) if has_episodes else _STEPS
     going = fades[~log.terminals]
@@ -81,7 +83,7 @@ def held_out_stage(
         value_outside=low_returns(log, is_start, fades, n_steps),
         model=model,
     )
-    return stage, float(to_go[is_start].mean()) if has_episodes else None
+    return stage, float(to_go[is_start].mean()) if has_starts else None
 
 
 def _longest(log: Transitions, is_start: Booleans) -> int:

@@ -174,10 +174,10 @@ def choose_by_rehearsal(
         runs = compete(stage, policies, _ROUNDS[:1] if reason else _ROUNDS)
         place = _place_of_usual_length(tried_out) if reason else _best(runs)
         share = _own_agreement(tried_out[place].model, learnt, held)
-        safe = _place_of_people(tried_out, place) if reason else 0  # who decides by chance has won by chance
-        if share < LEAST_AGREEMENT and place != safe:
-            place, share = safe, _own_agreement(tried_out[safe].model, learnt, held)
-        if share < LEAST_AGREEMENT and not reason and tried_out[place].is_lines:
+        if share < LEAST_AGREEMENT and reason:
+            place = _place_of_people(tried_out, place)
+            share = _own_agreement(tried_out[place].model, learnt, held)
+        elif share < LEAST_AGREEMENT and 1 in orders:
             more = _steadier(tried_out[place], runs[place], stage, learnt, learner)
             if (best := best_steadier(more, share, _checked_rows(held))) is not None:
                 place, share = len(tried_out) + best[0], best[1]

@@ -20,8 +20,8 @@ from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
 from kbrl.lines.plans import MOST_PLANS, plan_length, world_of
 from kbrl.lines.step_loops import shares_of_actions
-from kbrl.model.model import Model
-from kbrl.settings import Plan
+from kbrl.model.model import Model, first_model
+from kbrl.settings import FEW_CASES, Plan, checked
 
 USUAL = 0.3  # times as often as the usual action: what may begin a plan
 AS_PEOPLE = "as people usually do"
@@ -62,9 +62,16 @@ def n_reps_for_lines(n_rows: int) -> int:
     return int(np.clip(n_rows // _ROWS_PER_REP, min(_FEWEST, max(1, n_rows)), _MOST))
 
 
+def unsolved_lines(log: Transitions, learner: KBSF, **changes: Any) -> Model:
+    """Return a model of order 1 that has learnt the log.  It is solved at the first question, if there is one."""
+    options = {"order": 1, "n_reps": n_reps_for_lines(len(log))} | changes
+    settings = checked(clone(learner).set_params(**options), min_cases=FEW_CASES)
+    return first_model(settings, log).extend(log, n_jobs=settings.n_jobs)
+
+
 def _lines(log: Transitions, held: Transitions, learner: KBSF) -> Iterator[Candidate]:
     plan = learner.settings().plan
-    model = clone(learner).set_params(order=1, n_reps=n_reps_for_lines(len(log))).fit(log).model_
+    model = unsolved_lines(log, learner)
     n_actions = len(model.plans.actions)
     lengths = lengths_of_plans(n_actions, plan, is_noisy=model.lines.is_noise_beyond_gaps)
     is_free = plan.usual is None and gain_of_behaviour(model, held) > 0

@@ -13,10 +13,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.choosing.candidates import n_reps_for_lines
+from kbrl.choosing.candidates import unsolved_lines
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import clone
 from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Stage
 from kbrl.lines.step_loops import act_as_people
@@ -39,8 +38,7 @@ _LOW = 0.1  # of the logged stretches earned less than what a run gets that has 
 
 def lines_of(log: Transitions, learner: KBSF) -> Model:
     """Return the lines that a stage is made of."""
-    settings = {"order": 1, "n_reps": n_reps_for_lines(len(log)), "min_cases": 1}
-    return clone(learner).set_params(**settings).fit(log).model_
+    return unsolved_lines(log, learner, min_cases=1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ WIDTHS = ("sample_width", "rep_width")
 Each = Callable[[Callable[[Any], float], Sequence[Any]], Iterable[float]]
 # Bounds of the work, whatever the size of the sample: transitions predicted, those that each is predicted from, next
 # states put together again, and transitions behind a model of the Bellman criterion.
-_QUERIES, _REFERENCES, _REBUILT, _LEARNT = 1000, 10_000, 5000, 5000
+_QUERIES, _REFERENCES, _REBUILT, _LEARNT = 500, 10_000, 5000, 5000
 # A sample width may err by so much more than the best if it is wider.  Measured on the puddle world: one step too
 # narrow costs more return than one step too wide, and this is less than the error rises beyond that.
 _NEARLY = 1.15

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kbrl.choosing.candidates import ONE_STEP, Candidate, lengths_of_plans, n_reps_for_lines
+from kbrl.choosing.candidates import ONE_STEP, Candidate, lengths_of_plans, unsolved_lines
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import clone
 from kbrl.lines.local_lines import GRAPH
 from kbrl.lines.stage import Rehearsal
 from kbrl.model.model import Model
@@ -48,9 +47,8 @@ def steady_candidates(kept: Candidate, log: Transitions, learner: KBSF) -> Itera
     Plans of one step are not among them: they would be mixed from many at every step, which blurs what actions do.
     """
     plan = kept.model.settings.plan
-    options = {"order": 1, "n_reps": n_reps_for_lines(len(log)), "rep_neighbors": _MANY}
-    model = clone(learner).set_params(**options).fit(log).model_
-    twin = with_other_luck(model, log)
+    model = unsolved_lines(log, learner, rep_neighbors=_MANY)
+    twin = unsolved_lines(log, learner, rep_neighbors=_MANY, random_state=_OTHER_SEED)
     for decisions, hold in lengths_of_plans(len(model.plans.actions), learner.settings().plan, is_noisy=False):
         if (decisions, hold) != ONE_STEP:
             changed = plan.set_params(decisions=decisions, hold=hold, acting="reps")

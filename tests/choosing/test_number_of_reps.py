@@ -22,10 +22,17 @@ SIZES = st.builds(
 
 
 def test_a_model_is_about_as_large_as_its_data():
-    # 8000 rows of 2 * 2 + 3 numbers, 4 actions: 4 m^2 = 56000
-    found = choose_n_reps(Sizes(8000, 2, 4))
-    assert found.n_reps == math.isqrt(8000 * 7 // 4) == 118
-    assert "as large as its data" in found.reason
+    # 10^6 rows of 2 * 2 + 3 numbers, 4 actions: 4 m^2 = 7 * 10^6
+    found = choose_n_reps(Sizes(10**6, 2, 4))
+    assert found.n_reps == math.isqrt(10**6 * 7 // 4) == 1322
+    assert found.reason == "the model is then about as large as its data"
+
+
+@pytest.mark.parametrize(("n_rows", "n_reps"), [(600, 60), (8000, 800), (20_000, 1000), (200_000, 1000)])
+def test_a_smaller_log_has_a_tenth_of_its_rows_or_a_thousand(n_rows, n_reps):
+    found = choose_n_reps(Sizes(n_rows, 2, 4))
+    assert found.n_reps == n_reps
+    assert found.reason.startswith("one per 10 rows, at most 1,000")
 
 
 def test_much_data_are_limited_by_work_and_then_by_seconds():

@@ -208,3 +208,48 @@ def test_a_state_that_misses_something_is_said():
     log, _ = with_memory(0)
     flags = choose_by_rehearsal(log, KBSF(discount=0.9, reps="spread", random_state=0), orders=(1,)).flags
     assert not any("lack something" in flag for flag in flags)
+
+
+def pumps(seed, n_episodes=300, length=20):
+    """Return a log of pumps that fail more often where vibration is among the highest tenth, and only if they run.
+
+    To rest costs 1 and cools.  A failure costs 10, heat a little; the last two variables are noise.
+    """
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=(n_episodes, length + 1, 4))
+    actions = rng.integers(2, size=(n_episodes, length))
+    for step in range(length):  # slow variables
+        states[:, step + 1] = 0.9 * states[:, step] + np.sqrt(1 - 0.9**2) * states[:, step + 1]
+        states[:, step + 1, 1] -= 0.5 * actions[:, step]
+    here, following = states[:, :-1].reshape(-1, 4), states[:, 1:].reshape(-1, 4)
+    chance = 0.01 + 0.1 * ((here[:, 0] > 1.28) & (actions.ravel() == 0))
+    fails = rng.random(len(here)) < chance
+    rewards = -1.0 * actions.ravel() - 10.0 * fails - 0.2 * here[:, 1]
+    episodes = np.repeat(np.arange(n_episodes), length)
+    return Transitions(here, actions.ravel(), rewards, following, episodes=episodes)
+
+
+def test_a_rare_failure_of_one_action_beyond_a_threshold_matters():
+    found = []
+    for seed in range(5):
+        log = pumps(seed)
+        found.append(variables_that_matter(log, np.asarray(log.episodes) % 2 == 0))
+    found = np.array(found)
+    assert found[:, :2].all()  # vibration and heat
+    assert (~found[:, 2:]).sum() >= 6  # most of the noise is still left out
+
+
+def test_a_region_without_events_is_no_evidence():
+    """Ends are rare and depend on nothing but the first variable: regions of the others have few, or none at all."""
+    kept = 0
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        states = rng.normal(size=(3000, 4))
+        ends = rng.random(3000) < np.where(states[:, 0] > 0, 0.1, 0.0)
+        following = states + 0.5 * rng.normal(size=states.shape)
+        following[:, 0] += 0.3 * (np.arange(3000) % 2)
+        log = Transitions(states, np.arange(3000) % 2, -1.0 * ends, following, ends, episodes=np.arange(3000) // 20)
+        found = variables_that_matter(log, np.asarray(log.episodes) % 2 == 0)
+        assert found[0]
+        kept += int(found[1:].sum())
+    assert kept <= 3  # of 15

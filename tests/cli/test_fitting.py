@@ -130,7 +130,7 @@ def test_json_says_the_same_to_programs(folder, capsys, log):
     assert {entry["action"]: entry["count"] for entry in facts["actions"]} == counts
     assert (facts["rows"], facts["transitions"], facts["discount"]) == (N_ROWS, N_ROWS, 0.99)
     assert facts["episodes"] == len(set(log.episodes.tolist()))
-    assert facts["reps"] == len(model.reps) == 50
+    assert facts["reps"] == len(model.reps) == 60  # one per 10 rows
     assert (facts["sample_width"], facts["rep_width"]) == (model.settings.sample_width, model.settings.rep_width)
     assert {trial["sample_width"] for trial in facts["widths_tried"]} >= {model.settings.sample_width, None}
     assert facts["model"] == "model.kbrl"
@@ -171,7 +171,7 @@ def test_budgets_limit_the_number_of_states(folder, capsys):
     assert small["reps"] == 19  # 32 * 4 * 19^2 bytes are 0.046 MB
     assert "0.05 MB" in small["reps_reason"]
     timed = told(capsys, "fit", "log.csv", "-o", "m.kbrl", "--seconds", 1000)
-    assert timed["reps"] == 50
+    assert timed["reps"] == 60  # one per 10 rows
 
 
 def test_the_bellman_criterion_and_covers_can_be_asked_for(folder, capsys):

@@ -20,13 +20,13 @@ from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
 from kbrl.lines.plans import MOST_PLANS, plan_length, world_of
 from kbrl.lines.step_loops import shares_of_actions
-from kbrl.model.model import Model
-from kbrl.settings import Plan
+from kbrl.model.model import Model, first_model
+from kbrl.settings import FEW_CASES, Plan, checked
 
 USUAL = 0.3  # times as often as the usual action: what may begin a plan
 AS_PEOPLE = "as people usually do"
 _MOST_USUAL = 0.99  # times as often: only the usual action itself
-_ONE_STEP = (1, 1)
+ONE_STEP = (1, 1)
 _LENGTHS = ((1, 1), (2, 2), (2, 4), (3, 2), (3, 4))  # decisions, and the steps that each is held
 _ROWS_PER_REP, _FEWEST, _MOST = 15, 50, 2000
 _MOST_AVERAGES = 300  # representative states of candidates of order 0
@@ -43,6 +43,11 @@ class Candidate(NamedTuple):
     model: Model
     widen: float = 1.0  # of order 0: what the widths that predict best are multiplied by
 
+    @property
+    def is_lines(self) -> bool:
+        """Whether it has lines and plans."""
+        return bool(self.settings["order"] == 1)
+
 
 def candidates(log: Transitions, held: Transitions, learner: KBSF, orders: tuple[int, ...]) -> Iterator[Candidate]:
     """Yield what is tried, learnt from one half of the episodes; the first is the one to beat."""
@@ -57,11 +62,18 @@ def n_reps_for_lines(n_rows: int) -> int:
     return int(np.clip(n_rows // _ROWS_PER_REP, min(_FEWEST, max(1, n_rows)), _MOST))
 
 
+def unsolved_lines(log: Transitions, learner: KBSF, **changes: Any) -> Model:
+    """Return a model of order 1 that has learnt the log.  It is solved at the first question, if there is one."""
+    options = {"order": 1, "n_reps": n_reps_for_lines(len(log))} | changes
+    settings = checked(clone(learner).set_params(**options), min_cases=FEW_CASES)
+    return first_model(settings, log).extend(log, n_jobs=settings.n_jobs)
+
+
 def _lines(log: Transitions, held: Transitions, learner: KBSF) -> Iterator[Candidate]:
     plan = learner.settings().plan
-    model = clone(learner).set_params(order=1, n_reps=n_reps_for_lines(len(log))).fit(log).model_
+    model = unsolved_lines(log, learner)
     n_actions = len(model.plans.actions)
-    lengths = _lengths(n_actions, plan, model.lines.is_noise_beyond_gaps)
+    lengths = lengths_of_plans(n_actions, plan, is_noisy=model.lines.is_noise_beyond_gaps)
     is_free = plan.usual is None and gain_of_behaviour(model, held) > 0
     for usual in (USUAL, None) if is_free else (plan.usual,):
         for decisions, hold in lengths:
@@ -73,12 +85,12 @@ def _lines(log: Transitions, held: Transitions, learner: KBSF) -> Iterator[Candi
         yield Candidate(AS_PEOPLE, {"order": 1, "plan": copied}, model.with_settings(plan=copied))
 
 
-def _lengths(n_actions: int, plan: Plan, is_noisy: bool) -> list[tuple[int, int]]:
+def lengths_of_plans(n_actions: int, plan: Plan, *, is_noisy: bool) -> list[tuple[int, int]]:
     """Return the lengths of plans to try, the one to beat first; only the usual one where the user has given one."""
     usual = plan_length(n_actions, plan.decisions, plan.hold)
     if plan.decisions is not None or plan.hold is not None:
         return [usual]
-    first = _ONE_STEP if is_noisy else usual
+    first = ONE_STEP if is_noisy else usual
     others = sorted({usual, *_LENGTHS} - {first}, key=lambda length: (length != usual, length))
     return [first, *(length for length in others if n_actions ** length[0] <= MOST_PLANS)]
 

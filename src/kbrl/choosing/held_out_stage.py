@@ -13,10 +13,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.choosing.candidates import n_reps_for_lines
+from kbrl.choosing.candidates import unsolved_lines
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.learner import clone
 from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Stage
 from kbrl.lines.step_loops import act_as_people
@@ -39,8 +38,7 @@ _LOW = 0.1  # of the logged stretches earned less than what a run gets that has 
 
 def lines_of(log: Transitions, learner: KBSF) -> Model:
     """Return the lines that a stage is made of."""
-    settings = {"order": 1, "n_reps": n_reps_for_lines(len(log)), "min_cases": 1}
-    return clone(learner).set_params(**settings).fit(log).model_
+    return unsolved_lines(log, learner, min_cases=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +53,7 @@ def held_out_stage(
 ) -> tuple[HeldOutStage, float | None]:
     """Return the lines of held-out episodes as a stage, and what their decisions earned on average.
 
+    Runs start where episodes start; anywhere if these are too few to tell chance from difference.
     A run has left the data if it is farther from them than plans may end, and half as far again as nearly all states of
     the ``others``.  "Nearly all" is so many that fewer than one in twenty runs leave the data if they go where people
     went.
@@ -63,7 +62,8 @@ def held_out_stage(
     is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
     fades = model.fades(log)
     to_go = returns_to_go(log, is_start, fades)
-    starts = log.states[is_start] if has_episodes else log.states
+    has_starts = has_episodes and int(is_start.sum()) >= _LEAST_EPISODES
+    starts = log.states[is_start] if has_starts else log.states
     picked = starts[np.linspace(0, len(starts) - 1, min(len(starts), _RUNS)).astype(np.intp)]
     longest = _longest(log, is_start) if has_episodes else _STEPS
     going = fades[~log.terminals]
@@ -81,7 +81,7 @@ def held_out_stage(
         value_outside=low_returns(log, is_start, fades, n_steps),
         model=model,
     )
-    return stage, float(to_go[is_start].mean()) if has_episodes else None
+    return stage, float(to_go[is_start].mean()) if has_starts else None
 
 
 def _longest(log: Transitions, is_start: Booleans) -> int:

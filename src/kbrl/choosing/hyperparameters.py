@@ -3,7 +3,8 @@
 tau: how well the kernel average over an action's other transitions predicts the next state and the reward of each one.
 tau-bar: how well next states are put together again from the representative states.  Neither needs a solved model.
 Or, for both: how much of the one-step targets of held-out transitions the values of a solved model leave unexplained.
-m: as many as make the model no larger than its data, within memory and time; in seconds, by a brief measurement.
+m: as many as make the model no larger than its data, or a thousand, within memory and time; in seconds, by a brief
+measurement.
 Paper: section 6.2 searches widths by their return in a simulator; a log has none.  Section 4.2 gives the costs of m.
 """
 
@@ -32,7 +33,7 @@ WIDTHS = ("sample_width", "rep_width")
 Each = Callable[[Callable[[Any], float], Sequence[Any]], Iterable[float]]
 # Bounds of the work, whatever the size of the sample: transitions predicted, those that each is predicted from, next
 # states put together again, and transitions behind a model of the Bellman criterion.
-_QUERIES, _REFERENCES, _REBUILT, _LEARNT = 1000, 10_000, 5000, 5000
+_QUERIES, _REFERENCES, _REBUILT, _LEARNT = 500, 10_000, 5000, 5000
 # A sample width may err by so much more than the best if it is wider.  Measured on the puddle world: one step too
 # narrow costs more return than one step too wide, and this is less than the error rises beyond that.
 _NEARLY = 1.15
@@ -41,6 +42,9 @@ _BLOCK_ENTRIES = 2**16  # of a block of distances: it stays in the cache
 _LEAST_EXPONENT = -700.0  # exp of less is slow, and nothing beside a weight of 1
 MEGABYTES = 256.0  # for the sums and their copies
 _LEAST, _MOST = 50, 10_000  # unless there are fewer transitions; more than that only if they are asked for
+# On logs of 20 000 rows, a thousand earned more than the 190 to 330 that make a model as large as its data.
+_ENOUGH, _ROWS_PER_REP = 1000, 10
+_WHY_ENOUGH = "one per 10 rows, at most 1,000; beyond that, no more than make the model as large as its data"
 _WORK = 2e12  # n m^2: about a minute
 COPIES = 4  # of the sums, while the MDP is made of them and saved
 _TRIED, _ROWS = (96, 384), (4096, 65536)  # representative states and transitions (dense, truncated) of a measurement
@@ -348,8 +352,9 @@ def choose_n_reps(
     whole(sizes.n_rows, "n_rows")
     limit = MEGABYTES if megabytes is None else positive(megabytes, "megabytes")
     in_data = sizes.n_rows * (2 * sizes.n_dims + 3)
+    as_data, enough = _largest(lambda m: sizes.numbers(m) <= in_data), min(_ENOUGH, sizes.n_rows // _ROWS_PER_REP)
     found = {
-        "the model is then about as large as its data": _largest(lambda m: sizes.numbers(m) <= in_data),
+        "the model is then about as large as its data" if as_data >= enough else _WHY_ENOUGH: max(as_data, enough),
         f"more would need over {limit:g} MB of memory": _largest(
             lambda m: 8e-6 * COPIES * sizes.numbers(m) <= limit, least=1
         ),

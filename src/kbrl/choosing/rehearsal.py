@@ -2,9 +2,11 @@
 
 Candidates learn from half of some episodes.  Each then acts, step by step, in the lines of the other half, from logged
 first states (`kbrl.lines.stage`).  The first candidate, lines with plans of the usual length, is kept unless another
-earns more by more than chance: twice the standard error of the difference over the same starts.  It is also kept if
-the stage cannot be trusted: a copy of people leaves the data on it, or does not earn what people earned.  If, in
-addition, another random state gives other decisions, the choice is to do as people usually do.
+earns more by more than chance: twice the standard error of the difference over the same starts.  If another random
+state gives other decisions, candidates that depend less on it are tried (`kbrl.choosing.steadiness`).
+If the stage cannot be trusted, because a copy of people leaves the data on it or does not earn what people earned,
+lines with plans of the usual length are kept; or, if another random state gives other decisions, the choice is to do
+as people usually do.
 The chosen settings are then fitted to the whole log.
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -22,15 +24,30 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
 from kbrl.choosing.candidates import AS_PEOPLE, Candidate, candidates
-from kbrl.choosing.held_out_stage import MOST_LEFT, held_out_stage, lines_of, returns_to_go, why_not_believed
+from kbrl.choosing.held_out_stage import (
+    MOST_LEFT,
+    HeldOutStage,
+    held_out_stage,
+    lines_of,
+    returns_to_go,
+    why_not_believed,
+)
 from kbrl.choosing.hyperparameters import WIDTHS
 from kbrl.choosing.relevance import IGNORED, PASTS, told_by_the_past, variables_that_matter
+from kbrl.choosing.steadiness import (
+    LEAST_AGREEMENT,
+    Steady,
+    agreement,
+    best_steadier,
+    steady_candidates,
+    with_other_luck,
+)
 from kbrl.data.episodes import EpisodePart, episode_hashes
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
 from kbrl.learners.kbsf import KBSF
 from kbrl.learners.learner import clone
-from kbrl.lines.plans import world_of
+from kbrl.lines.plans import plan_length, world_of
 from kbrl.lines.stage import Rehearsal, Stage, predicted, predicted_outcomes
 from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model
@@ -45,7 +62,7 @@ LEAST_ROWS = 500  # below that, halves are too small to tell anything
 _BLOCK_ROWS = 200  # that stand for an episode where the log tells none apart
 _ROUNDS = (4, 8, 16)  # runs after which some candidates stop
 _CONTINUED = Variant(terminals="continue")
-_CHECKED, _OTHER_SEED, _LEAST_AGREEMENT = 1000, 12345, 0.8
+_CHECKED = 1000  # held-out states and steps that a model is looked at with
 _BLOCKS = 32  # of checked rows, for standard errors: rows of an episode are alike
 
 
@@ -155,8 +172,17 @@ def choose_by_rehearsal(
         reason = why_not_believed(stage, held, has_episodes)
         policies = [_decider(each.model, stage.model) for each in tried_out]
         runs = compete(stage, policies, _ROUNDS[:1] if reason else _ROUNDS)
-        place = _safest(tried_out, learnt, held) if reason else _best(runs)
-        flags = _flags(tried_out[place].model, learnt, held, has_episodes)
+        place = _place_of_usual_length(tried_out) if reason else _best(runs)
+        share = _own_agreement(tried_out[place].model, learnt, held)
+        if share < LEAST_AGREEMENT and reason:
+            place = _place_of_people(tried_out, place)
+            share = _own_agreement(tried_out[place].model, learnt, held)
+        elif share < LEAST_AGREEMENT and 1 in orders:
+            more = _steadier(tried_out[place], runs[place], stage, learnt, learner)
+            if (best := best_steadier(more, share, _checked_rows(held))) is not None:
+                place, share = len(tried_out) + best[0], best[1]
+            tried_out, runs = [*tried_out, *(each.candidate for each in more)], [*runs, *(each.run for each in more)]
+        flags = _flags(tried_out[place].model, held, share, has_episodes)
         flags = (*_if_left(runs[place], reason), *flags, *_if_state_misses_something(tried_out[0].model, held))
     tried = tuple(
         Tried(each.name, each.settings, run.mean, run.error, float(run.left.mean()), each.widen)
@@ -236,17 +262,18 @@ def _if_left(run: Rehearsal, reason: str) -> tuple[str, ...]:
     return (f"{left:.0%} of its runs in rehearsal left the data, and what happens there is not known",)
 
 
-def _flags(model: Model, learnt: Transitions, held: Transitions, has_episodes: bool) -> tuple[str, ...]:
-    """Return what speaks against trusting a model, in words; none of it needs an environment."""
-    rows = _checked_rows(held)
+def _flags(model: Model, held: Transitions, share: float, has_episodes: bool) -> tuple[str, ...]:
+    """Return what speaks against trusting a model, in words; none of it needs an environment.
+
+    share: of the states in which another random state decides alike.
+    """
     found = []
     if model.settings.order == 1:
-        error = _prediction_error(model, rows)
+        error = _prediction_error(model, _checked_rows(held))
         if error > 1:
             found.append(f"it predicts next states worse than saying that nothing moves ({error:.2g} times the error)")
-    agreement = _agreement(model, learnt, rows)
-    if agreement < _LEAST_AGREEMENT:
-        found.append(f"another random_state decides otherwise in {1 - agreement:.0%} of the states")
+    if share < LEAST_AGREEMENT:
+        found.append(f"another random_state decides otherwise in {1 - share:.0%} of the states")
     if has_episodes:
         is_start = np.append(True, held.episodes[1:] != held.episodes[:-1])  # type: ignore[index]
         most = float(returns_to_go(held, is_start, model.fades(held))[is_start].max())
@@ -260,20 +287,39 @@ def _checked_rows(log: Transitions) -> Transitions:
     return log[np.linspace(0, len(log) - 1, min(len(log), _CHECKED)).astype(np.intp)]
 
 
-def _agreement(model: Model, learnt: Transitions, rows: Transitions) -> float:
+def _own_agreement(model: Model, learnt: Transitions, held: Transitions) -> float:
     """Return in which share of the states another random state decides alike."""
-    other = KBSF(**vars(replace(model.settings, random_state=_OTHER_SEED))).fit(learnt).model_
-    return float((other.predict(rows.states) == model.predict(rows.states)).mean())
+    return agreement(model, with_other_luck(model, learnt), _checked_rows(held))
 
 
-def _safest(tried_out: Sequence[Candidate], learnt: Transitions, held: Transitions) -> int:
-    """Return the place of what is kept if the rehearsal is not used: the first, unless chance makes its decisions.
+def _place_of_usual_length(tried_out: Sequence[Candidate]) -> int:
+    """Return the place of what is kept if the rehearsal is not used: the first with plans of the usual length.
 
-    Then it is doing as people usually do, where that is known: nothing else has been seen to work.
+    Not plans of one step, although the first candidate has them where steps look noisy.  A stage on which a copy of
+    people goes astray shows that steps are far from linear: then what lines leave unexplained is not noise.
     """
-    if _agreement(tried_out[0].model, learnt, _checked_rows(held)) >= _LEAST_AGREEMENT:
+    model = tried_out[0].model
+    if model.settings.order != 1:
         return 0
-    return next((place for place, each in enumerate(tried_out) if each.name == AS_PEOPLE), 0)
+    usual = plan_length(len(model.plans.actions))
+    lengths = [(each.settings["plan"].decisions, each.settings["plan"].hold) for each in tried_out if each.is_lines]
+    return lengths.index(usual) if usual in lengths else 0
+
+
+def _place_of_people(tried_out: Sequence[Candidate], otherwise: int) -> int:
+    """Return the place of doing as people usually do, where that is known: nothing else has been seen to work."""
+    return next((place for place, each in enumerate(tried_out) if each.name == AS_PEOPLE), otherwise)
+
+
+def _steadier(kept: Candidate, run: Rehearsal, stage: HeldOutStage, log: Transitions, learner: KBSF) -> list[Steady]:
+    """Return candidates that depend less on chance, and do not rehearse clearly worse than the kept one."""
+    found = []
+    for each, twin in steady_candidates(kept, log, learner):
+        own = stage.rehearse(_decider(each.model, stage.model), slice(0, len(run.returns)))
+        behind, error = _mean_and_error(run.returns - own.returns)
+        if behind <= 2 * error and _stays(own, run):
+            found.append(Steady(each, twin, own))
+    return found
 
 
 def _if_state_misses_something(model: Model, held: Transitions) -> list[str]:
@@ -302,7 +348,8 @@ def _prediction_error(model: Model, log: Transitions) -> float:
     states, target = model.coordinates.of(log.states), model.coordinates.of(log.next_states)
     actions = log.with_actions(model.action_labels).action_indices
     found = predicted(states, actions, world)
-    going = ~log.terminals & np.isfinite(found).all(axis=1)
+    low, high = model.lines.span  # beyond it, predicted states are put back
+    going = ~log.terminals & np.isfinite(found).all(axis=1) & ((states >= low) & (states <= high)).all(axis=1)
     nothing = np.square(target - states)[going].sum()
     return float(np.square(target - found)[going].sum() / nothing) if nothing > 0 else 0.0
 

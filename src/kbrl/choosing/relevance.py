@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import stdtrit
 
-from kbrl.arrays import Booleans, Floats
+from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions
 from kbrl.lines.circles import find_circles
@@ -29,6 +29,7 @@ _RIDGE = 1e-3  # of standardised features
 _MOST_FEATURES = 600
 _MOST_WORK = 1e9  # rows times the square of the number of features: about a second
 _STEPS = (0.25, 0.5, 0.75)  # quantiles at which a variable may have a step
+_EDGES = (0.1, 0.25, 0.5, 0.75, 0.9)  # quantiles beyond which one action may have an effect that it has nowhere else
 _FREQUENT = 8  # actions that have slopes of their own
 _CONSTANT = 1e-9
 PASTS = (12, 48)  # steps that are looked back
@@ -59,12 +60,12 @@ def _matters(log: Transitions, in_first: Booleans) -> Booleans:
     if min((in_first & going).sum(), (~in_first & going).sum()) < _LEAST_GOING:  # decisions of one step have no moves
         return everything
     moves = (log.next_states - log.states)[going]
-    displacements = _Problem(design._replace(features=design.features[going]), moves, in_first[going])
+    displacements = _Problem(design.rows(going), moves, in_first[going])
     if not (outcomes.is_solvable and displacements.is_solvable):
         return everything
     matters = _tied_to_decisions(log, outcomes, displacements)
     kept, left_out = np.append(matters, False), np.append(~matters, False)
-    is_seen = outcomes.helps(kept, _DOUBT).any()
+    is_seen = outcomes.lessens(kept, _DOUBT).any()
     is_missed = outcomes.helps(left_out, _DOUBT).any() or displacements.helps(left_out, _DOUBT)[matters].any()
     return matters if is_seen and not is_missed else everything
 
@@ -92,7 +93,7 @@ def told_by_the_past(log: Transitions, unexplained: Floats, in_first: Booleans) 
             return nothing
         only_past = np.array([False, True])
         is_large = problem.losses(only_past).mean(axis=0) > _LEAST_TOLD
-        return problem.helps(only_past, _FALSE_TIES / unexplained.shape[1]) & is_large
+        return problem.lessens(only_past, _FALSE_TIES / unexplained.shape[1]) & is_large
 
 
 def _shares_before(log: Transitions) -> tuple[Floats, Booleans]:
@@ -133,6 +134,11 @@ class _Design(NamedTuple):
 
     features: Floats  # (n, n_features)
     owners: Booleans  # (n_features, n_dims + 1): the last is the action
+    bins: Integers | None = None  # (n, n_dims): between which edges a variable is, and the action; None: not looked at
+
+    def rows(self, kept: Booleans) -> _Design:
+        """Return the design of some rows."""
+        return self._replace(features=self.features[kept], bins=None if self.bins is None else self.bins[kept])
 
 
 class _Kinds(NamedTuple):
@@ -171,7 +177,11 @@ def _design(log: Transitions, kinds: _Kinds) -> _Design:
         above, below = np.triu_indices(log.n_dims, 1)
         columns.append(z[:, above] * z[:, below])
         owners.append(one[above] | one[below])
-    return _Design(_standardised(np.concatenate(columns, axis=1)), np.concatenate(owners))
+    bins = np.column_stack([np.searchsorted(np.quantile(x, _EDGES), x) for x in z.T])
+    order = np.argsort(np.append(frequent, np.setdiff1d(np.arange(log.n_actions), frequent)))
+    among = np.minimum(order[log.action_indices], _FREQUENT)  # rare actions count as one
+    bins += (len(_EDGES) + 1) * among[:, None]
+    return _Design(_standardised(np.concatenate(columns, axis=1)), np.concatenate(owners), bins)
 
 
 def _standardised(columns: Floats) -> Floats:
@@ -191,28 +201,63 @@ class _Problem:
         self._owners = design.owners
         scaled = _standardised(targets)
         self.is_solvable = min(in_first.sum(), (~in_first).sum()) >= 2 * _BLOCKS
-        self._folds = (
-            [_Fold(design.features, scaled, learnt) for learnt in (in_first, ~in_first)] if self.is_solvable else []
-        )
+        self._folds = [_Fold(design, scaled, learnt) for learnt in (in_first, ~in_first)] if self.is_solvable else []
 
     def losses(self, owners: Booleans) -> Floats:
         """Return how much the squared errors grow without what these own, (n_blocks, n_targets), in variances."""
-        dropped: Booleans = np.any(self._owners[:, owners], axis=1)
-        return np.concatenate([fold.losses_without(dropped) for fold in self._folds])
+        return self._losses(self._shifts(owners))
+
+    def lessens(self, owners: Booleans, chance: float) -> Booleans:
+        """Return which targets have smaller errors with these variables, by more than chance."""
+        return _is_above_chance(self.losses(owners), chance)
 
     def helps(self, owners: Booleans, chance: float) -> Booleans:
         """Return which targets these variables help to predict, more than chance does with this probability."""
-        losses = self.losses(owners)
-        error = losses.std(axis=0, ddof=1) / np.sqrt(len(losses))
-        least = np.maximum(stdtrit(len(losses) - 1, 1 - chance) * error, _CONSTANT)
-        result: Booleans = losses.mean(axis=0) > least
+        shifts = self._shifts(owners)
+        return _is_above_chance(self._losses(shifts), chance) | self._jumps(np.flatnonzero(owners[:-1]), shifts, chance)
+
+    def _shifts(self, owners: Booleans) -> list[Floats]:
+        dropped: Booleans = np.any(self._owners[:, owners], axis=1)
+        return [fold.shift_without(dropped) for fold in self._folds]
+
+    def _losses(self, shifts: list[Floats]) -> Floats:
+        return np.concatenate([fold.losses(shift) for fold, shift in zip(self._folds, shifts)])
+
+    def _jumps(self, variables: Integers, shifts: list[Floats], chance: float) -> Booleans:
+        """Return which targets, predicted without these variables, are off where one of them is large or small.
+
+        Regions are the upper or lower part of a variable, under one action: rare failures of only one action are hardly
+        seen by a regression on all rows.
+        """
+        if len(variables) == 0:
+            return np.zeros(len(self._folds[0].variance), dtype=bool)
+        found = [fold.off_by_region(shift, variables) for fold, shift in zip(self._folds, shifts)]
+        sums = np.concatenate(found)  # (n_blocks, n_regions, n_targets + 1): the last are numbers of rows
+        usual = np.sqrt(np.mean([fold.variance for fold in self._folds], axis=0))
+        least = usual * np.sqrt(sums[:, :, -1:].sum(axis=0)) / len(sums)  # no event in a region is no certainty
+        limit = stdtrit(len(sums) - 1, 1 - chance / (2 * sums.shape[1]))
+        result: Booleans = (np.abs(_t_values(sums[:, :, :-1], least)) > limit).any(axis=0)
         return result
+
+
+def _is_above_chance(losses: Floats, chance: float) -> Booleans:
+    """Return where the mean over blocks, (n_blocks, n_targets), is above 0 by more than chance."""
+    result: Booleans = _t_values(losses) > stdtrit(len(losses) - 1, 1 - chance)
+    return result & (losses.mean(axis=0) > _CONSTANT)
+
+
+def _t_values(blocks: Floats, least: Floats | float = 0.0) -> Floats:
+    """Return the means of blocks, (n_blocks, ...), over their standard errors, or over the least; 0: nothing varies."""
+    error = np.maximum(blocks.std(axis=0, ddof=1) / np.sqrt(len(blocks)), least)
+    result: Floats = np.divide(blocks.mean(axis=0), error, out=np.zeros_like(error), where=error > _CONSTANT)
+    return result
 
 
 class _Fold:
     """A ridge regression on one half of the rows, judged on the other."""
 
-    def __init__(self, features: Floats, targets: Floats, learnt: Booleans) -> None:
+    def __init__(self, design: _Design, targets: Floats, learnt: Booleans) -> None:
+        features = design.features
         known, wanted = features[learnt], targets[learnt]
         judged = features[~learnt] - known.mean(axis=0)
         known, middle = known - known.mean(axis=0), wanted.mean(axis=0)
@@ -222,15 +267,41 @@ class _Fold:
         self._slopes = self._inverse @ (known.T @ (wanted - middle))
         self._effects = judged @ self._inverse
         self._rest = targets[~learnt] - middle - judged @ self._slopes
+        self.variance = np.square(self._rest).mean(axis=0)
         self._edges = np.linspace(0, len(self._rest), _BLOCKS + 1).astype(np.intp)[:-1]
+        if design.bins is not None:
+            n_bins = int(design.bins.max()) // (len(_EDGES) + 1) * (len(_EDGES) + 1) + len(_EDGES) + 1
+            block = np.searchsorted(self._edges, np.arange(len(self._rest)), side="right") - 1
+            self._size = _BLOCKS * n_bins
+            self._places = np.ascontiguousarray((block[:, None] * n_bins + design.bins[~learnt]).T)  # (n_dims, n)
 
-    def losses_without(self, dropped: Booleans) -> Floats:
-        """Return how much the squared error grows without some features, (n_blocks, n_targets).
+    def shift_without(self, dropped: Booleans) -> Floats:
+        """Return how much the errors grow without some features, (n, n_targets).
 
         Dropping features changes the slopes by -A[:, S] A[S, S]^-1 b[S], where A is the inverse and b are the slopes.
         """
         own = self._inverse[np.ix_(dropped, dropped)]
-        shift = self._effects[:, dropped] @ np.linalg.solve(own, self._slopes[dropped])
+        shift: Floats = self._effects[:, dropped] @ np.linalg.solve(own, self._slopes[dropped])
+        return shift
+
+    def losses(self, shift: Floats) -> Floats:
+        """Return how much the squared errors grow by a shift of the errors, (n_blocks, n_targets)."""
         growth = np.add.reduceat(shift * (2 * self._rest + shift), self._edges, axis=0)
         result: Floats = growth / np.diff(np.append(self._edges, len(shift)))[:, None]
         return result
+
+    def off_by_region(self, shift: Floats, variables: Integers) -> Floats:
+        """Return the sums of shifted errors in regions of variables, (n_blocks, n_regions, n_targets).
+
+        A region is what lies above or below a quantile, under one action.  One more column has numbers of rows.
+        """
+        errors = np.append((self._rest + shift).T, np.ones((1, len(shift))), axis=0)  # rows are faster to sum
+        middle = _EDGES.index(0.5)
+        found = []
+        for variable in variables:
+            sums = np.stack([np.bincount(self._places[variable], error, self._size) for error in errors], axis=-1)
+            below = np.cumsum(sums.reshape(_BLOCKS, -1, len(_EDGES) + 1, len(errors)), axis=2)
+            above = below[:, :, -1:] - below
+            regions = np.concatenate([below[:, :, :middle], above[:, :, middle:-1]], axis=2)
+            found.append(regions.reshape(_BLOCKS, -1, len(errors)))
+        return np.concatenate(found, axis=1)

@@ -193,6 +193,10 @@ class Plan(Group):
         None, FRACTION, "Begin plans only with actions taken at least this share as often as the usual one nearby.",
         "usual", optional=True,
     )  # fmt: skip
+    window: int | None = _setting(
+        None, COUNT, "Regress what follows an action over this many steps directly, for effects that are delayed.",
+        "plan-window", optional=True, flat="plan_window",
+    )  # fmt: skip
 
 
 def _with_hints(settings: type[S]) -> type[S]:
@@ -347,6 +351,10 @@ def _check_order(settings: Settings) -> None:
     """Refuse what models of order 1 cannot do."""
     if isinstance(settings.order, bool) or settings.order not in (0, 1):
         raise ValueError(f"order must be 0 (averages) or 1 (lines and plans), but it is {settings.order!r}.")
+    if settings.order == 0 and settings.plan.window is not None:
+        raise ValueError(
+            f"plan.window={settings.plan.window} is for lines: it needs order=1 (--order 1), but order is 0."
+        )
     if settings.order == 0:
         return
     fixed = {"norm": 2, "aggregation": "soft", "q_function": "reps", "neighborhoods": "exact"}
@@ -354,6 +362,12 @@ def _check_order(settings: Settings) -> None:
     if wrong:
         listing = ", ".join(f"variant.{name}={value!r}" for name, value in wrong.items())
         raise ValueError(f"order=1 has none of the variants of order 0, but it was given {listing}. Use order=0.")
+    plan = settings.plan
+    if plan.window is not None and (plan.decisions not in (None, 1) or plan.hold not in (None, 1)):
+        raise ValueError(
+            f"plan.window={plan.window} has plans of one decision, after which people decide, but plan.decisions is "
+            f"{plan.decisions} and plan.hold is {plan.hold}. Leave them out, or leave out plan.window."
+        )
     if settings.growth.below is not None:
         raise ValueError("order=1 has no kernel to grow by: use growth.distance instead of growth.below.")
 

@@ -333,6 +333,7 @@ def check_settings(settings: Settings) -> None:
     for name, choices in (("reps", WAYS), ("scaling", SCALINGS)):
         if isinstance(getattr(settings, name), str):
             checks.one_of(getattr(settings, name), choices, name)
+    _check_window(settings)
     checks.check_width(settings.rep_width, "rep_width")
     checks.check_norm(settings.variant.norm)
     checks.check_profile(settings.variant.profile)
@@ -351,10 +352,6 @@ def _check_order(settings: Settings) -> None:
     """Refuse what models of order 1 cannot do."""
     if isinstance(settings.order, bool) or settings.order not in (0, 1):
         raise ValueError(f"order must be 0 (averages) or 1 (lines and plans), but it is {settings.order!r}.")
-    if settings.order == 0 and settings.plan.window is not None:
-        raise ValueError(
-            f"plan.window={settings.plan.window} is for lines: it needs order=1 (--order 1), but order is 0."
-        )
     if settings.order == 0:
         return
     fixed = {"norm": 2, "aggregation": "soft", "q_function": "reps", "neighborhoods": "exact"}
@@ -362,14 +359,22 @@ def _check_order(settings: Settings) -> None:
     if wrong:
         listing = ", ".join(f"variant.{name}={value!r}" for name, value in wrong.items())
         raise ValueError(f"order=1 has none of the variants of order 0, but it was given {listing}. Use order=0.")
+    if settings.growth.below is not None:
+        raise ValueError("order=1 has no kernel to grow by: use growth.distance instead of growth.below.")
+
+
+def _check_window(settings: Settings) -> None:
+    """Refuse what models of windows cannot do."""
     plan = settings.plan
-    if plan.window is not None and (plan.decisions not in (None, 1) or plan.hold not in (None, 1)):
+    if plan.window is None:
+        return
+    if settings.order == 0:
+        raise ValueError(f"plan.window={plan.window} is for lines: it needs order=1 (--order 1), but order is 0.")
+    if plan.decisions not in (None, 1) or plan.hold not in (None, 1):
         raise ValueError(
             f"plan.window={plan.window} has plans of one decision, after which people decide, but plan.decisions is "
             f"{plan.decisions} and plan.hold is {plan.hold}. Leave them out, or leave out plan.window."
         )
-    if settings.growth.below is not None:
-        raise ValueError("order=1 has no kernel to grow by: use growth.distance instead of growth.below.")
 
 
 def cases_needed(min_cases: int | None) -> int:

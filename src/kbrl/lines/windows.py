@@ -137,7 +137,7 @@ def _with_actions(triangles: Floats, reps: Floats) -> Floats:
 
 
 def _moved(matrices: Floats, shifts: Floats) -> Floats:
-    """Return sums of products of (1, x + shift, ...), (n, size, size), for those of (1, x, ...), each with its shift."""
+    """Return sums of products of (1, x, ...), (n, size, size), as sums of (1, x + shift, ...), each by its shift."""
     change = np.repeat(np.eye(matrices.shape[-1])[None], len(matrices), axis=0)
     change[:, 1 : 1 + shifts.shape[1], 0] = shifts
     return np.asarray(change @ matrices @ change.swapaxes(-1, -2))

@@ -24,6 +24,7 @@ from kbrl.model.model import Model
 
 LENGTHS = (4, 8, 16, 32, 64)  # steps: each is twice the one before
 _JUDGED, _BLOCKS, _LEAST = 1500, 32, 300  # held-out windows, blocks of them for the standard error, and at least
+_LEAST_SHARE = 0.5  # of the rows must have complete windows: the others would not be learnt from
 _CONSTANT = 1e-9  # of the square of its mean: what varies by less is rounding
 
 
@@ -59,7 +60,7 @@ def _errors(
     learnt: Transitions, held: Transitions, steps: Model, learner: KBSF, length: int, usual: float | None
 ) -> WindowError | None:
     rows, few = complete_windows(held, length), complete_windows(learnt, length)
-    if min(len(rows), len(few)) < _LEAST:
+    if min(len(rows), len(few)) < _LEAST or len(few) < _LEAST_SHARE * len(learnt):
         return None
     rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), _JUDGED)).astype(np.intp)]
     windows = windows_at(held, rows, length, steps.discount)

@@ -193,6 +193,10 @@ class Plan(Group):
         None, FRACTION, "Begin plans only with actions taken at least this share as often as the usual one nearby.",
         "usual", optional=True,
     )  # fmt: skip
+    window: int | None = _setting(
+        None, COUNT, "Regress what follows an action over this many steps directly, for effects that are delayed.",
+        "plan-window", optional=True, flat="plan_window",
+    )  # fmt: skip
 
 
 def _with_hints(settings: type[S]) -> type[S]:
@@ -329,6 +333,7 @@ def check_settings(settings: Settings) -> None:
     for name, choices in (("reps", WAYS), ("scaling", SCALINGS)):
         if isinstance(getattr(settings, name), str):
             checks.one_of(getattr(settings, name), choices, name)
+    _check_window(settings)
     checks.check_width(settings.rep_width, "rep_width")
     checks.check_norm(settings.variant.norm)
     checks.check_profile(settings.variant.profile)
@@ -356,6 +361,20 @@ def _check_order(settings: Settings) -> None:
         raise ValueError(f"order=1 has none of the variants of order 0, but it was given {listing}. Use order=0.")
     if settings.growth.below is not None:
         raise ValueError("order=1 has no kernel to grow by: use growth.distance instead of growth.below.")
+
+
+def _check_window(settings: Settings) -> None:
+    """Refuse what models of windows cannot do."""
+    plan = settings.plan
+    if plan.window is None:
+        return
+    if settings.order == 0:
+        raise ValueError(f"plan.window={plan.window} is for lines: it needs order=1 (--order 1), but order is 0.")
+    if plan.decisions not in (None, 1) or plan.hold not in (None, 1):
+        raise ValueError(
+            f"plan.window={plan.window} has plans of one decision, after which people decide, but plan.decisions is "
+            f"{plan.decisions} and plan.hold is {plan.hold}. Leave them out, or leave out plan.window."
+        )
 
 
 def cases_needed(min_cases: int | None) -> int:

@@ -125,7 +125,7 @@ SET_LATER = {
     "grow_distance": 0.1, "grow_below": 0.1, "max_reps": 13, "terminals": "continue", "aggregation": "hard",
     "neighborhoods": "per_chunk", "q_function": "samples", "solver": "policy iteration", "tolerance": 1e-3, "n_jobs": 1,
     "norm": np.inf, "sweeps": 3, "min_cases": 30, "order": 1, "plan_decisions": 2, "plan_hold": 2, "acting": "reps",
-    "inside": 1.0, "usual": 0.5,
+    "inside": 1.0, "usual": 0.5, "plan_window": 4,
 }  # fmt: skip
 FITS = {
     "plain": {},

@@ -30,6 +30,7 @@ FLAT = {
     "acting": ("reps", "plan=Plan(acting='reps')"),
     "inside": (1.5, "plan=Plan(inside=1.5)"),
     "usual": (0.3, "plan=Plan(usual=0.3)"),
+    "plan_window": (4, "plan=Plan(window=4)"),
 }
 
 

@@ -42,6 +42,7 @@ from kbrl.choosing.rehearsal import (
     choose_by_rehearsal,
     without_weight,
 )
+from kbrl.choosing.window_choice import n_reps_for_windows
 from kbrl.data.names import Source
 from kbrl.data.survey import SAMPLE_ROWS, Survey, survey
 from kbrl.data.transitions import Transitions, as_log
@@ -254,7 +255,7 @@ def _rows_at_a_time(settings: Settings) -> int:
 
 def _number(settings: Settings, seen: Survey, clock: _Clock, megabytes: float | None) -> NumberOfReps:
     if settings.order == 1:
-        return _no_more_than_there_are(_number_for_lines(seen, megabytes), seen)
+        return _no_more_than_there_are(_number_for_lines(seen, megabytes, settings.plan.window), seen)
     neighbors = (settings.sample_neighbors, settings.rep_neighbors)
     sizes = Sizes(seen.n_rows, seen.n_dims, len(seen.action_labels), *neighbors)
     if clock.limit is None:
@@ -266,14 +267,15 @@ def _number(settings: Settings, seen: Survey, clock: _Clock, megabytes: float | 
     return number
 
 
-def _number_for_lines(seen: Survey, megabytes: float | None) -> NumberOfReps:
+def _number_for_lines(seen: Survey, megabytes: float | None, window: int | None) -> NumberOfReps:
     """Return the number of representative states of order 1, within memory."""
-    wanted = n_reps_for_lines(seen.n_rows)
+    wanted = n_reps_for_lines(seen.n_rows) if window is None else n_reps_for_windows(seen.n_rows, window)
     limit = MEGABYTES if megabytes is None else positive(megabytes, "megabytes")
     numbers = len(seen.action_labels) * (packed_size(1 + 2 * seen.n_dims) + packed_size(3 + seen.n_dims))
     most = max(1, int(limit / (8e-6 * COPIES * numbers)))
     if wanted <= most:
-        return NumberOfReps(wanted, "one per 15 rows, from 50 to 2,000: lines need no more")
+        rows = "15 rows" if window is None else f"{15 * np.sqrt(window):.0f} rows"
+        return NumberOfReps(wanted, f"one per {rows}, from 50 to 2,000: lines need no more")
     return NumberOfReps(most, f"more would need over {limit:g} MB of memory")
 
 
@@ -382,7 +384,8 @@ def learnt(
     survey = survey_for(settings, log) if survey is None else survey
     chunks = _told(chunks_of(log), step)
     model = model_from(settings, survey).extend(chunks, n_jobs=settings.n_jobs, is_batch=True)
-    check_n_rows(model.n_samples, survey)
+    if settings.plan.window is None:  # else windows are counted, of which there are fewer
+        check_n_rows(model.n_samples, survey)
     if not settings.growth.is_wanted:
         model = replace(model, sizes=model.sizes[-1:])  # the curve m(n) has one point, however the log was cut
     model.solve()

@@ -42,6 +42,7 @@ from kbrl.choosing.steadiness import (
     steady_candidates,
     with_other_luck,
 )
+from kbrl.choosing.window_choice import WindowError, best_window
 from kbrl.data.episodes import EpisodePart, episode_hashes
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
@@ -169,26 +170,45 @@ def choose_by_rehearsal(
         learner = _ignoring(log, learner, ~matters)
         stage, now = held_out_stage(held, learnt, learner, has_episodes)
         tried_out = list(candidates(learnt, held, learner, orders))
-        reason = why_not_believed(stage, held, has_episodes)
+        missing = _if_state_misses_something(tried_out[0].model, held)
+        window = _window(learnt, held, tried_out[0].model, learner) if missing else None
+        reason = why_not_believed(stage, held, has_episodes) if window is None else _why_windows(window)
+        tried_out += [] if window is None else [window.candidate]
         policies = [_decider(each.model, stage.model) for each in tried_out]
         runs = compete(stage, policies, _ROUNDS[:1] if reason else _ROUNDS)
         place = _place_of_usual_length(tried_out) if reason else _best(runs)
+        place = place if window is None else len(tried_out) - 1
         share = _own_agreement(tried_out[place].model, learnt, held)
-        if share < LEAST_AGREEMENT and reason:
+        if share < LEAST_AGREEMENT and window is None and reason:
             place = _place_of_people(tried_out, place)
             share = _own_agreement(tried_out[place].model, learnt, held)
-        elif share < LEAST_AGREEMENT and 1 in orders:
+        elif share < LEAST_AGREEMENT and not reason and 1 in orders:
             more = _steadier(tried_out[place], runs[place], stage, learnt, learner)
             if (best := best_steadier(more, share, _checked_rows(held))) is not None:
                 place, share = len(tried_out) + best[0], best[1]
             tried_out, runs = [*tried_out, *(each.candidate for each in more)], [*runs, *(each.run for each in more)]
         flags = _flags(tried_out[place].model, held, share, has_episodes)
-        flags = (*_if_left(runs[place], reason), *flags, *_if_state_misses_something(tried_out[0].model, held))
+        flags = (*_if_left(runs[place], reason), *flags, *missing)
     tried = tuple(
         Tried(each.name, each.settings, run.mean, run.error, float(run.left.mean()), each.widen)
         for each, run in zip(tried_out, runs)
     )
     return Choice(tried[place], tried, now, flags, tuple(np.flatnonzero(~matters).tolist()), not reason)
+
+
+def _window(learnt: Transitions, held: Transitions, steps: Model, learner: KBSF) -> WindowError | None:
+    """Return windows that predict held-out episodes better than composed steps; None where plans were asked for."""
+    plan = learner.settings().plan
+    is_free = plan.decisions is None and plan.hold is None and plan.window is None
+    return best_window(learnt, held, steps, learner) if is_free and held.durations is None else None
+
+
+def _why_windows(window: WindowError) -> str:
+    return (
+        f"it composes steps, and lines of {window.length} steps at once predict held-out episodes better (error "
+        f"{window.direct:.2g}) than lines of one step, composed ({window.composed:.2g}): effects are delayed, or part "
+        f"of the state is hidden"
+    )
 
 
 def without_weight(scale: Floats, ignored: Sequence[int]) -> Floats:
@@ -268,7 +288,7 @@ def _flags(model: Model, held: Transitions, share: float, has_episodes: bool) ->
     share: of the states in which another random state decides alike.
     """
     found = []
-    if model.settings.order == 1:
+    if model.settings.order == 1 and model.window is None:
         error = _prediction_error(model, _checked_rows(held))
         if error > 1:
             found.append(f"it predicts next states worse than saying that nothing moves ({error:.2g} times the error)")
@@ -324,7 +344,7 @@ def _steadier(kept: Candidate, run: Rehearsal, stage: HeldOutStage, log: Transit
 
 def _if_state_misses_something(model: Model, held: Transitions) -> list[str]:
     """Return a flag if earlier actions help to predict what the lines leave unexplained of the next state or reward."""
-    if model.settings.order != 1:
+    if model.settings.order != 1 or model.window is not None:
         return []
     world = world_of(model.lines, model.surface)
     actions = held.with_actions(model.action_labels).action_indices
@@ -358,7 +378,13 @@ def can_rehearse(settings: Settings, choose: Collection[str]) -> bool:
     """Return whether order and plans may be chosen: nothing was asked for that only order 0 has."""
     is_free = {"order", "reps", *WIDTHS} <= set(choose)
     no_neighbors = settings.sample_neighbors is None and settings.rep_neighbors is None
-    return is_free and no_neighbors and settings.growth == Growth() and settings.variant in (Variant(), _CONTINUED)
+    return (
+        is_free
+        and no_neighbors
+        and settings.plan.window is None
+        and settings.growth == Growth()
+        and settings.variant in (Variant(), _CONTINUED)
+    )
 
 
 def compete(

@@ -274,6 +274,8 @@ def _rehearsal_facts(found: Automatic) -> dict[str, Any]:
     plan = found.learnt.plans if found.learnt.settings.order == 1 else None
     facts: dict[str, Any] = {"order": found.learnt.settings.order, "rehearsed": [], "now": None, "flags": []}
     facts["plan"] = None if plan is None else {"decisions": plan.n_decisions, "hold": plan.n_held}
+    if plan is not None and found.learnt.window is not None:
+        facts["plan"]["window"] = found.learnt.window
     if found.choice is not None:
         names = ("name", "mean", "error", "left")
         facts["rehearsed"] = [{name: getattr(each, name) for name in names} for each in found.choice.tried]
@@ -289,9 +291,12 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
     words = "averages, the paper's method" if order == 0 else "lines, and plans that look ahead"
     if order == 1:
         plan = found.learnt.plans
-        words += f": {counted(plan.n_plans, 'plan')} of {plan.n_decisions} x {plan.n_held} steps"
+        window, length = found.learnt.window, f"{plan.n_decisions} x {plan.n_held} steps"
+        at_once = f": what follows an action over {window} steps at once (--plan-window)"
+        words += f": {counted(plan.n_plans, 'plan')} of {length}" if window is None else at_once
     unable = "not rehearsed: " + _WHY_NOT_REHEARSED
-    why = "as asked for" if "order" in asked else unable if choice is None else "chosen by rehearsal"
+    by = "chosen by rehearsal" if found.learnt.window is None else "chosen by held-out predictions"
+    why = "as asked for" if "order" in asked else unable if choice is None else by
     lines = {"order": f"{order} (--order): {words}; {why}"}
     if choice is None:
         return lines

@@ -51,7 +51,9 @@ class BlockSums:
 
     def add(self, chunk: Transitions) -> None:
         """Add transitions to the sums of their blocks."""
-        log = self.model.prepared(chunk)
+        log = self.model.cases(self.model.prepared(chunk))
+        if log is None:  # no window is complete
+            return
         places = block_of(_hashes(log), self.n_blocks)
         for block in np.unique(places):
             self.blocks[block].accumulate(log[places == block])

@@ -50,6 +50,11 @@ def weigher(model: Model, state: Floats) -> Weigh:
     A model that answers from its samples weighs a log as a whole, so it needs the whole log at once.
     """
     statistics = model.sums
+    if model.window is not None:
+        raise ValueError(
+            f"The cases behind an answer are single steps, but this model has learnt windows of {model.window} steps. "
+            f"Fit without plan.window (--plan-window) to see cases."
+        )
     if isinstance(statistics, LineSums):
         return _LineWeights(model, statistics, state)
     if model.settings.variant.q_function == "samples":

@@ -188,6 +188,11 @@ def _checked(model: Model, log: Transitions) -> Model:
         raise ValueError("A bound by residuals needs a model that decides, but this one defers. Bound the one before.")
     if log.durations is not None:
         raise ValueError("A bound by residuals needs steps of one length, but this log has durations.")
+    if model.window is not None:
+        raise ValueError(
+            f"A bound by residuals needs a model of steps, but this one has learnt windows of {model.window} steps. "
+            f"Fit without plan.window (--plan-window)."
+        )
     refuse_learnt(model, log)
     return model
 

@@ -26,7 +26,7 @@ def behaviour_lines(sums: LineSums, order: Integers, distances: Floats, wanted: 
     reps = sums.basis.reps
     n_actions, n_reps = sums.cases.shape
     n_dims = reps.shape[1]
-    pooling = _pooling(sums.cases.sum(axis=0), order, distances, wanted)
+    pooling = pooling_of_cells(sums.cases.sum(axis=0), order, distances, wanted)
     first = sums.outcomes[:, :, [packed_size(1 + k) for k in range(n_dims)]]  # of x, around the own representative
     taken = np.stack([pooling @ sums.cases[a] for a in range(n_actions)])
     moved = np.stack([pooling @ (first[a] + sums.cases[a][:, None] * reps) for a in range(n_actions)])
@@ -63,7 +63,7 @@ def reach_of_cells(sums: LineSums) -> float:
     return float(sizes[ranked][np.searchsorted(below, _FARTHEST * below[-1])])
 
 
-def _pooling(cases: Floats, order: Integers, distances: Floats, wanted: float) -> sparse.csr_array:
+def pooling_of_cells(cases: Floats, order: Integers, distances: Floats, wanted: float) -> sparse.csr_array:
     """Return the weights of the cells that are pooled around each representative state, (n_reps, n_reps)."""
     n_reps, n_near = order.shape
     n_used = np.minimum((np.cumsum(cases[order], axis=1) < wanted).sum(axis=1) + 1, n_near)

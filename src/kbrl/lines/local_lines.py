@@ -86,8 +86,8 @@ def local_lines(sums: LineSums, *, n_cases: int | None = None, ridge: float | No
     squares, seen = np.zeros(sums.cases.shape), np.concatenate([sums.rewards, sums.fades], axis=-1)
     ranges = np.empty_like(seen)
     _pool(sums.moves, sums.outcomes, seen, reps, order, distances, wanted, moves, outcomes, squares, ranges)
-    moved, noise = _regress(unpacked(moves), n_dims, ridge)
-    paid, left = _regress(unpacked(outcomes), n_dims, ridge)
+    moved, noise = regress(unpacked(moves), n_dims, ridge)
+    paid, left = regress(unpacked(outcomes), n_dims, ridge)
     lines = np.concatenate([moved[:, :, :n_dims], paid, moved[:, :, n_dims:]], axis=2)
     mass, ends = outcomes[:, :, 0], outcomes[:, :, packed_size(n_dims + 2)]
     end_range = np.stack([(ends >= mass) & (mass > 0), ends > 0], axis=-1)
@@ -120,7 +120,7 @@ def cell_weights(sums: LineSums, action: int, rep: int, n_cases: int | None = No
     return found / mass if mass > 0 else np.zeros(len(reps))
 
 
-def _regress(sums: Floats, n_dims: int, ridge: float | None) -> tuple[Floats, Floats]:
+def regress(sums: Floats, n_dims: int, ridge: float | None) -> tuple[Floats, Floats]:
     """Return the lines, (..., n_targets, 1 + n_dims), of weighted sums of products of (1, x, targets), and the rest.
 
     The rest is what they leave unexplained, a covariance, (..., n_targets, n_targets).

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -24,6 +24,7 @@ from kbrl.lines.circles import find_circles
 from kbrl.lines.local_lines import LocalLines
 from kbrl.lines.moments import check_sizes
 from kbrl.lines.plans import NEAR
+from kbrl.lines.windows import Windows
 from kbrl.mdp.deferral import AS_NOW, Deferral
 from kbrl.model.kernels import Basis, Kernel, refuse_mixed_durations
 from kbrl.model.reduced_model import ReducedModel
@@ -124,6 +125,11 @@ class Model(ReducedModel):
             log = log.with_actions(self.action_labels)
         if (log.durations is None) != (self.basis.discount is None):
             refuse_mixed_durations(log)
+        if self.window is not None and log.durations is not None:
+            raise ValueError(
+                "plan.window counts steps, which must be of one length, but this log has durations. Leave out the "
+                "durations, or plan.window (--plan-window)."
+            )
         if self.settings.variant.terminals == "absorb":
             return log
         if log.durations is not None and log.terminals.any():
@@ -131,6 +137,10 @@ class Model(ReducedModel):
                 "terminals='continue' needs steps of one length: the duration of a last step is not known."
             )
         return log.replaced(terminals=np.zeros(len(log), dtype=bool))
+
+    def cases(self, log: Transitions) -> Transitions | None:
+        """Return what is learnt of prepared transitions: themselves, or windows that begin with them; None: nothing."""
+        return log if self.window is None else Windows(self.window, self.discount).of(log)
 
     def extend(
         self, log: Transitions | Iterable[Transitions], *, n_jobs: int | None = 1, is_batch: bool = False
@@ -141,6 +151,7 @@ class Model(ReducedModel):
         states before each chunk is learnt.  A batch is remembered as such, so that it is noticed if it comes again.
         """
         model, is_own = self, False  # whether the sums are ours to change
+        windows = None if self.window is None else Windows(self.window, self.discount)
         for chunk in [log] if isinstance(log, Transitions) else log:
             if model.n_samples == 0 and model.source.state_names is None:  # the sample it started from had no names
                 model = replace(model, source=as_log(chunk).source)
@@ -151,7 +162,9 @@ class Model(ReducedModel):
                 start = model.start if model is not before else start
             is_own = is_own or model is not before
             sums = model.sums if is_own else model.sums.on(model.basis)
-            sums.accumulate(chunk, n_jobs=n_jobs)
+            cases = chunk if windows is None else windows.of(chunk)
+            if cases is not None:
+                sums.accumulate(cases, n_jobs=n_jobs)
             known, keeps = model.sketch, model.settings.variant.q_function == "samples"
             sketch = None if known is None else known + Sketch.of(chunk, largest=known.largest)
             samples = (*model.samples, chunk) if keeps else ()
@@ -159,6 +172,8 @@ class Model(ReducedModel):
             model = replace(
                 model, sums=sums, sketch=sketch, samples=samples, sizes=sizes, start=start, solved=None, resamples=None
             )
+        if self.window is not None and model.n_samples == self.n_samples:
+            _refuse_short_episodes(self.window)
         if is_batch and model.sketch is not None and self.sketch is not None:
             return replace(model, sketch=model.sketch.with_batch_since(self.sketch))
         return model
@@ -258,7 +273,7 @@ class Model(ReducedModel):
         )
 
     def _check_addable(self, other: Model) -> None:
-        names = ("order", "discount", "terminals", "neighborhoods", "q_function")
+        names = ("order", "discount", "terminals", "neighborhoods", "q_function", "plan_window")
         mine, others = flattened(self.settings), flattened(other.settings)
         different = [name for name in names if mine[name] != others[name]]
         different += ["min_cases"] if self.min_cases != other.min_cases else []
@@ -278,7 +293,11 @@ class Model(ReducedModel):
         self._check_can_forget()
         log = self.prepared(log)
         sketch = None if self.sketch is None else self.sketch.without(log)
-        taken = new_statistics(self.basis, self.settings.variant.neighborhoods, self.settings.order).accumulate(log)
+        statistics = new_statistics(self.basis, self.settings.variant.neighborhoods, self.settings.order)
+        cases = self.cases(log)
+        if cases is None:
+            _refuse_short_episodes(int(self.window or 0))
+        taken = statistics.accumulate(cases)
         return self.with_sums(self.sums - taken, sketch)  # type: ignore[operator]
 
     def _check_can_forget(self) -> None:
@@ -294,6 +313,14 @@ class Model(ReducedModel):
                 "A model whose representative states came or went while it learnt cannot forget: what a transition "
                 "added depends on the states there were at the time. Fit again without it."
             )
+
+
+def _refuse_short_episodes(window: int) -> NoReturn:
+    raise ValueError(
+        f"plan.window={window} needs episodes that have so many steps in a row, or that end, and these transitions "
+        f"have none: a row follows another if it is of the same episode and starts where the other ended. Pass whole "
+        f"episodes at a time, in their order, or use a smaller plan.window (--plan-window)."
+    )
 
 
 def as_model(source: Any) -> Model:

@@ -26,6 +26,7 @@ from kbrl.lines.local_lines import LocalLines, local_lines
 from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import NEAR, PlanQ, Plans, plan_length, world_of
 from kbrl.lines.surface import Surface, surface_of
+from kbrl.lines.windows import window_lines
 from kbrl.mdp.deferral import Deferral
 from kbrl.mdp.dynamic_programming import Solution, best_actions, solve, sweep
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -97,6 +98,11 @@ class ReducedModel:
         return np.asarray(self.step_discount * (1.0 - self.basis.losses(log)), dtype=np.float64)
 
     @property
+    def window(self) -> int | None:
+        """The steps of a window of a model of order 1 that has learnt windows; None: it has learnt steps."""
+        return self.settings.plan.window if self.settings.order == 1 else None
+
+    @property
     def min_cases(self) -> int:
         """How often an action must have been taken to be available."""
         return 1 if self.settings.min_cases is None else self.settings.min_cases
@@ -123,6 +129,8 @@ class ReducedModel:
             )
         if self.fitted is not None and self.fitted[0] is self.sums:
             return self.fitted[1]
+        if self.window is not None:
+            return window_lines(self.sums, self.window, n_cases=self.settings.sample_neighbors)
         return local_lines(self.sums, n_cases=self.settings.sample_neighbors)
 
     @property
@@ -140,8 +148,8 @@ class ReducedModel:
             world_of(lines, self.surface, is_spread=lines.is_noisy, inside=plan.inside, usual=plan.usual),
             actions,
             len(self.action_labels),
-            *plan_length(len(actions), plan.decisions, plan.hold),
-            self.step_discount,
+            *((1, 1) if self.window else plan_length(len(actions), plan.decisions, plan.hold)),
+            self.step_discount ** (self.window or 1),
             n_near=self.basis.rep_kernel.neighbors or NEAR,
             is_spread=lines.is_noisy,
             n_jobs=number_of_jobs(self.settings.n_jobs),

@@ -95,7 +95,8 @@ def check_contents(contents: Contents) -> None:
     if "recipe" in facts:  # only of logs whose columns are not all plain numbers
         named = list(Recipe.from_dict(facts["recipe"]).variables)
         require(named == facts["names"]["state"], "the recipe makes other state variables than the names say")
-    _check_sketch(facts["sketch"], arrays, sum(facts["counts"]))
+    has_windows = (facts["settings"] | facts["fit_settings"]).get("plan_window") is not None
+    _check_sketch(facts["sketch"], arrays, sum(facts["counts"]), has_windows)
     whole(facts["planning"]["min_cases"], "min_cases")
     held_out = facts["history"]["held_out"]
     require(held_out is None or 0 < held_out < 1, f"history: held_out must be a share, but it is {held_out!r}")
@@ -183,13 +184,15 @@ def _check_state_names(names: dict[str, Any], n_dims: int) -> None:
     require(state is None or len(state) == n_dims, f"names must be those of {n_dims} state variables")
 
 
-def _check_sketch(facts: Any, arrays: dict[str, Array], n_rows: int) -> None:
+def _check_sketch(facts: Any, arrays: dict[str, Array], n_cases: int, has_windows: bool) -> None:
     if facts is None:
         return
     _check_fields(facts, _SKETCH, "sketch")
     for name in ("total", "largest"):
         require(_SIXTEEN_DIGITS.fullmatch(facts[name]), f"sketch: {name} must be 16 hexadecimal digits")
-    require(facts["n_rows"] == n_rows, "sketch: it is of another number of transitions")
+    n_rows = facts["n_rows"]
+    is_possible = n_rows >= n_cases if has_windows else n_rows == n_cases
+    require(is_possible, "sketch: it is of another number of transitions")
     hashes, counts = arrays["sketch.hashes"].view(np.uint64), arrays["sketch.counts"]
     largest, total = int(facts["largest"], 16), int(facts["total"], 16)
     in_order = len(hashes) <= LISTED and (hashes[1:] > hashes[:-1]).all() and (hashes <= np.uint64(largest)).all()
@@ -401,6 +404,7 @@ def _check_plan_solution(facts: dict[str, Any], arrays: dict[str, Array], n_take
     """Check the solution of order 1: its actions are plans."""
     settings = facts["settings"]
     n_decisions, _ = plan_length(n_taken, settings["plan_decisions"], settings["plan_hold"])
+    n_decisions = n_decisions if settings["plan_window"] is None else 1
     n_plans = max(1, n_taken**n_decisions)
     require(arrays["q"].shape[1] == n_plans, f"q must have {n_plans} columns, one per plan")
     _check_solution(facts["solution"], arrays, np.isfinite(arrays["q"]))

@@ -54,7 +54,7 @@ def upgraded(contents: Contents) -> Contents:
 def _without_lines(facts: dict[str, Any]) -> dict[str, Any]:
     """Return what the first files of format 2 lack: they know nothing of order 1."""
     if "order" in facts["settings"]:
-        return {}
+        return {"settings": {"plan_window": None} | facts["settings"]}  # which came later
     names = ("order", *(name for name, each in about_settings().items() if each.group == "plan"))
     settings = {name: about_settings()[name].default for name in names} | facts["settings"]
     return {"settings": settings, "basis": {"order": 0} | _as_dict(facts.get("basis"))}

@@ -42,7 +42,7 @@ from kbrl.choosing.steadiness import (
     steady_candidates,
     with_other_luck,
 )
-from kbrl.choosing.window_choice import WindowError, best_window
+from kbrl.choosing.window_choice import best_window
 from kbrl.data.episodes import EpisodePart, episode_hashes
 from kbrl.data.scaling import state_scale
 from kbrl.data.transitions import Transitions, join
@@ -171,8 +171,8 @@ def choose_by_rehearsal(
         stage, now = held_out_stage(held, learnt, learner, has_episodes)
         tried_out = list(candidates(learnt, held, learner, orders))
         missing = _if_state_misses_something(tried_out[0].model, held)
-        window = _window(learnt, held, tried_out[0].model, learner) if missing else None
-        reason = why_not_believed(stage, held, has_episodes) if window is None else _why_windows(window)
+        window = best_window(learnt, held, tried_out[0].model, learner) if missing else None
+        reason = why_not_believed(stage, held, has_episodes) if window is None else window.reason
         tried_out += [] if window is None else [window.candidate]
         policies = [_decider(each.model, stage.model) for each in tried_out]
         runs = compete(stage, policies, _ROUNDS[:1] if reason else _ROUNDS)
@@ -194,21 +194,6 @@ def choose_by_rehearsal(
         for each, run in zip(tried_out, runs)
     )
     return Choice(tried[place], tried, now, flags, tuple(np.flatnonzero(~matters).tolist()), not reason)
-
-
-def _window(learnt: Transitions, held: Transitions, steps: Model, learner: KBSF) -> WindowError | None:
-    """Return windows that predict held-out episodes better than composed steps; None where plans were asked for."""
-    plan = learner.settings().plan
-    is_free = plan.decisions is None and plan.hold is None and plan.window is None
-    return best_window(learnt, held, steps, learner) if is_free and held.durations is None else None
-
-
-def _why_windows(window: WindowError) -> str:
-    return (
-        f"it composes steps, and lines of {window.length} steps at once predict held-out episodes better (error "
-        f"{window.direct:.2g}) than lines of one step, composed ({window.composed:.2g}): effects are delayed, or part "
-        f"of the state is hidden"
-    )
 
 
 def without_weight(scale: Floats, ignored: Sequence[int]) -> Floats:

@@ -39,13 +39,26 @@ class WindowError(NamedTuple):
     composed: float  # of lines of one step
     chance: float  # twice the standard error of the difference
 
+    @property
+    def reason(self) -> str:
+        """Why a rehearsal is not used."""
+        return (
+            f"it composes steps, and lines of {self.length} steps at once predict held-out episodes better (error "
+            f"{self.direct:.2g}) than lines of one step, composed ({self.composed:.2g}): effects are delayed, or part "
+            f"of the state is hidden"
+        )
+
 
 def best_window(learnt: Transitions, held: Transitions, steps: Model, learner: KBSF) -> WindowError | None:
     """Return the windows that predict better than composed steps most clearly; None if none do.
 
-    steps: the lines of one step, of the episodes to learn from.
+    steps: the lines of one step, of the episodes to learn from.  Where plans were asked for, there are no windows.
     """
-    usual = learner.settings().plan.usual
+    plan = learner.settings().plan
+    is_free = plan.decisions is None and plan.hold is None and plan.window is None
+    if not is_free or held.durations is not None:
+        return None
+    usual = plan.usual
     if usual is None and gain_of_behaviour(steps, held) > 0:
         usual = USUAL
     tried = [_errors(learnt, held, steps, learner, length, usual) for length in LENGTHS]

@@ -74,6 +74,14 @@ def test_what_is_wrong_with_a_command_line_takes_two_lines_at_most_and_ends_with
     assert words in lines[0]
 
 
+@pytest.mark.parametrize("option, values", [("--state", ["x", "y"]), ("--missing", ["x=median", "y=drop"])])
+def test_an_option_of_one_value_that_is_given_twice_is_refused_instead_of_half_heard(folder, capsys, option, values):
+    status, lines = fails([*FIT, option, values[0], option, values[1]], capsys)
+    assert status == 2
+    assert f"{option} is given 2 times" in lines[0]
+    assert not (folder / "m.kbrl").exists()
+
+
 def test_without_a_word_the_command_shows_its_help(capsys):
     status, lines = fails([], capsys)
     assert status == 2

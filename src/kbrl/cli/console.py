@@ -13,6 +13,7 @@ import re
 import shlex
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
@@ -55,6 +56,29 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(_HOMES[cmd_name]), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            _check_given_once(click.Context(command, parent=ctx, info_name=name), rest)
+        return name, command, rest
+
+
+def _check_given_once(context: click.Context, arguments: list[str]) -> None:
+    """Refuse an option that is given twice and takes one value: only the last would count."""
+    try:
+        *_, given = context.command.make_parser(context).parse_args(list(arguments))
+    except click.UsageError:  # told when the command runs
+        return
+    for option, n_times in Counter(given).items():
+        if n_times > 1 and isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count):
+            raise click.UsageError(
+                f"{option.opts[-1]} is given {n_times} times, and only the last would count. Give it once; options "
+                f"that take several values take them separated by commas.",
+                context,
+            )
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

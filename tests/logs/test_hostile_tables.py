@@ -233,8 +233,10 @@ def test_texts_of_an_excel_file_that_do_not_fit_into_memory_are_refused_in_a_par
     tmp_path, small_limit, name
 ):
     path = tmp_path / "log.xlsx"
-    shared_strings(path, name, STRINGS + b"<si><t>a</t></si>" * 100_000 + b"</sst>")
-    assert repr(name) in refused(path, "too_large")
+    for start in (STRINGS, b" " * (1 << 20) + STRINGS, b"<worksheet><a>" + b"<b/>" * (1 << 18) + b"</a>"):
+        end = b"</sst>" if b"sst" in start else b"</worksheet>"
+        shared_strings(path, name, start + b"<si><t>a</t></si>" * 30_000 + end)
+        assert repr(name) in refused(path, "too_large")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be"])

@@ -30,7 +30,7 @@ _MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14  # of a sheet, by Excel's own rules
 _PIECE = 1 << 20  # bytes; a cell of Excel holds at most 32,767 characters
 _HELD_WHOLE = {"xl/sharedstrings.xml": 4}  # memory per byte: texts; the cells of a sheet are read one by one
 _AS_TREE = 50  # memory per byte of all other parts, which openpyxl parses as a tree
-_XML = re.compile(rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*<")
+_XML = re.compile(rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*(<|\Z)")
 _SHEET_ROOT = re.compile(rb"<([\w.-]+:)?worksheet\b")
 _STRINGS = re.compile(rb"<([\w.-]+:)?si\b")  # shared texts, which are all held
 _FOREIGN = (b"<![CDATA[", b"<!DOCTYPE", b"\0")  # signs that Excel does not write; zeros are in all of UTF-16
@@ -186,16 +186,15 @@ def _check_parts(path: Path) -> None:
                 piece = file.read(_PIECE)
                 if not _XML.match(piece):
                     continue  # a picture; whoever parses it fails at its first byte
-                needed = _memory_per_byte(part.filename.lower(), piece)
-                refuse_size(too_large(path, repr(part.filename), needed * part.file_size), path)
+                is_sheet = part.filename.lower().startswith("xl/worksheets/") and _SHEET_ROOT.search(piece) is not None
                 while piece:
+                    needed = 1 if is_sheet and not _STRINGS.search(piece) else _memory_per_byte(part.filename)
+                    refuse_size(too_large(path, repr(part.filename), needed * part.file_size), path)
                     if any(sign in piece for sign in _FOREIGN) or (len(piece) == _PIECE and b"<" not in piece):
                         raise ValueError(f"{part.filename!r} has a text longer than any of Excel, or other signs")
                     piece = file.read(_PIECE)
 
 
-def _memory_per_byte(name: str, start: bytes) -> int:
-    """Return how many bytes of memory a byte of a part takes; cells of a sheet are read one by one."""
-    if name.startswith("xl/worksheets/") and _SHEET_ROOT.search(start) and not _STRINGS.search(start):
-        return 1
-    return _HELD_WHOLE.get(name, _AS_TREE)
+def _memory_per_byte(name: str) -> int:
+    """Return how many bytes of memory a byte of a part takes that is not a sheet."""
+    return _HELD_WHOLE.get(name.lower(), _AS_TREE)

@@ -86,6 +86,13 @@ def test_another_candidate_must_win_by_more_than_chance():
     assert _best([first, luckier, better]) == 2
 
 
+def test_one_of_many_that_are_as_good_as_the_first_rarely_wins():
+    """Seven candidates that differ by chance alone: the limit holds for all six tries together."""
+    rng, stays = np.random.default_rng(0), np.zeros(16, dtype=bool)
+    wins = [_best([Rehearsal(one, stays) for one in rng.normal(size=(7, 16))]) != 0 for _ in range(500)]
+    assert np.mean(wins) < 0.025 + 3 * np.sqrt(0.025 * 0.975 / 500)
+
+
 class Scripted:
     """A stage on which a policy, which is a number here, earns that number in each run, and noise."""
 

@@ -2,7 +2,7 @@
 
 Candidates learn from half of some episodes.  Each then acts, step by step, in the lines of the other half, from logged
 first states (`kbrl.lines.stage`).  The first candidate, lines with plans of the usual length, is kept unless another
-earns more by more than chance: twice the standard error of the difference over the same starts.  If another random
+earns more over the same starts, by more than one of so many would by chance.  If another random
 state gives other decisions, candidates that depend less on it are tried (`kbrl.choosing.steadiness`).
 If the stage cannot be trusted, because a copy of people leaves the data on it or does not earn what people earned,
 lines with plans of the usual length are kept; or, if another random state gives other decisions, the choice is to do
@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
@@ -62,6 +63,7 @@ _SAMPLE_SEED, _HALVES_SEED, _PAST_SEED = 101, 102, 103
 LEAST_ROWS = 500  # below that, halves are too small to tell anything
 _BLOCK_ROWS = 200  # that stand for an episode where the log tells none apart
 _ROUNDS = (4, 8, 16)  # runs after which some candidates stop
+_FALSE_WINS = 0.025  # of the first candidate's rehearsals in which any other wins by chance
 _CONTINUED = Variant(terminals="continue")
 _CHECKED = 1000  # held-out states and steps that a model is looked at with
 _BLOCKS = 32  # of checked rows, for standard errors: rows of an episode are alike
@@ -176,12 +178,12 @@ def choose_by_rehearsal(
         tried_out += [] if window is None else [window.candidate]
         policies = [_decider(each.model, stage.model) for each in tried_out]
         runs = compete(stage, policies, _ROUNDS[:1] if reason else _ROUNDS)
-        place = _place_of_usual_length(tried_out) if reason else _best(runs)
+        place = 0 if reason else _best(runs)
         place = place if window is None else len(tried_out) - 1
         share = _own_agreement(tried_out[place].model, learnt, held)
-        if share < LEAST_AGREEMENT and window is None and reason:
-            place = _place_of_people(tried_out, place)
-            share = _own_agreement(tried_out[place].model, learnt, held)
+        if reason and window is None:
+            place = _place_of_people(tried_out) if share < LEAST_AGREEMENT else _place_of_usual_length(tried_out)
+            share = share if place == 0 else _own_agreement(tried_out[place].model, learnt, held)
         elif share < LEAST_AGREEMENT and not reason and 1 in orders:
             more = _steadier(tried_out[place], runs[place], stage, learnt, learner)
             if (best := best_steadier(more, share, _checked_rows(held))) is not None:
@@ -311,9 +313,9 @@ def _place_of_usual_length(tried_out: Sequence[Candidate]) -> int:
     return lengths.index(usual) if usual in lengths else 0
 
 
-def _place_of_people(tried_out: Sequence[Candidate], otherwise: int) -> int:
+def _place_of_people(tried_out: Sequence[Candidate]) -> int:
     """Return the place of doing as people usually do, where that is known: nothing else has been seen to work."""
-    return next((place for place, each in enumerate(tried_out) if each.name == AS_PEOPLE), otherwise)
+    return next((place for place, each in enumerate(tried_out) if each.name == AS_PEOPLE), 0)
 
 
 def _steadier(kept: Candidate, run: Rehearsal, stage: HeldOutStage, log: Transitions, learner: KBSF) -> list[Steady]:
@@ -395,7 +397,8 @@ def _continuing(left: list[int], runs: list[Rehearsal]) -> list[int]:
     believed = [place for place in left if _stays(runs[place], runs[0])] or left
     best = max(believed, key=lambda place: runs[place].mean)
     behind = {place: _mean_and_error(runs[best].returns - runs[place].returns) for place in believed}
-    close = [place for place in believed if behind[place][0] <= 2 * behind[place][1]]
+    errors = {0: _errors_to_win(runs)}  # the first stops only if it is beaten
+    close = [place for place in believed if behind[place][0] <= errors.get(place, 2.0) * behind[place][1]]
     close.sort(key=lambda place: (place != 0, -runs[place].mean))
     return close[: max(1, -(-len(left) // 2))]
 
@@ -418,11 +421,18 @@ def _best(runs: list[Rehearsal]) -> int:
     if 0 not in last:
         return max(last, key=lambda place: runs[place].mean, default=0)
     best, margin = 0, 0.0
+    errors = _errors_to_win(runs)
     for place in last[1:]:
         mean, error = _mean_and_error(runs[place].returns - runs[0].returns)
-        if mean - 2 * error > margin:
-            best, margin = place, mean - 2 * error
+        if mean - errors * error > margin:
+            best, margin = place, mean - errors * error
     return best
+
+
+def _errors_to_win(runs: list[Rehearsal]) -> float:
+    """Return by how many standard errors another must beat the first: many try, and one of them may be lucky."""
+    most = max(len(run.returns) for run in runs)
+    return float(stdtrit(max(most - 1, 1), 1 - _FALSE_WINS / max(1, len(runs) - 1)))
 
 
 def _decider(model: Model, stage: Model) -> Callable[[Floats], Integers]:

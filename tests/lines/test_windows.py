@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from kbrl import KBSF, Plan, Transitions, explain, load_model, save_model
+from kbrl.choosing.rehearsal import choose_by_rehearsal
 from kbrl.choosing.window_choice import best_window
 from kbrl.insight.residual_bound import residual_bound
 from kbrl.lines.windows import Windows, complete_windows, window_lines, windows_at
 from kbrl.model.model import first_model
 from kbrl.serving.export import export_policy
 from kbrl.settings import checked
+from kbrl.storage.older_formats import upgraded
+from kbrl.storage.sealed_file import Contents
 from naive_lines import nearest
 
 
@@ -208,3 +211,17 @@ def test_windows_are_chosen_where_effects_are_delayed_and_only_there(lag, is_cho
     if found is not None:
         assert found.direct < found.composed - found.chance
         assert found.candidate.settings["plan"].window == found.length
+
+
+def test_a_fit_that_chooses_windows_says_that_it_did_not_rehearse_and_why():
+    learner = KBSF(reps="spread", discount=0.8, random_state=0, n_jobs=1, min_cases=5)
+    found = choose_by_rehearsal(lagged(24, 4, 3), learner, orders=(1,), may_ignore=False)
+    assert found.chosen.settings["plan"].window is not None
+    assert not found.is_believed
+    assert "predict held-out episodes better" in found.flags[0]
+    assert any("lack something" in flag for flag in found.flags)
+
+
+def test_a_file_from_before_windows_has_none():
+    facts = {"settings": {"order": 1}}
+    assert upgraded(Contents(facts, {}, 2)).facts["settings"] == {"order": 1, "plan_window": None}

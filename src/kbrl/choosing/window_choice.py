@@ -2,9 +2,8 @@
 
 Where what people did before still tells something that the state does not, what follows an action over k steps is
 predicted twice: by lines of one step, composed k times with the logged actions, and by the lines of windows, which know
-the first action alone.  If windows predict better, by more than chance, composing loses something.  The length is
-taken at which that is clearest: short windows lose some of it, too, and what long ones tell is lost in noise.
-A rehearsal would compose steps, too, so it cannot judge them.
+the first action alone.  If windows predict better, by more than chance, composing loses something.  Of these lengths
+the one is taken at which windows predict best.  A rehearsal would compose steps, too, so it cannot judge them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from kbrl.model.model import Model
 LENGTHS = (4, 8, 16, 32, 64)  # steps: each is twice the one before
 _JUDGED, _BLOCKS, _LEAST = 1500, 32, 300  # held-out windows, blocks of them for the standard error, and at least
 _LEAST_SHARE = 0.5  # of the rows must have complete windows: the others would not be learnt from
-_TINY = 1e-300  # no chance at all
 _CONSTANT = 1e-9  # of the square of its mean: what varies by less is rounding
 
 
@@ -50,7 +48,7 @@ class WindowError(NamedTuple):
 
 
 def best_window(learnt: Transitions, held: Transitions, steps: Model, learner: KBSF) -> WindowError | None:
-    """Return the windows that predict better than composed steps most clearly; None if none do.
+    """Return the windows that predict best among those that predict better than composed steps; None if none do.
 
     steps: the lines of one step, of the episodes to learn from.  Where plans were asked for, there are no windows.
     """
@@ -63,7 +61,7 @@ def best_window(learnt: Transitions, held: Transitions, steps: Model, learner: K
         usual = USUAL
     tried = [_errors(learnt, held, steps, learner, length, usual) for length in LENGTHS]
     better = [each for each in tried if each is not None and each.composed - each.direct > each.chance]
-    return max(better, key=lambda each: (each.composed - each.direct) / max(each.chance, _TINY), default=None)
+    return min(better, key=lambda each: each.direct, default=None)
 
 
 def n_reps_for_windows(n_rows: int, length: int) -> int:

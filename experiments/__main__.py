@@ -18,7 +18,7 @@ from experiments.needs import Left
 from experiments.overview import draw_overview
 from experiments.runner import carry_over, duration, figure_file, missing_tasks, run_tasks, runnable
 from experiments.store import Store
-from experiments.study import SCALES, Row, Verdict, n_cores
+from experiments.study import SCALES, Row, Verdict, n_cores, not_run
 
 FIGURES = (
     "theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter", "trust", "deferral",
@@ -129,9 +129,18 @@ def judged(figure: str, by_scale: dict[str, list[Row]]) -> dict[str, tuple[str, 
         for verdict in figure_file(figure).verdicts(by_scale[scale]):
             # A smoke run shows that all works; it is too small to judge by.
             own = replace(verdict, judged=None) if scale == "smoke" else verdict
-            if verdict.claim not in found or own.n_runs >= max(1, found[verdict.claim][1].n_runs):
-                found[verdict.claim] = (scale, own)
+            before = found.get(verdict.claim, ("", not_run(verdict.claim, "")))[1]
+            if verdict.claim not in found or own.n_runs >= max(1, before.n_runs):
+                found[verdict.claim] = (scale, replace(own, note=f"{own.note} {_at_laptop_scale(before)}".strip()))
     return found
+
+
+def _at_laptop_scale(verdict: Verdict) -> str:
+    """Say what a smaller scale found before a larger one took over: it may have more readings."""
+    if verdict.judged is None:
+        return ""
+    found = f"{verdict.ours} ({verdict.n_runs} runs), {verdict.finding.value}"
+    return f"At the laptop's scale: {found}. {verdict.note}".strip()
 
 
 if __name__ == "__main__":

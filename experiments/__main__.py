@@ -18,7 +18,7 @@ from experiments.needs import Left
 from experiments.overview import draw_overview
 from experiments.runner import carry_over, duration, figure_file, missing_tasks, run_tasks, runnable
 from experiments.store import Store
-from experiments.study import SCALES, Row, Verdict, n_cores
+from experiments.study import SCALES, Row, Verdict, n_cores, not_run
 
 FIGURES = (
     "theory", "puddle", "incremental", "poles", "hiv", "epilepsy", "triple_pole", "helicopter", "trust", "deferral",
@@ -89,9 +89,8 @@ def _draw_and_judge(folder: Path) -> dict[str, tuple[str, Verdict]]:
         by_scale = {scale: rows for scale in SCALES if (rows := Store(folder, figure, scale).rows)}
         if not by_scale:
             continue
-        own = judged(figure, by_scale)
-        found |= own
-        drawn = _mostly(own) if own else list(by_scale)[-1]
+        found |= judged(figure, by_scale)
+        drawn = drawn_scale(figure, by_scale)
         save_figure(figure_file(figure).draw(by_scale[drawn]), folder, figure)
         write_page = getattr(figure_file(figure), "write_page", None)
         if write_page is not None and drawn != "smoke":
@@ -109,10 +108,14 @@ def left(folder: Path) -> dict[str, Left]:
     return {name: Left(len(tasks), sum(task.seconds for task in tasks)) for name, tasks in found.items()}
 
 
-def _mostly(found: dict[str, tuple[str, Verdict]]) -> str:
-    """Return the scale of most verdicts; of two, the larger."""
-    scales = [scale for scale, _ in found.values()]
-    return max(SCALES, key=lambda scale: (scales.count(scale), SCALES.index(scale)))
+def drawn_scale(figure: str, by_scale: dict[str, list[Row]]) -> str:
+    """Return the scale of a picture, which needs all parts: of those that judge most claims that of most verdicts."""
+    n_judged = {
+        scale: sum(verdict.judged is not None for verdict in figure_file(figure).verdicts(rows))
+        for scale, rows in by_scale.items()
+    }
+    chosen = [scale for scale, _ in judged(figure, by_scale).values()]
+    return max(by_scale, key=lambda scale: (n_judged[scale], chosen.count(scale), SCALES.index(scale)))
 
 
 def judged(figure: str, by_scale: dict[str, list[Row]]) -> dict[str, tuple[str, Verdict]]:
@@ -126,9 +129,18 @@ def judged(figure: str, by_scale: dict[str, list[Row]]) -> dict[str, tuple[str, 
         for verdict in figure_file(figure).verdicts(by_scale[scale]):
             # A smoke run shows that all works; it is too small to judge by.
             own = replace(verdict, judged=None) if scale == "smoke" else verdict
-            if verdict.claim not in found or own.n_runs >= max(1, found[verdict.claim][1].n_runs):
-                found[verdict.claim] = (scale, own)
+            before = found.get(verdict.claim, ("", not_run(verdict.claim, "")))[1]
+            if verdict.claim not in found or own.n_runs >= max(1, before.n_runs):
+                found[verdict.claim] = (scale, replace(own, note=f"{own.note} {_at_laptop_scale(before)}".strip()))
     return found
+
+
+def _at_laptop_scale(verdict: Verdict) -> str:
+    """Say what a smaller scale found before a larger one took over: it may have more readings."""
+    if verdict.judged is None:
+        return ""
+    found = f"{verdict.ours} ({verdict.n_runs} runs), {verdict.finding.value}"
+    return f"At the laptop's scale: {found}. {verdict.note}".strip()
 
 
 if __name__ == "__main__":

@@ -352,8 +352,8 @@ def _still_to_run(verdicts: dict[str, tuple[str, Verdict]], left: Mapping[str, L
         cells = (name, verdict.finding.value, f"{verdict.n_runs}, {scale}", enough_runs(name), jobs, f"{hours:.1f}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     figures = dict.fromkeys(claim.figure for claim in CLAIMS.values() if claim.figure in left)
-    hours = (f"{figure} {left[figure].n_jobs} jobs, {left[figure].seconds / 3600:.1f} hours" for figure in figures)
-    return [*lines, "", f"All runs of the paper's scale that are left: {'; '.join(hours)}.", ""]
+    listed = (f"{figure} {left[figure].n_jobs} jobs, {left[figure].seconds / 3600:.1f} hours" for figure in figures)
+    return [*lines, "", f"All runs of the paper's scale that are left: {'; '.join(listed)}.", ""]
 
 
 def _too_few(name: str, verdict: Verdict, left: Left | None) -> str:

@@ -167,7 +167,8 @@ def draw(rows: list[Row]) -> Figure:
         axes.plot([ceiling] * 2, [place - 0.4, place + 0.4], color="#D55E00", linewidth=2)
         axes.plot([row["rate"] for row in group], [place] * len(group), "o", color="#0072B2", alpha=0.6, markersize=4)
         axes.plot(interval(group, "rate")[0], place, "D", color="black", fillstyle="none", markersize=7)
-    axes.set_yticks(range(len(own)), [f"{name} ({len(distinct(group, 'seed'))} runs)" for name, group in own.items()])
+    runs = {name: len(distinct(group, "seed")) for name, group in own.items()}
+    axes.set_yticks(range(len(own)), [f"{name} ({n} run{'s' if n > 1 else ''})" for name, n in runs.items()])
     axes.set(xlim=(-0.02, 1.02), ylim=(len(own) - 0.5, -0.5), xlabel="success rate, gravity down; line: ceiling")
     return figure
 

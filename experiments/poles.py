@@ -146,6 +146,7 @@ SIZES = {
     # Of LSPI on two poles only times are judged; with 10^6 transitions a fit takes minutes.
     "paper": Size(_each(50, 50, 50, 50), _each(50, 10, 10, 0), 50, lspi_m=ALL_M | {2: (20, 100, 200)}, kbrl_runs=10),
 }
+SAME_AT_BOTH = ({"part": "reading"}, {"part": "KBSF", "n_poles": 1})  # the laptop's runs have the paper's sizes
 TIMED_RUNS = 10  # of LSPI at the paper's scale: the other runs are side by side, and only their rates count
 SECONDS = {"KBSF": {1: 6, 2: 45}, "LSPI": {1: 130, 2: 2500}}  # of a job
 

@@ -74,8 +74,9 @@ def _po2(rows: list[Row]) -> Verdict:
     found = {name: measured(top, "rate") for name, top in tops.items()}
     ours = "; ".join(f"{name} {with_interval(found[name])}" for name in LSPIS)
     where = "; ".join(f"{name} m = {top[0]['m']}, tau-bar {top[0]['tau_bar']:g}" for name, top in tops.items())
+    down = {name: _top(select(own, gravity="down", method=name)) for name in LSPIS}
     fallen = "; ".join(
-        f"{name} {interval(_top(select(own, gravity='down', method=name)), 'rate')[0]:.2f}" for name in LSPIS
+        f"{name} {interval(top, 'rate')[0]:.2f}" if top else f"{name} not run" for name, top in down.items()
     )
     note = (
         f"The best over m ({_list(distinct(own, 'm'))}) and tau-bar, gravity up: {where}. Neither form may "

@@ -97,6 +97,7 @@ SIZES = {
 }
 
 
+SAME_AT_BOTH = ({"part": "KBRL"},)  # the laptop's runs have the paper's sizes
 SECONDS = {"KBSF": 9, "reading": 22, "KBRL": 31, "times": 10, "KBRL times": 11}  # of a job
 
 

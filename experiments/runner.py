@@ -93,7 +93,8 @@ def carry_over(figure: str, laptop: Store, paper: Store) -> int:
     for job in figure_file(figure).jobs("paper"):
         rows = laptop.of(replace(job, settings=job.settings | {"size": "laptop"}))
         if rows and not job.alone and fits(job, same) and not paper.has(job):
-            paper.add(job, [row | {"size": "paper", "scale": "paper", "carried": True} for row in rows])
+            marks = {"size": "paper", "scale": "paper", "alone": False, "carried": True}
+            paper.add(job, [row | marks for row in rows])
             n_jobs += 1
     return n_jobs
 

@@ -330,3 +330,18 @@ def test_a_larger_scale_takes_over_claim_by_claim_as_soon_as_it_has_as_many_runs
         found = command.judged("poles", {"smoke": [9], "laptop": [laptop], "paper": [paper]})
         assert found["PO1"][0] == scale
     assert command.judged("poles", {"smoke": [9]})["PO1"][1].finding is Finding.NOT_RUN
+
+
+def test_a_scale_is_drawn_when_it_judges_all_claims_and_most_by_more_runs(monkeypatch):
+    class File:
+        @staticmethod
+        def verdicts(rows):
+            return [
+                Verdict(claim, str(n), Sampled("x", estimate([0.5] * n), low=0.0) if n else None)
+                for claim, n in zip(("PO1", "PO2", "PO3"), rows)
+            ]
+
+    monkeypatch.setattr(command, "figure_file", lambda figure: File)
+    laptop = [5, 5, 5]
+    for paper, scale in (([50, 50, 0], "laptop"), ([50, 2, 2], "laptop"), ([50, 50, 2], "paper"), ([50] * 3, "paper")):
+        assert command.drawn_scale("poles", {"laptop": laptop, "paper": paper}) == scale

@@ -202,11 +202,15 @@ def test_rows_of_the_same_job_at_the_laptops_scale_count_at_the_papers_unless_th
     assert {(row["scale"], row["size"]) for row in paper.rows} == {("paper", "paper")}
     assert "times" not in distinct(paper.rows, "part")
     assert carry_over("hiv", laptop, paper) == 0
-    puddle = Store(tmp_path, "puddle", "paper")  # whose file does not say that any are the same
-    assert carry_over("puddle", Store(ROOT / "results", "puddle", "laptop"), puddle) == 0
+    puddle = Store(tmp_path, "puddle", "paper")
+    assert carry_over("puddle", Store(ROOT / "results", "puddle", "laptop"), puddle) == 8
+    assert distinct(puddle.rows, "part") == ["KBRL"]
+    assert distinct(puddle.rows, "alone") == [False]  # where they were timed, but their times do not count here
+    theory = Store(tmp_path, "theory", "paper")  # whose file does not say that any are the same
+    assert carry_over("theory", Store(ROOT / "results", "theory", "laptop"), theory) == 0
 
 
-@pytest.mark.parametrize("figure", ["hiv", "triple_pole"])
+@pytest.mark.parametrize("figure", ["hiv", "poles", "puddle", "triple_pole"])
 def test_jobs_that_count_at_both_scales_differ_in_nothing_but_the_number_of_runs(figure):
     module = command.figure_file(figure)
     jobs = {scale: {job_key(job) for job in module.jobs(scale) if fits(job, module.SAME_AT_BOTH)} for scale in SCALES}
@@ -214,6 +218,11 @@ def test_jobs_that_count_at_both_scales_differ_in_nothing_but_the_number_of_runs
     small, large = (module.SIZES[scale] for scale in ("laptop", "paper"))
     if figure == "hiv":
         assert [small[name] for name in ("rounds", "patients")] == [large[name] for name in ("rounds", "patients")]
+    elif figure == "puddle":
+        assert (small.all_n, small.widths) == (large.all_n, large.widths)
+    elif figure == "poles":
+        assert (small.n, small.all_m[1], small.tau_bars) == (large.n, large.all_m[1], large.tau_bars)
+        assert (small.decisions, small.readings) == (large.decisions, large.readings)
     else:
         assert small.decisions == large.decisions
 

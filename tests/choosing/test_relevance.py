@@ -235,8 +235,22 @@ def test_a_rare_failure_of_one_action_beyond_a_threshold_matters():
         log = pumps(seed)
         found.append(variables_that_matter(log, np.asarray(log.episodes) % 2 == 0))
     found = np.array(found)
-    assert found[:, :2].all()  # vibration and heat
-    assert (~found[:, 2:]).sum() >= 6  # most of the noise is still left out
+    assert found[:, 0].sum() >= 4  # vibration; in one log in five chance may hide it
+    assert found[:, 1].all()  # heat
+    assert not found[:, 2:].any()  # noise
+
+
+def test_noise_is_left_out_also_where_a_step_is_certain_given_the_action():
+    """A ridge shrinks the effect of an action a little: all rows are off, and no region of any variable is to blame."""
+    rng = np.random.default_rng(0)
+    n_episodes, length = 200, 20
+    actions = rng.integers(2, size=(n_episodes, length))
+    place = np.cumsum(np.column_stack([rng.normal(size=n_episodes), 2.0 * actions - 1.0]), axis=1)
+    states = np.stack([place, *rng.normal(size=(3, n_episodes, length + 1))], axis=2)
+    here, following = states[:, :-1].reshape(-1, 4), states[:, 1:].reshape(-1, 4)
+    episodes = np.repeat(np.arange(n_episodes), length)
+    log = Transitions(here, actions.ravel(), -np.square(here[:, 0]), following, episodes=episodes)
+    assert variables_that_matter(log, episodes % 2 == 0).tolist() == [True, False, False, False]
 
 
 def test_a_region_without_events_is_no_evidence():

@@ -9,18 +9,11 @@ import pytest
 from kbrl import load_log
 from kbrl.files import VARIABLE
 from kbrl.tables.faults import LogError
+from refusals import refused
 
 END_OF_ROW = "1 as action, 1 as reward, 0 as done"
 SELECTED = "x as obs, x % 2 as action, x as reward, 0 as done"
 COUNTED = "with recursive c(x) as (select 1 union all select x + 1 from c {}) select {} from c"
-
-
-def refused(path, fault, **more):
-    with pytest.raises(LogError) as caught:
-        load_log(path, **more)
-    assert caught.value.fault.name == fault
-    assert str(path) in str(caught.value)
-    return str(caught.value)
 
 
 def database(path, view):

@@ -20,6 +20,7 @@ from kbrl.files import VARIABLE
 from kbrl.logs.check import check_log
 from kbrl.logs.columns import resolve
 from kbrl.tables.faults import LogError
+from refusals import refused
 
 N = 6
 ROWS = {
@@ -33,14 +34,6 @@ ROWS = {
 @pytest.fixture
 def small_limit(monkeypatch):
     monkeypatch.setenv(VARIABLE, "20MB")
-
-
-def refused(path, fault):
-    with pytest.raises(LogError) as caught:
-        load_log(path)
-    assert caught.value.fault.name == fault
-    assert str(path) in str(caught.value)
-    return str(caught.value)
 
 
 def flat(path, leave_out="rewards"):

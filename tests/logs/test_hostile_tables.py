@@ -17,6 +17,7 @@ from kbrl.files import VARIABLE
 from kbrl.tables.arrow_files import from_arrow
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import open_table
+from refusals import refused
 
 N = 6
 ROWS = {"obs": np.zeros(N), "action": np.arange(N) % 2, "reward": np.zeros(N), "done": np.arange(N) == N - 1}
@@ -25,14 +26,6 @@ ROWS = {"obs": np.zeros(N), "action": np.arange(N) % 2, "reward": np.zeros(N), "
 @pytest.fixture
 def small_limit(monkeypatch):
     monkeypatch.setenv(VARIABLE, "2MB")
-
-
-def refused(path, fault, **more):
-    with pytest.raises(LogError) as caught:
-        load_log(path, **more)
-    assert caught.value.fault.name == fault
-    assert str(path) in str(caught.value)
-    return str(caught.value)
 
 
 def arrow(path, n, form=pa.ipc.new_file, column=None, packed="zstd"):

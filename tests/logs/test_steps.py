@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbrl import KbrlWarning, join
+from kbrl.learners.matching_log import carried_over
 from kbrl.logs.check import check_log
-from kbrl.logs.columns import carried_over, resolve
+from kbrl.logs.columns import resolve
 from kbrl.logs.log import load_log, open_log, read_log
 from kbrl.on_dask.log_parts import Part, agree, find_columns, look_at
 from kbrl.tables.faults import LogError

@@ -57,6 +57,11 @@ class StateColumn:
         return tuple(f"{self.name}={name}" for name in names)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the column is read as it is: numbers, none of them missing."""
+        return self.kind in ("number", "vector") and self.missing in ("refuse", "drop")
+
+    @property
     def _has_missing_level(self) -> bool:
         """Whether a missing value of a category is a level of its own."""
         return self.kind == "category" and (self.missing == "level" or self.has_indicator)

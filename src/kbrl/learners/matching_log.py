@@ -7,15 +7,18 @@ recipe, and with its actions.  ``kbrl update``, ``explain``, ``judge`` and ``rep
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kbrl.checks import KbrlWarning
 from kbrl.data.any_frame import is_frame
+from kbrl.data.column_names import listing
 from kbrl.data.names import find_names
 from kbrl.data.values import RULES
 from kbrl.data.written import is_number
-from kbrl.logs.columns import Columns, carried_over
+from kbrl.logs.columns import REQUIRED, SETTINGS, Columns, columns_read
 from kbrl.logs.log import Log, Mapped, load_log, open_log
 from kbrl.logs.rows import label_array
 from kbrl.model.model import Model, models_of
@@ -113,3 +116,23 @@ def with_labels(log: Log, labels: list[Any]) -> Log:
     if are_numbers and not log.table.is_text and all(isinstance(label, str) and is_number(label) for label in taken):
         log, taken = replace(log, action_type=float), [float(label) for label in taken]  # 5 mg in a frame
     return replace(log, action_labels=label_array(taken, labels, log.columns.action))
+
+
+def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of a later log: as stored with the model of the first log, unless given.
+
+    Optional columns that this log lacks are left out with a warning.
+    """
+    if "state" in given:  # the names of next states belong to those of the states
+        stored = {role: columns for role, columns in stored.items() if role != "next_state"}
+    if "step" in given:  # the stride belongs to the step
+        stored = {role: columns for role, columns in stored.items() if role != "stride"}
+    roles = {role: columns for role, columns in stored.items() if role not in SETTINGS}
+    listed = {role: [columns] if isinstance(columns, str) else list(columns) for role, columns in roles.items()}
+    optional = [role for role in listed if role not in REQUIRED and role not in given]
+    missing = [role for role in optional if not set(names).issuperset(columns_read(role, listed[role], names))]
+    if missing:
+        lacking = [name for role in missing for name in listed[role]]
+        warnings.warn(f"The log lacks {listing(lacking)}, which the model's first log had.", KbrlWarning, stacklevel=3)
+    missing += ["stride"] if "step" in missing else []
+    return {role: columns for role, columns in stored.items() if role not in missing} | dict(given)

@@ -127,7 +127,8 @@ class _Check:
             located(unique, self._table), key=lambda fault: (not fault.stops_learning, places.index(fault.name))
         )
         counts = self._succession.n_episodes, self._succession.n_transitions
-        unused = tuple(name for name in self._table.names if name not in self._columns.used())
+        used = set(self._columns.used())
+        unused = tuple(name for name in self._table.names if name not in used)
         left_out = self._succession.left_out
         return Report(tuple(ordered), self._n_rows, *counts, self._actions.counts, self._columns, unused, left_out)
 

@@ -7,18 +7,16 @@ Gymnasium, Minari, D4RL, d3rlpy, RLlib and LeRobot.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kbrl.checks import KbrlWarning, flag
+from kbrl.checks import flag
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.data.expressions import ExpressionError, Name, filled_in, parse, unknown_columns
 from kbrl.data.recipe import JOINED
 from kbrl.data.values import RULES, Rules, rules_of
-from kbrl.logs.last_rows import LAST_ROW, check_last_row, with_last_row
 from kbrl.logs.sequence import period_text, stride_text
 from kbrl.tables.faults import LogError
 from kbrl.tables.text_files import STATED, dialect_in
@@ -30,6 +28,7 @@ SETTINGS = ("stride", "allow_gaps", "discount_per", "one_step", "sort", "drop_re
 SWITCHES = ("one_step", "sort", "drop_repeats")  # settings that are true or false
 SEVERAL = ("state", "next_state", "action")  # roles that several columns may have together
 BY_EXPRESSION = {"reward": "number", "terminated": "truth", "truncated": "truth"}  # roles, and their types
+LAST_ROW = "last_row"  # in an expression: true in the last row of each episode
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,13 @@ class Columns:
     def read_from(self, names: Sequence[str]) -> list[str]:
         """Return which of a table's columns are read, also those that expressions and combined actions are made of."""
         by_role = {role: getattr(self, role) for role in BY_EXPRESSION if getattr(self, role) is not None}
-        behind = [name for role, text in by_role.items() for name in _columns_read(role, [text], names)]
+        behind = [name for role, text in by_role.items() for name in columns_read(role, [text], names)]
         known = {*self.used(), *self.action_parts, *behind}
         return [name for name in names if name in known]
+
+    def reads_last_row(self, names: Sequence[str]) -> bool:
+        """Return whether an expression reads ``last_row``, which is not among these names of a table's columns."""
+        return _reads_last_row(vars(self), names)
 
     def ordering(self) -> tuple[str, ...]:
         """Return the names of the columns that tell which row follows which."""
@@ -121,7 +124,7 @@ def resolve(
     given = _to_be_lowered(given, names)
     _check_given(given)
     _check_distinct(names)
-    known = with_last_row(names, [*map(given.get, BY_EXPRESSION)])
+    known = (*names, LAST_ROW) if _reads_last_row(given, names) else names
     named_by_user = {role: _chosen(role, value, known) for role, value in given.items()}
     found: dict[str, Any] = {}
     for role in ROLES:
@@ -133,10 +136,10 @@ def resolve(
             message = f"A log must have a column for the {role}, but {_why_not(role, names, found)}."
             raise LogError("missing_column", message, advice=_say_which(role))
     found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
-    check_last_row(names, found)
+    _check_last_row(found, names)
     _check_one_role(found | {"action": parts})
     parts = parts if len(parts) > 1 else ()
-    _check_rules(rules, found["state"], parts or (found["action"],), _columns_read("reward", [found["reward"]], names))
+    _check_rules(rules, found["state"], parts or (found["action"],), columns_read("reward", [found["reward"]], names))
     if not is_resolved:
         found["reward"] = _with_missing_rewards(found["reward"], found["state"], rules, names)
     if found["step"] is None and settings.get("stride") is not None:
@@ -171,18 +174,13 @@ def _check_timing(columns: Columns, names: Sequence[str]) -> None:
     if columns.discount_per is None or columns.duration is not None:
         return
     if columns.next_state:
-        raise LogError(
-            "missing_column",
-            f"The discount is per {columns.discount_per}, but rows have next states of their own, and no column of "
-            f"{listing(names)} is named as the time until the next state.",
-            advice=_say_which("duration"),
-        )
-    if columns.step is None:
-        raise LogError(
-            "missing_column",
-            f"The discount is per {columns.discount_per}, but no column of {listing(names)} is the step.",
-            advice=_say_which("step"),
-        )
+        why = "rows have next states of their own, and no column of {} is named as the time until the next state"
+    elif columns.step is None:
+        why = "no column of {} is the step"
+    else:
+        return
+    message = f"The discount is per {columns.discount_per}, but {why.format(listing(names))}."
+    raise LogError("missing_column", message, advice=_say_which("duration" if columns.next_state else "step"))
 
 
 def _check_one_step(found: Mapping[str, Any]) -> None:
@@ -230,7 +228,7 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _with_missing_rewards(reward: str, state: Sequence[str], rules: Rules, names: Sequence[str]) -> str:
     """Return the reward in which missing values count what the rules say; a column becomes an expression then."""
-    stated = {name: rules.missing[name] for name in _columns_read("reward", [reward], names) if name in rules.missing}
+    stated = {name: rules.missing[name] for name in columns_read("reward", [reward], names) if name in rules.missing}
     for name, rule in stated.items():
         if not isinstance(rule, float) and name not in state:
             raise ValueError(f"missing[{name!r}] must be a number, because it is about the reward, but it is {rule!r}.")
@@ -312,34 +310,36 @@ def resolve_state(names: Sequence[str], given: str | Sequence[str] | None = None
     return found
 
 
-def carried_over(stored: Mapping[str, Any], given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of a later log: as stored with the model of the first log, unless given.
-
-    Optional columns that this log lacks are left out with a warning.
-    """
-    if "state" in given:  # the names of next states belong to those of the states
-        stored = {role: columns for role, columns in stored.items() if role != "next_state"}
-    if "step" in given:  # the stride belongs to the step
-        stored = {role: columns for role, columns in stored.items() if role != "stride"}
-    roles = {role: columns for role, columns in stored.items() if role not in SETTINGS}
-    listed = {role: [columns] if isinstance(columns, str) else list(columns) for role, columns in roles.items()}
-    optional = [role for role in listed if role not in REQUIRED and role not in given]
-    missing = [role for role in optional if not set(names).issuperset(_columns_read(role, listed[role], names))]
-    if missing:
-        lacking = [name for role in missing for name in listed[role]]
-        warnings.warn(f"The log lacks {listing(lacking)}, which the model's first log had.", KbrlWarning, stacklevel=3)
-    missing += ["stride"] if "step" in missing else []
-    return {role: columns for role, columns in stored.items() if role not in missing} | dict(given)
-
-
-def _columns_read(role: str, listed: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+def columns_read(role: str, listed: Sequence[str], names: Sequence[str]) -> Sequence[str]:
     """Return the columns behind a role: those named, or those that its expression reads."""
     if role not in BY_EXPRESSION or set(listed) <= set(names):
         return listed
+    return [name for name in _names_in(listed[0]) if name != LAST_ROW or name in names]
+
+
+def _names_in(text: str) -> list[str]:
+    """Return the columns that an expression reads; a text that is no expression names a column."""
     try:
-        return [name for name in parse(listed[0]).columns if name != LAST_ROW or name in names]
-    except ExpressionError:  # no column of this name, and no expression
-        return listed
+        return list(parse(text).columns)
+    except ExpressionError:
+        return [text]
+
+
+def _reads_last_row(chosen: Mapping[str, Any], names: Sequence[str]) -> bool:
+    texts = [text for role in BY_EXPRESSION if isinstance(text := chosen.get(role), str) and LAST_ROW in text]
+    return LAST_ROW not in names and any(LAST_ROW in _names_in(text) for text in texts)
+
+
+def _check_last_row(found: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse ``last_row`` where nothing tells which row is the last of its episode."""
+    if _reads_last_row(found, names) and (found["episode"] is None or found["next_state"]):
+        why = "rows have next states of their own" if found["next_state"] else "no column is named as the episode"
+        raise LogError(
+            "missing_column",
+            f"last_row is the last row of an episode whose rows follow each other, but {why}.",
+            columns=[LAST_ROW],
+            advice="Name the column of the episode: --episode NAME; or use a column that marks the ends.",
+        )
 
 
 def _check_given(given: Mapping[str, Any]) -> None:
@@ -416,7 +416,9 @@ def _recognised(role: str, names: Sequence[str], chosen: Mapping[str, tuple[str,
             return own
     free = [name for name in names if name not in taken]
     families: list[tuple[str, ...]] = [(name,) for name in free if name.lower() in ALIASES[role]]
-    families += _families(PREFIXES.get(role, ()), free)
+    for prefix in PREFIXES.get(role, ()):
+        family = tuple(name for name in free if name.lower().startswith(prefix))
+        families += [family] if family else []
     if len(families) > 1:
         rivals = [name for family in families for name in family]
         raise LogError(
@@ -426,11 +428,6 @@ def _recognised(role: str, names: Sequence[str], chosen: Mapping[str, tuple[str,
             advice=_say_which(role, "Name the one to use"),
         )
     return families[0] if families else ()
-
-
-def _families(prefixes: Sequence[str], names: Sequence[str]) -> list[tuple[str, ...]]:
-    grouped = (tuple(name for name in names if name.lower().startswith(prefix)) for prefix in prefixes)
-    return [family for family in grouped if family]
 
 
 def _in_order_of(state: tuple[str, ...], next_state: tuple[str, ...], given: bool) -> tuple[str, ...]:

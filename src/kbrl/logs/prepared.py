@@ -2,14 +2,14 @@
 
 The rest of the reader sees a clean table.  A state column gives its state variables, a reward or an end may be an
 expression, and an action may be a class of numbers or a combination of columns.  Columns that need nothing are passed
-on as they are.
+on as they are, and so is a table of plain numbers.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -18,16 +18,16 @@ from kbrl.checks import KbrlWarning
 from kbrl.data.expressions import Cells, Coded, Expression, Type, parse
 from kbrl.data.recipe import JOINED, ActionBins, Recipe, said_of_filled
 from kbrl.data.state_column import StateColumn, Values, level_text
-from kbrl.data.values import EpisodeStarts, ValueMemory
-from kbrl.logs.columns import BY_EXPRESSION, Columns
-from kbrl.logs.last_rows import marked
+from kbrl.data.values import EpisodeStarts, Rules, ValueMemory
+from kbrl.logs.columns import BY_EXPRESSION, LAST_ROW, Columns
 from kbrl.logs.sorted_table import SortedTable
-from kbrl.logs.value_facts import is_clean, is_plain, look_at_values
+from kbrl.logs.value_facts import look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts
 from kbrl.tables.faults import Place, places_of
-from kbrl.tables.formats import Border, Table, batch_length
+from kbrl.tables.formats import Border, Table, batch_length, regrouped
+from kbrl.tables.text_files import dialect_in
 
-_GAP_ROWS = 65536  # that are read at a time
+_GAP_ROWS, _CLEAN_ROWS = 65536, 16384  # that are read at a time
 _KINDS: dict[Type, Kind] = {"number": "numbers", "text": "labels", "truth": "flags"}
 
 
@@ -121,7 +121,7 @@ class PreparedTable:
         own = dict(zip(columns.next_state, columns.state)).get(name, name)
         places = dict(zip(columns.state, self.recipe.names))  # the names of a later log may be others
         column = by_name.get(places.get(own, own))
-        if column is None or is_plain(column):
+        if column is None or column.is_plain:
             return None
         return _Variables(column, own, name if name != own else None, columns.episode)
 
@@ -312,16 +312,70 @@ class _Variables:
         )
 
 
+class LastRows:
+    """A table with one more column, ``last_row``, which is true in the last row of each episode.
+
+    Many tables do not mark ends: each of their episodes is complete, or a column says on all rows how it ended.  Then
+    ``terminated = "last_row"`` and ``reward = "where(last_row, where(died, -1, 1), 0)"``.  One batch is held back,
+    because only the row that follows tells which row is the last.
+    """
+
+    def __init__(self, table: Table, episode: str) -> None:
+        self.table, self._episode = table, episode
+        self.is_text, self.names = table.is_text, (*table.names, LAST_ROW)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "table" or name == "row_group_sizes":  # a piece of a file does not tell what follows it
+            raise AttributeError(name)
+        return getattr(self.table, name)
+
+    def places(self, rows: Sequence[int]) -> list[Place]:
+        """Return the places of some rows."""
+        return places_of(self.table, rows)
+
+    def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        """Yield the columns asked for, at most ``n_rows`` rows at a time."""
+        if LAST_ROW not in kinds:
+            yield from self.table.batches(kinds, n_rows)
+            return
+        asked: dict[str, Kind] = {self._episode: "labels"}
+        asked |= {name: kind for name, kind in kinds.items() if name != LAST_ROW}
+        held: Batch | None = None
+        for batch in self.table.batches(asked, n_rows):
+            if held is not None:
+                yield self._marked(held, _cell(batch[self._episode], 0), kinds)
+            held = batch
+        if held is not None:
+            yield self._marked(held, _NOTHING, kinds)
+
+    def _marked(self, batch: Batch, following: Any, kinds: Mapping[str, Kind]) -> Batch:
+        column = batch[self._episode]
+        places = column.codes if isinstance(column, Labels) else column.values
+        is_last = np.append(places[1:] != places[:-1], _cell(column, -1) != following)[: batch_length(batch)]
+        return {name: Numbers(is_last.astype(np.float64)) if name == LAST_ROW else batch[name] for name in kinds}
+
+
+_NOTHING = object()  # no row follows
+
+
+def _cell(column: Column, row: int) -> Any:
+    if len(column) == 0:
+        return _NOTHING
+    code = column.codes[row] if isinstance(column, Labels) else 0
+    return column.values[row] if isinstance(column, Numbers) else None if code < 0 else column.values[code]
+
+
 def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
     """Return the table as a recipe says: one that is given, or learnt from the values; as it is if it needs none.
 
     With ``is_known``, no recipe is learnt where none is given.
     """
-    texts = [getattr(columns, role) for role in BY_EXPRESSION]
-    table = marked(in_order(table, columns), texts, columns.episode)
-    if recipe is None and not is_known and not is_clean(table, columns):
+    table = in_order(table, columns)
+    if columns.episode is not None and columns.reads_last_row(table.names):
+        table = LastRows(table, columns.episode)
+    if recipe is None and not is_known and not _is_clean(table, columns):
         recipe = look_at_values(table, columns).recipe(columns, table)
-    is_made = any(name not in table.names for name in columns.used()) or columns.action_parts
+    is_made = not set(columns.used()) <= set(table.names) or columns.action_parts
     return PreparedTable(table, columns, recipe) if recipe is not None or is_made else table
 
 
@@ -329,3 +383,25 @@ def in_order(table: Table, columns: Columns) -> Table:
     """Return the table with its rows sorted, and without repeated ones, if that was asked for."""
     is_asked = columns.sort or columns.drop_repeats
     return SortedTable(table, columns) if is_asked and not isinstance(table, SortedTable) else table
+
+
+def _is_clean(table: Table, columns: Columns) -> bool:
+    """Return whether the table needs no recipe: nothing is stated about its state, and all of it is numbers.
+
+    It is read up to the first batch with a cell that is not a number.
+    """
+    dialect = dialect_in(columns)
+    marks, suffixes = dialect.marks, dialect.suffixes
+    if columns.rules != Rules() or "" in marks or any(name in marks or suffixes.get(name) for name in columns.state):
+        return False
+    kinds: dict[str, Kind] = dict.fromkeys((*columns.state, *columns.next_state), "numbers")
+    n_rows = 0
+    for batch in regrouped(table, kinds, _CLEAN_ROWS):
+        if not all(isinstance(column, Numbers) and _is_complete(column) for column in batch.values()):
+            return False
+        n_rows += batch_length(batch)
+    return n_rows > 0
+
+
+def _is_complete(column: Numbers) -> bool:
+    return column.odd is None and not np.isnan(column.values).any()

@@ -77,27 +77,6 @@ class ValueFacts:
         return Recipe(tuple(found), bins, allowed, episode, actions), faults
 
 
-def is_clean(table: Table, columns: Columns) -> bool:
-    """Return whether the table needs no recipe: nothing is stated about its state, and all of it is numbers.
-
-    It is read up to the first batch with a cell that is not a number.
-    """
-    as_stated = (_as_written(StateColumn(name), columns) for name in columns.state)
-    if columns.rules != Rules() or not all(map(_needs_nothing, as_stated)):
-        return False
-    kinds: dict[str, Kind] = dict.fromkeys((*columns.state, *columns.next_state), "numbers")
-    n_rows = 0
-    for batch in regrouped(table, kinds, _CHUNK_ROWS):
-        if not all(isinstance(column, Numbers) and _is_complete(column) for column in batch.values()):
-            return False
-        n_rows += batch_length(batch)
-    return n_rows > 0
-
-
-def _is_complete(column: Numbers) -> bool:
-    return column.odd is None and not np.isnan(column.values).any()
-
-
 def look_at_values(table: Table, columns: Columns) -> ValueFacts:
     """Read the columns of the state, and binned actions, once."""
     rules, kinds = columns.rules, _guessed_kinds(table, columns)
@@ -380,7 +359,7 @@ def _as_written(column: StateColumn, columns: Columns) -> StateColumn:
 
 
 def _needs_nothing(column: StateColumn) -> bool:
-    return is_plain(column) and column.missing == "refuse" and not column.na and column.written == Written()
+    return column.is_plain and column.missing == "refuse" and not column.na and column.written == Written()
 
 
 def replaced(column: StateColumn, **changes: Any) -> StateColumn:
@@ -442,8 +421,3 @@ def _class_label(start: float, stop: float, part: ValueCounts) -> str:
     if start == -np.inf:
         return f"up to {stop:g}" if stop < np.inf else "any"
     return f"above {start:g}" if stop == np.inf else f"above {start:g} to {stop:g}"
-
-
-def is_plain(column: StateColumn) -> bool:
-    """Return whether a column is read as it is: numbers, none of them missing."""
-    return column.kind in ("number", "vector") and column.missing in ("refuse", "drop")

@@ -8,7 +8,7 @@ import numpy as np
 
 from kbrl.arrays import Booleans
 from kbrl.data.column_names import ALIASES, has_word
-from kbrl.logs.last_rows import LAST_ROW
+from kbrl.logs.columns import LAST_ROW
 from kbrl.proposing.column_profiles import (
     FEW,
     SOME,

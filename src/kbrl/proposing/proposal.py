@@ -18,7 +18,7 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats
 from kbrl.data.column_names import ROLE_WORDS, has_word, words_of
 from kbrl.data.written import DATE_ORDERS, iso_date
-from kbrl.logs.last_rows import LAST_ROW
+from kbrl.logs.columns import LAST_ROW
 from kbrl.proposing.column_profiles import FEW, Profile, is_only_on, rises_within
 from kbrl.tables.cell_values import BOOLEANS, FLAGS
 

@@ -27,7 +27,7 @@ def database(path, view):
     "view, fault, said",
     [
         (COUNTED.format("", SELECTED), "too_large", "what is selected states"),
-        (COUNTED.format("limit 9", f"hex(zeroblob(400000000)) as obs, {END_OF_ROW}"), "unreadable", ""),
+        (COUNTED.format("limit 9", f"hex(zeroblob(400000000)) as obs, {END_OF_ROW}"), "too_large", "so long"),
         (COUNTED.format("limit 9", f"printf('%9000000d', x) as obs, {END_OF_ROW}"), "too_large", ""),
         ("select load_extension('other') as obs, 1 as action, 1 as reward, 0 as done", "unreadable", "load_extension"),
     ],
@@ -44,6 +44,20 @@ def test_a_view_that_never_ends_is_stopped(tmp_path, monkeypatch):
     path = tmp_path / "log.sqlite"
     database(path, COUNTED.format("", "count(*) as obs, 1 as action, 1 as reward, 0 as done"))
     assert "far more steps than the file has bytes" in refused(path, "too_large")
+
+
+def test_a_view_of_few_but_slow_steps_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("kbrl.tables.databases._STEPS_PER_SECOND", 10**9)
+    path = tmp_path / "log.sqlite"
+    database(path, COUNTED.format("limit 10000", f"length(hex(zeroblob(9000000 + x))) as obs, {END_OF_ROW}"))
+    assert "or too long" in refused(path, "too_large")
+
+
+def test_many_long_texts_in_one_row_are_refused(tmp_path):
+    path = tmp_path / "log.sqlite"
+    texts = ", ".join(f"hex(zeroblob(5000000)) as x{k}" for k in range(50))
+    database(path, f"select {texts}, 1 as obs, {END_OF_ROW}")
+    assert "a value is so long" in refused(path, "too_large")
 
 
 def test_a_view_that_counts_a_few_rows_is_read(tmp_path):

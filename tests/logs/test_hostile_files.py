@@ -19,7 +19,9 @@ from kbrl.data.names import Source
 from kbrl.files import VARIABLE
 from kbrl.logs.check import check_log
 from kbrl.logs.columns import resolve
+from kbrl.proposing.guessed_roles import propose
 from kbrl.tables.faults import LogError
+from kbrl.tables.text_files import CsvTable
 from refusals import refused
 
 N = 6
@@ -217,6 +219,33 @@ def test_a_header_line_without_an_end_is_refused(tmp_path):
     path = tmp_path / "log.csv"
     path.write_bytes(b"a" * (17 << 20))
     assert "header" in refused(path, "too_large")
+
+
+def test_a_small_text_of_very_many_columns_is_refused(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(f"action,reward,{','.join(f'obs_{k}' for k in range(30_000))}\n{'1,' * 30_001}1\n")
+    assert "a table of 30002 columns asks for 1.5 GB" in refused(path, "too_large")
+
+
+def test_roles_are_proposed_by_few_passes_and_not_for_very_many_columns(tmp_path, monkeypatch):
+    n_passes, read = 0, CsvTable.batches
+
+    def counted(*given):
+        nonlocal n_passes
+        n_passes += 1
+        return read(*given)
+
+    monkeypatch.setattr(CsvTable, "batches", counted)
+    path = tmp_path / "log.csv"
+    for n_columns in (300, 3000):
+        names = ",".join(f"obs_{k}" for k in range(n_columns))
+        path.write_text(f"{names}\n" + f"{'1,' * (n_columns - 1)}2\n" * 9)
+        if n_columns == 300:
+            propose(path)
+            assert n_passes < 10
+        else:
+            with pytest.raises(LogError, match="at most 2000 columns, but the log has 3000"):
+                propose(path)
 
 
 def test_the_time_to_find_the_columns_rises_with_their_number_and_not_with_its_square():

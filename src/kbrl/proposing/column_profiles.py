@@ -14,12 +14,14 @@ import numpy as np
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.column_names import has_word, words_of
 from kbrl.data.written import iso_date
-from kbrl.tables.cell_values import BLANKS, FLAGS, Labels, Numbers
+from kbrl.tables.cell_values import BLANKS, FLAGS, Column, Labels, Numbers
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import Table, regrouped
 from kbrl.tables.text_files import PLAIN, Dialect
 
 SAMPLE_ROWS = 5000
+MOST_COLUMNS = 2000  # each pair of columns may be compared, and a person reads the result
+_AT_ONCE = 100  # columns that are read by one pass
 FEW = 20  # more different numbers than that are amounts, to be put into classes
 _FALLING = 0.2  # share of the episodes that must begin before the one above them ends: dates may overlap
 SOME = 5  # last rows on which a flag must be true to be taken for one of ends, whatever its name is
@@ -145,17 +147,38 @@ class Profile:
 
 def profiles_of(table: Table, dialect: Dialect = PLAIN) -> list[Profile]:
     """Return the profile of each column of a table by its first rows."""
-    return [_profile(table, name, dialect) for name in table.names]
+    if len(table.names) > MOST_COLUMNS:
+        raise LogError(
+            "too_large",
+            f"Roles are proposed for at most {MOST_COLUMNS} columns, but the log has {len(table.names)}.",
+            advice="State the roles without a proposal, as in kbrl check LOG --state a,b --action c --reward d.",
+        )
+    pieces = (table.names[start : start + _AT_ONCE] for start in range(0, len(table.names), _AT_ONCE))
+    return [profile for names in pieces for profile in _profiles(table, names, dialect)]
+
+
+def _profiles(table: Table, names: Sequence[str], dialect: Dialect) -> list[Profile]:
+    """Return the profiles of some columns by one pass, or by one pass each if one of them has no labels."""
+    try:
+        labels = next(regrouped(table, dict.fromkeys(names, "labels"), SAMPLE_ROWS))
+    except (LogError, StopIteration) as error:
+        if isinstance(error, LogError) and error.fault.name == "too_large":
+            raise  # it would be as large for each column
+        return [_profile(table, name, dialect) for name in names]
+    return [_of_labels(name, labels[name], dialect) for name in names]
+
+
+def _of_labels(name: str, column: Column, dialect: Dialect) -> Profile:
+    assert isinstance(column, Labels)
+    taken, _ = column.taken()  # marks for missing values are no values
+    places = np.full(len(column.values) + 1, -1, dtype=np.intp)
+    places[taken] = np.arange(len(taken))
+    return Profile(name, places[column.codes], tuple(column.values[k] for k in taken.tolist()), dialect=dialect)
 
 
 def _profile(table: Table, name: str, dialect: Dialect) -> Profile:
     try:
-        column = next(_batches(table, name, "labels"))[name]
-        assert isinstance(column, Labels)
-        taken, _ = column.taken()  # marks for missing values are no values
-        places = np.full(len(column.values) + 1, -1, dtype=np.intp)
-        places[taken] = np.arange(len(taken))
-        return Profile(name, places[column.codes], tuple(column.values[k] for k in taken.tolist()), dialect=dialect)
+        return _of_labels(name, next(_batches(table, name, "labels"))[name], dialect)
     except (LogError, StopIteration):
         pass
     try:

@@ -12,9 +12,10 @@ import os
 import re
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from time import thread_time
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -36,7 +37,9 @@ DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3", ".duckdb")
 _QUERY = "State a query: --query 'select ...', in Python columns={'query': 'select ...'}."
 _SELECTS = r"[\s(]*(select|with|values|table|from)\b"
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-_STEPS, _LEAST_STEPS = 10**6, 10**9  # of SQLite's machine: between two looks, and those that any file may take
+_STEPS, _LEAST_STEPS = 100, 10**9  # of SQLite's machine: between two looks, and those that any file may take
+_STEPS_PER_SECOND = 10**9 / 60  # it usually makes some times as many
+_LEAST_LENGTH = 1000  # bytes of a text that are always allowed
 _ROOM = 1 << 29  # bytes beside those that are counted: threads, and what Arrow makes of a batch
 _ONE_AT_A_TIME = threading.Lock()
 _DUCKDB_ROWS = 2048  # of one batch, DuckDB's own vectors
@@ -84,8 +87,8 @@ class _QueryTable:
             if not isinstance(error, (*self._errors(), OSError)):
                 raise
             if str(error) == "interrupted":  # by our handler
-                refuse_size("its query takes far more steps than the file has bytes", self.where)
-            if _TOO_LONG in str(error):
+                refuse_size("its query takes far more steps than the file has bytes, or too long", self.where)
+            if _TOO_LONG in str(error) or str(error) == "string or blob too big":  # by DuckDB, by SQLite
                 refuse_size("a value is so long that some rows of it do not fit into the limit", self.where)
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             message = f"{self.where} cannot be read: {reason}."
@@ -105,6 +108,27 @@ class _QueryTable:
         raise NotImplementedError
 
 
+class _Patience:
+    """Says when SQLite has worked too long: by the steps of its machine, and by processor time, as steps may be slow.
+
+    Only the time in SQLite counts, which is from `resume` to `pause`.
+    """
+
+    def __init__(self, n_steps: int) -> None:
+        self._n_left, self._seconds_left = n_steps // _STEPS, n_steps / _STEPS_PER_SECOND
+        self.resume()
+
+    def resume(self) -> None:
+        self._start = thread_time()
+
+    def pause(self) -> None:
+        self._seconds_left -= thread_time() - self._start
+
+    def is_over(self) -> bool:
+        self._n_left -= 1
+        return self._n_left < 0 or thread_time() - self._start > self._seconds_left
+
+
 class SqliteTable(_QueryTable):
     """What a query selects from an SQLite file."""
 
@@ -114,27 +138,34 @@ class SqliteTable(_QueryTable):
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
-        with self._refusing(), self._opened() as connection:
+        patience = _Patience(self._most_steps())
+        with self._refusing(), self._opened(patience, len(self.names)) as connection:
             cursor = connection.execute(self._query)
-            cursor.arraysize = n_rows
-            yield from batches_of(self._counted(cursor), self.names, kinds, n_rows, self._dialect)
+            patience.pause()
+            yield from batches_of(self._counted(cursor, patience), self.names, kinds, n_rows, self._dialect)
 
-    def _counted(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    def _counted(self, rows: Iterator[tuple[Any, ...]], patience: _Patience) -> Iterator[tuple[Any, ...]]:
         """Yield rows, as long as they are not far more than the file can hold."""
         n_bytes, n_stored = 0, bytes_on_disk(self.path)
-        for row in rows:
+        while True:
+            patience.resume()
+            row = next(rows, None)
+            patience.pause()
+            if row is None:
+                return
             n_bytes += row_bytes(row)
             refuse_size(too_empty(self.path, "what is selected", n_bytes, n_stored), self.path)
             yield row
 
-    def _opened(self) -> Any:
+    def _opened(self, patience: _Patience, n_columns: int) -> Any:
+        """Open the file so that a row of so many texts fits into the memory, and the work ends at some time."""
         address = f"file:{quote(str(self.path.absolute()))}?mode=ro"
         connection = sqlite3.connect(address, uri=True, check_same_thread=False)
         connection.execute("pragma trusted_schema = off")  # a view of the file may call no function with side effects
         connection.execute("pragma cell_size_check = on")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(allowed_bytes(self.path) // 4, _LONGEST))
-        steps = iter(range(self._most_steps() // _STEPS))
-        connection.set_progress_handler(lambda: next(steps, None) is None, _STEPS)
+        longest = min(allowed_bytes(self.path) // (4 * n_columns), _LONGEST)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(longest, _LEAST_LENGTH))
+        connection.set_progress_handler(patience.is_over, _STEPS)
         connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY)
         return closing(connection)
 
@@ -145,11 +176,17 @@ class SqliteTable(_QueryTable):
 
     def _tables(self) -> list[str]:
         query = "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'"
-        with self._refusing(), self._opened() as connection:
+        with self._refusing(), self._opened(_Patience(self._most_steps()), 1) as connection:
             return [name for (name,) in connection.execute(query)]
 
     def _columns(self) -> tuple[str, ...]:
-        with self._refusing(), self._opened() as connection:
+        """Return the names; SQLite works out the first row for them, so we count them before."""
+        patience, n_columns = _Patience(self._most_steps()), 1
+        wrong = sqlite3.Error, sqlite3.Warning  # said below, where the query is asked as it is
+        with self._refusing(), self._opened(patience, 1) as connection, suppress(*wrong):
+            without_rows = connection.execute(f"select * from ({self._query.rstrip('; ')}\n) limit 0")
+            n_columns = len(without_rows.description)
+        with self._refusing(), self._opened(patience, n_columns) as connection:
             return tuple(column[0] for column in connection.execute(self._query).description or ())
 
     def _errors(self) -> tuple[type[Exception], ...]:

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple, Protocol
 
 from kbrl.data.any_frame import is_frame, is_lazy
 from kbrl.data.column_names import listing
-from kbrl.files import check_ordinary
+from kbrl.files import check_ordinary, too_large
 from kbrl.tables.arrow_files import ArrowFileTable, ParquetTable
 from kbrl.tables.cell_values import Batch, Kind, Numbers, RaggedError, join_columns
 from kbrl.tables.cleaned import CleanedTable, SplitTable
 from kbrl.tables.databases import DATABASE_ENDINGS, open_address, open_database
 from kbrl.tables.datasets import HDF5_ENDINGS, find_dataset, find_in_cache, open_hdf5, open_minari
 from kbrl.tables.excel import EXCEL_ENDINGS, ExcelTable
-from kbrl.tables.faults import PLACE, LogError, Place, places_of
+from kbrl.tables.faults import PLACE, LogError, Place, places_of, refuse_size
 from kbrl.tables.frames import FrameTable, LazyTable, NpzTable
 from kbrl.tables.json_lines import JSON_ENDINGS, JsonLinesTable
 from kbrl.tables.lists_of_steps import FORMS, open_rollouts
@@ -250,6 +250,9 @@ def ending_of(path: Path) -> str:
     return inner if _OPENERS.get(inner) in _PACKABLE else ending
 
 
+_COLUMN_BYTES = 50_000  # that looking at one column may take: 20,000 columns are 1 GB
+
+
 def _open_file(path: Path, dialect: Dialect) -> Table:
     opener = _OPENERS.get(ending_of(path))
     if opener is None:
@@ -258,7 +261,10 @@ def _open_file(path: Path, dialect: Dialect) -> Table:
         n_bytes = path.stat().st_size
         if n_bytes == 0:
             raise LogError("empty_log", f"{path} is empty: it has no bytes.")
-        return opener(path, dialect)
+        table = opener(path, dialect)
+        n_columns = len(table.names)
+        refuse_size(too_large(path, f"a table of {n_columns} columns", n_columns * _COLUMN_BYTES), path)
+        return table
     except OSError as error:
         raise LogError("unreadable", f"{path} cannot be read: {error.strerror or error}.") from None
 

@@ -22,7 +22,7 @@ def batches_of(
     rows: Iterable[Sequence[Any]], names: Sequence[str], kinds: Mapping[str, Kind], n_rows: int, dialect: Dialect
 ) -> Iterator[Batch]:
     """Yield the columns that ``kinds`` names of rows that have a cell for each name."""
-    places = {name: names.index(name) for name in kinds}
+    places = {name: place for place, name in reversed(list(enumerate(names)))}  # of two equal names, the first
     for held in _pieces(rows, n_rows):
         columns = list(zip(*held))
         yield {name: _converted(columns[places[name]], kind, name, dialect) for name, kind in kinds.items()}

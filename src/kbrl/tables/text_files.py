@@ -41,6 +41,7 @@ from kbrl.tables.faults import LogError, Place, refuse_size
 
 _LONGEST_HEADER = 1 << 24  # characters of the first line of a text
 PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # ending: how Arrow calls it
+_CELLS_AT_ONCE = 4096  # bytes of each column that are split at once: some hundred cells
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16",
           codecs.BOM_UTF16_BE: "utf-16"}  # fmt: skip
 
@@ -268,7 +269,7 @@ class CsvTable:
                     file,
                     read_options=arrow_csv.ReadOptions(
                         use_threads=False,
-                        block_size=BUFFER,
+                        block_size=max(BUFFER, _CELLS_AT_ONCE * len(self.names)),
                         encoding=encoding,
                         skip_rows=self._dialect.n_skipped,
                         skip_rows_after_names=self._dialect.n_below,

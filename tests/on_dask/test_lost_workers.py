@@ -132,9 +132,11 @@ def test_what_a_closed_cluster_leaves_behind_is_cleared_away():
     try:
         with local_cluster(1) as client:
             closed = weakref.ref(client.cluster)
+            scheduler = weakref.ref(client.cluster.scheduler)
         del client
         with local_cluster(1):
             pass
         assert closed() is None
+        assert scheduler() is None  # Dask would keep it for ever
     finally:
         gc.enable()

@@ -1,8 +1,8 @@
 """The settings of KBSF, each stated once: its default, what it may be, what it means, and its option of the command.
 
 Everything else is derived from here: the signature and the checks of `KBSF`, the options of ``kbrl fit``, the keys of
-TOML files and model files, and the table in the report.  What few people touch is in three groups: `Growth`,
-`Variant` and `Solver`; files and the command have flat names for what is in them.
+TOML files and model files, and the table in the report.  Settings that few people change are in four groups: `Plan`,
+`Growth`, `Variant` and `Solver`; files and the command have flat names for these settings.
 This module loads nothing heavy, so that ``kbrl fit --help`` is quick.
 """
 
@@ -24,7 +24,7 @@ AGGREGATIONS = ("soft", "hard")
 NEIGHBORHOODS = ("exact", "per_chunk")
 Q_FUNCTIONS = ("reps", "samples")
 ACTINGS = ("ahead", "reps")
-FEW_CASES = 5  # an action with fewer cases, around a state or in all, has little support
+FEW_CASES = 5  # an action with fewer cases, around a state or in total, has little support
 
 # What a setting may be.
 COUNT, POSITIVE, FRACTION, CHOICE, NUMBER, OTHER = "count", "positive", "fraction", "choice", "number", "other"
@@ -36,7 +36,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class About:
-    """The facts about a setting beside its name and its default."""
+    """The facts about a setting besides its name and its default."""
 
     kind: str  # COUNT, POSITIVE, FRACTION (from 0 up to 1, without 1), CHOICE, NUMBER, OTHER or GROUP
     help: str
@@ -72,7 +72,7 @@ class Group:
 
 @dataclass(frozen=True, repr=False)
 class Growth(Group):
-    """How representative states are added where data come, and how many at most.
+    """How representative states are added as data arrive, and how many there may be.
 
     {settings}
 
@@ -154,7 +154,7 @@ class Solver(Group):
     method: str = _setting(
         "auto", CHOICE, "How the model is solved.", "solver", choices=("auto", *SOLVERS), flat="solver"
     )
-    tolerance: float = _setting(1e-8, POSITIVE, "How exactly it is solved.", "tolerance")
+    tolerance: float = _setting(1e-8, POSITIVE, "How accurately the model is solved.", "tolerance")
     sweeps: int | None = _setting(
         None, COUNT, "Apply the Bellman operator this many times instead of solving the model.", "sweeps", optional=True
     )
@@ -190,11 +190,11 @@ class Plan(Group):
         "inside", optional=True,
     )  # fmt: skip
     usual: float | None = _setting(
-        None, FRACTION, "Begin plans only with actions taken at least this share as often as the usual one nearby.",
+        None, FRACTION, "Begin plans only with actions taken nearby at least this fraction as often as the usual one.",
         "usual", optional=True,
     )  # fmt: skip
     window: int | None = _setting(
-        None, COUNT, "Regress what follows an action over this many steps directly, for effects that are delayed.",
+        None, COUNT, "Regress what follows an action over this many steps directly, for delayed effects.",
         "plan-window", optional=True, flat="plan_window",
     )  # fmt: skip
 
@@ -250,7 +250,7 @@ class Settings:
         None, OTHER, "Seed or generator of all random choices.", "seed", option_kind=COUNT, option_default=0
     )
     min_cases: int | None = _setting(
-        None, COUNT, "Actions that were taken fewer times than this in all are left out; None: 5 for fit, 1 for "
+        None, COUNT, "Actions that were taken fewer times than this in total are left out; None: 5 for fit, 1 for "
         "learning that starts with partial_fit.", "min-cases", optional=True, option_default=FEW_CASES,
         none_means=FEW_CASES,
     )  # fmt: skip
@@ -316,7 +316,7 @@ def checked(given: Settings, *, min_cases: int | None = None) -> Settings:
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse settings that are of a wrong kind, or do not go together."""
+    """Refuse settings of the wrong kind, and settings that cannot be combined."""
     from kbrl import checks  # which loads NumPy
 
     _check_order(settings)
@@ -378,7 +378,7 @@ def _check_window(settings: Settings) -> None:
 
 
 def cases_needed(min_cases: int | None) -> int:
-    """Return how often an action must have been taken for a fit to recommend it: a handful if nothing is given."""
+    """Return how often an action must have been taken for a fit to recommend it; ``FEW_CASES`` if nothing is given."""
     return FEW_CASES if min_cases is None else min_cases
 
 

@@ -238,7 +238,7 @@ LOG = Transitions([[0.0]], ["a"], [0.0], [[1.0]])
 REFUSALS = {
     "K": (lambda: bound_factorization(ONE, [[1.0]], [[[0.5]]], [[0.0]]), r"action 0 .* row 0 sums to 0\.5"),
     "sizes": (lambda: bound_factorization(ONE, np.eye(2), [np.eye(2)], [[0.0, 0.0]]), "for 1 actions and 2 states"),
-    "offers": (lambda: bound_factorization(SOME, np.eye(2), [np.eye(2)] * 2, np.zeros((2, 2))), "offer the same"),
+    "offers": (lambda: bound_factorization(SOME, np.eye(2), [np.eye(2)] * 2, np.zeros((2, 2))), "the same actions"),
     "states": (lambda: bound_mdps(ONE, SOME), "must have the same states"),
     "discounts": (lambda: bound_mdps(ONE, FiniteMDP([[[1.0]]], [[0.0]], 0.9)), r"it is 0\.5 and 0\.9"),
     "reps": (lambda: bound_kbsf(LOG, [[0.0, 1.0]], Kernel(), Kernel(), 0.9), "reps must have 1 columns"),

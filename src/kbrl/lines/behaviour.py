@@ -1,8 +1,8 @@
 """What people did: how the shares of the actions depend on the state, as lines around the representative states.
 
-The same sums that the lines of displacements need hold it: the indicator of each action is regressed on the state, over
-the cases of all actions.  A line finds where people change their minds, which may cut through a cell; the shares of a
-cell as a whole do not.  The shares of all actions sum to one.
+The sums that the lines of displacements need hold this, too: the indicator of each action is regressed on the state,
+over the cases of all actions.  A line can follow a border between two actions that cuts through a cell; the mean shares
+of the cell cannot.  The shares of all actions sum to one.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 For each action and representative state, the cells around it are pooled until they hold enough cases.  A weighted
 ridge regression of (s' - s, reward, end) on s - c gives an intercept and slopes.  The ridge is the one that the noise
 of the data asks for (Hoerl, Kennard and Baldwin 1975): 0 where the data lie on a line, so linear dynamics are learnt
-exactly.  Too few cases leave the average, which is order 0.  Rewards and ends stay within what was seen.
+exactly.  With too few cases only the average is left, which is order 0.  Rewards and ends stay within what was seen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LocalLines:
     """Lines around the representative states, in scaled coordinates.
 
     A line gives (s' - s, reward, end) at s as ``lines[a, i, :, 0] + lines[a, i, :, 1:] @ (s - reps[i])``.  Where steps
-    have durations, the fade is one target more: what the next state counts, discount^duration.
+    have durations, the fade is one more target: how much the next state counts, discount^duration.
     """
 
     reps: Floats  # (n_reps, n_dims)
@@ -63,7 +63,7 @@ class LocalLines:
         """Whether the noise of one step is typically larger than the gap between representative states.
 
         Then interpolating at each step adds less than the noise does, so that plans of several steps save nothing; and
-        they lose what deciding again would gain, because nobody knows where they end.
+        they lose what deciding again would gain, because where they end is uncertain.
         """
         return self._is_noise_beyond(1.0)
 

@@ -92,7 +92,7 @@ class LineSums:
         """Return how many of the cases nearest to each representative state are of each action, (n_actions, n_reps).
 
         Cells are added, the nearest first, until they hold as many cases of any action as a line rests on.  The number
-        of cases in a single cell would say how many representative states there are.
+        of cases in a single cell would depend on the number of representative states.
         """
         _, order = neighbours(self.basis.reps)
         return nearby_cases(self, order, cases_of_a_line(self))
@@ -195,7 +195,7 @@ class LineSums:
         return result
 
     def without(self, basis: Cells, kept: Booleans) -> LineSums:
-        """Return the sums for the ``kept`` representative states: the nearest of them takes over a dropped one's."""
+        """Return the sums for the ``kept`` representative states: the nearest takes over the sums of a dropped one."""
         result = LineSums(basis)
         result.counts, result.span = self.counts.copy(), self.span.copy()
         heirs = nearest_cells(self.basis.reps, np.ascontiguousarray(basis.reps.T))
@@ -219,7 +219,7 @@ def _check_rewards(log: Transitions) -> None:
 
 
 def neighbours(reps: Floats, places: Any = slice(None)) -> tuple[Floats, Integers]:
-    """Return the distances to the representative states whose cells may be pooled with some, and which they are."""
+    """Return the distances to the representative states whose cells may be pooled with given ones, and their places."""
     ranks = [*range(1, min(len(reps), _POOLED) + 1)]
     distances, order = cKDTree(reps).query(reps[places], k=ranks)
     return np.ascontiguousarray(distances), np.ascontiguousarray(order, dtype=np.intp)

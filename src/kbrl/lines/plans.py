@@ -84,7 +84,7 @@ class Plans:
         """Return which plans have a decision that is not allowed where it is taken, (n, n_plans), (n, 0) if all are.
 
         A later decision is taken in the state that the plan is predicted to reach.  Where no decision is allowed, all
-        of them stay: a maximum must be over something.
+        of them stay: a maximum needs at least one.
         """
         if self.allowed is None:
             return np.zeros((len(states), 0), dtype=bool)

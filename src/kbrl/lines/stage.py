@@ -22,7 +22,7 @@ _SURVIVAL = 1e-3  # a run that has survived less counts for nothing
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Where policies rehearse: the lines of held-out episodes, and how a rehearsal goes."""
+    """Where policies rehearse: the lines of held-out episodes, and the rules of a rehearsal."""
 
     world: World
     starts: Floats  # (n_runs, n_dims), scaled
@@ -85,7 +85,7 @@ class Stage:
 
 
 class Step(NamedTuple):
-    """What came of a step, one entry per state."""
+    """The outcome of a step, one entry per state."""
 
     rewards: Floats
     ends: Floats  # probabilities

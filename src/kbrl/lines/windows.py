@@ -6,8 +6,9 @@ steps, and the state after them; what people did in between is part of what foll
 the sums of order 1 hold them as they hold steps.
 
 The lines of windows have slopes that all actions share, and a level for each action.  One action moves what happens
-over many steps only a little; slopes of its own would cost more than they tell.  An action is compared with the others
-in the same states, so an answer to what was seen, such as a dose after a high value, does not look like its cause.
+over many steps only a little; slopes of its own would add more noise than they explain.  An action is compared with
+the others in the same states, so an answer to what was seen, such as a dose after a high value, does not look
+like its cause.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How far the reduced MDP's solution can be from the original's: every bound of the paper.
 
 A bound that exceeds the trivial one says nothing, and many do: the terms grow with 1 / (1 - discount)^2.  So each
-``Bound`` stands beside the trivial bound, and says ``vacuous`` where it is not below it.
+``Bound`` also holds the trivial bound, and is ``vacuous`` where it is not below it.
 
 Where episodes end, the end is one more absorbing state with value 0, which D maps to its own absorbing representative.
 It adds one column to the transition errors and a 0 to the rewards; no other term changes.  Paper: propositions 1 and 5,
@@ -28,7 +28,7 @@ LEAK = 1e-12  # a row of probabilities whose sum is this close to one sums to on
 
 @dataclass(frozen=True, repr=False)
 class Bound:
-    """A bound on a largest error, beside the trivial one, with the terms that it is made of.
+    """A bound on the largest error, the trivial bound, and the terms that the bound is made of.
 
     ``value`` is the paper's bound.  ``tighter`` has the same terms, joined row by row and with the constants that the
     proofs allow; it never exceeds ``value``.  ``trivial`` holds for any two value functions of rewards in this range.
@@ -79,8 +79,8 @@ def bound_factorization(mdp: FiniteMDP, to_reps: Any, to_states: Any, rep_reward
     used, going = (np.asarray(mdp.available.any(axis=axis)) for axis in (1, 0))
     if not (used.any() and mdp.available[np.ix_(used, going)].all()):
         raise ValueError(
-            "The bound needs states that all offer the same actions, but some offer only some, or no state offers any. "
-            "Give what is missing a transition and a reward."
+            "The bound needs the same actions in all states, but some states lack some of them, or all lack all. "
+            "Give the missing actions transitions and rewards."
         )
     actions = np.flatnonzero(used)
     rewards = np.where(going, mdp.rewards, 0.0)[actions]
@@ -143,7 +143,7 @@ def bound_mdps(first: FiniteMDP, second: FiniteMDP) -> Bound:
             f"and {second!r}."
         )
     if first.discount != second.discount:
-        raise ValueError(f"The two MDPs must have one discount, but it is {first.discount} and {second.discount}.")
+        raise ValueError(f"The two MDPs must have the same discount, but it is {first.discount} and {second.discount}.")
     offered, discount = first.available, first.discount
     difference = first.stacked - second.stacked
     transition_errors = np.where(offered, row_norms(difference).reshape(offered.shape), 0.0)

@@ -1,4 +1,4 @@
-"""One more action, "as now": in a finite MDP whose data come from people, leave the decision to them.
+"""One more action, "as now", for a finite MDP whose data come from people: it leaves the decision to them.
 
 Its value is that of their own mixture of actions, Q_now(i) = sum_a behaviour(a|i) (r + discount P V).  The other
 actions lose their doubt, caution * sigma / sqrt(N), and are not offered where too few cases support them; V is the
@@ -91,7 +91,7 @@ def doubts_about(mdp: FiniteMDP, values: Floats, reward_spread: Floats, cases: F
 def next_spread(mdp: FiniteMDP, values: Floats) -> Floats:
     """Return the standard deviation of the next state's value, (n_actions, n_states); after an end, it is 0."""
     middle = float(values.mean())
-    centred = values - middle  # so that squares lose less
+    centred = values - middle  # so that squares lose less to rounding
     kept, first, second = (
         (mdp.stacked @ column).reshape(mdp.rewards.shape) for column in (np.ones_like(values), centred, centred**2)
     )

@@ -30,7 +30,7 @@ class Operators(Protocol):
 
     @property
     def goal(self) -> float:
-        """The error of the values that is good enough."""
+        """The largest error of the values that is good enough."""
 
     def exact_values(self, policy: Integers) -> Floats:
         """Return the value of a policy in each state, by one linear system."""
@@ -49,7 +49,7 @@ Evaluate = Callable[["Floats", "Integers", float], "Floats"]
 
 
 class ValueIteration:
-    """Improve again at once."""
+    """Improve again at once, without evaluating the policy."""
 
     def __init__(self, mdp: Operators) -> None:
         pass
@@ -62,8 +62,8 @@ class ValueIteration:
 class PolicyIteration:
     """Solve for the policy's value.
 
-    In exact arithmetic every new policy is better.  Rounding could make it go around in circles among equals; as the
-    sum of the values has to rise, no policy is accepted twice.
+    In exact arithmetic every new policy is better.  With rounding, equally good policies could alternate for ever.  A
+    policy is accepted only if it raises the sum of the values, so none is accepted twice.
     """
 
     def __init__(self, mdp: Operators) -> None:
@@ -81,9 +81,9 @@ class PolicyIteration:
 class ModifiedPolicyIteration:
     """Some sweeps v <- r + discount * P v with the rows P of the policy.
 
-    What sweeps leave to be done soon is a multiple of the last change, so we extrapolate (a rank-one correction,
-    Bertsekas 1995).  Sweeps alone converge from any start (Puterman 1994, section 6.5); as extrapolation is suspended
-    while the bound on the error does not fall, so does the whole.
+    After a few sweeps, what is left to do is nearly a multiple of the last change, so we extrapolate (a rank-one
+    correction, Bertsekas 1995).  Sweeps alone converge from any start (Puterman 1994, section 6.5).  Extrapolation is
+    suspended while the bound on the error does not fall, so the whole method converges, too.
     """
 
     def __init__(self, mdp: Operators) -> None:

@@ -40,7 +40,7 @@ def _component_names(n: int) -> tuple[str, ...]:
 class FixedFrequency:
     """Pulses at a fixed rate, whatever the state: after n calls, exactly n * hz / decisions_per_second, rounded down.
 
-    It counts its calls, each being one decision of all rows: take a fresh one for every evaluation.
+    It counts its calls, each being one decision of all rows: use a new one for each evaluation.
     """
 
     def __init__(self, hz: float, decisions_per_second: float = 5) -> None:
@@ -66,7 +66,7 @@ class FixedFrequency:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fractions:
-    """What a policy achieved and what it took: the axes of the paper's figure."""
+    """What a policy achieved and at what cost: the axes of the paper's figure."""
 
     seizures: Floats  # (n_episodes,): fraction of the decisions that lead into a seizure
     pulses: Floats  # (n_episodes,): fraction of the decisions that are pulses
@@ -83,7 +83,7 @@ class Epilepsy(Task):
     substitute of ``recordings_seed``, simulated when first needed and kept within the process.  A decision costs
     ``pulse_penalty`` if it is a pulse and ``seizure_penalty`` (the paper: 10, 20 or 40) if it leads into a seizure.
 
-    Kept from the public code, with an option for the sane variant:
+    Kept from the public code, each with an option for the more sensible variant:
     the row after a recording's last is the next one's first (``across_recordings=False``: last rows are never
     neighbours); an episode starts midway between two random rows (``start="row"``: in one); the noise is uniform
     from 0 to twice ``noise_scale`` times the mean size of a step (``noise_centred=True``: around 0).
@@ -193,7 +193,7 @@ class Epilepsy(Task):
         return Fractions(seizures / limit, pulses / limit)
 
     def draw(self, axes: Any, states: Floats, actions: Integers | None = None) -> None:
-        """Draw the first component, the likeness of the field potential, with seizures shaded and pulses marked."""
+        """Draw the first component, which resembles the field potential, with seizures shaded and pulses marked."""
         n = len(states)
         first = max(0, n - 1 - DRAWN)
         seconds = np.arange(first, n) / self.decisions_per_second

@@ -23,8 +23,8 @@ def from_gymnasium(env: Any, *, discount: float = 0.99, max_steps: int | None = 
     """Return a task that runs an environment with numbered actions (Discrete).
 
     Its observations may be Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these.  Each number of a Box
-    is a state variable.  A number that only names one of several cases (Discrete) is as many variables, of which one is
-    1: ``door=2``.  Parts of a Dict give their names: ``position_0``.
+    is a state variable.  A number that names one of several cases (Discrete) becomes one variable per case, of which
+    one is 1: ``door=2``.  Parts of a Dict give their names: ``position_0``.
 
     discount: the value of a reward one step later, from 0 to 1.
     max_steps: the number of decisions after which an episode is cut; None: the environment's own time limit.

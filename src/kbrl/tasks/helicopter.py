@@ -1,4 +1,4 @@
-"""Helicopter hovering: keep a helicopter at one place, in gusts, by four controls.
+"""Helicopter hovering: keep a helicopter in one place in gusty wind, with four controls.
 
 The model of an XCell Tempest (Abbeel, Ganapathi and Ng 2005) as the RL Competition of 2008 had it: ten Euler steps of
 0.01 s per decision, and gusts drawn once per decision.  Axes are north, east, down; those of the body forward, right,
@@ -35,7 +35,7 @@ WIND_SPEED = 5.0
 LAST_DECISION = 6000
 MAX_SPEED, MAX_DISTANCE, MAX_RATE = 5.0, 20.0, 2 * 3.1415 * 2
 MIN_QW = cos(radians(30.0) / 2)  # an attitude 30 degrees from level and north: heading counts as much as tilt
-# The largest cost that a decision inside the limits can have, for every decision that a crash leaves undone.
+# A crash costs, for each decision that is left, the largest cost of a decision inside the limits.
 CRASH_COST = 3 * MAX_DISTANCE**2 + 3 * MAX_RATE**2 + 3 * MAX_SPEED**2 + 1.0 - MIN_QW**2
 
 LEVELS = (-0.25, -0.05, 0.05, 0.25)
@@ -55,8 +55,8 @@ class Helicopter(Task):
         this order.  Actions are their combinations with the last control changing fastest.  The model clips
         controls to [-1, 1].
     wind: where a steady wind comes from, (north, east) in units of 5 m/s, each in [-1, 1].
-    noise: False keeps the gusts from being renewed; those in a state still die down.
-    start_gusts: episodes start "calm", or with gusts of the law that they settle in ("blowing").  In the public
+    noise: False draws no new gusts; those in a state still die down.
+    start_gusts: episodes start "calm", or with gusts from their stationary law ("blowing").  In the public
         program, only the first episode is calm: gusts outlast the episode.
     limits_altitude: end an episode also where the helicopter is 20 m too high or too low; the public program does
         not, by an oversight.
@@ -116,7 +116,7 @@ class Helicopter(Task):
         return (self.limit == "truncation") & (states[:, DECISIONS] >= LAST_DECISION)
 
     def fly(self, states: Any, controls: Any, rng: Any = None) -> tuple[Floats, Floats, Booleans]:
-        """Do as ``step`` with any controls, (n, 4), clipped to [-1, 1], in place of actions."""
+        """Do what ``step`` does, with any controls, (n, 4), clipped to [-1, 1], in place of actions."""
         states = as_rows(states, "states of Helicopter", n_dims=N_STATE)
         controls = as_rows(controls, "controls", n_dims=4)
         if len(controls) != len(states):

@@ -1,6 +1,6 @@
 """The HIV drug schedule: which drugs a patient takes for the next five days.
 
-Six ordinary differential equations for cells, virus and immune response (Adams et al. 2004), followed by Euler's
+Six ordinary differential equations for cells, virus and immune response (Adams et al. 2004), integrated by Euler's
 method in steps of 0.001 day, 5000 per decision; the reward weighs immune response against virus and drugs (Ernst et
 al. 2006).  Two drugs, taken or not: an inhibitor of reverse transcriptase (RTI) and one of protease (PI).
 
@@ -167,8 +167,8 @@ def _draw_drugs(axes: Any, days: Floats, actions: Integers) -> None:
 def _treat(states: Floats, rti: Floats, pi: Floats) -> Floats:
     """Return the states (n, 6) after one decision.
 
-    Patients go in blocks of lanes, the last one filled up with its last patient.  No operation mixes lanes and
-    none is reordered, so that a patient's future is the same bit for bit whoever is beside.
+    Patients advance in blocks of lanes; the last block is filled up with its last patient.  No operation mixes lanes
+    and none is reordered, so a patient's future is the same bit for bit, whoever is in the other lanes.
     """
     n = len(states)
     next_states = np.empty((n, 6))

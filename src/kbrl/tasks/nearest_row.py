@@ -34,7 +34,7 @@ class RowModel(NamedTuple):
     lower: Integers  # (n_nodes,): a node's first child, or the first of a leaf's points
     upper: Integers  # (n_nodes,): its second child, or the end of a leaf's points
     is_leaf: Booleans  # (n_nodes,)
-    box_low: Floats  # (n_nodes, n_dims): the smallest box round a node's points
+    box_low: Floats  # (n_nodes, n_dims): the smallest box around a node's points
     box_high: Floats
     points: Floats  # (n_points, n_dims): in the tree's order
     rows: Integers  # (n_points,): which rows they are

@@ -49,7 +49,7 @@ class PoleBalancing(Task):
     gravity: "down" is correct physics.  "up" lets poles hang upwards, so that the upright position is stable: what
         the paper's simulator very probably had, since its rates for two and three poles are out of reach otherwise.
     forces: the actions, in newtons: (-10, 10), (-10, 0, 10), or your own list.
-    track_friction: whether the cart rubs on the track; some public versions leave that out.
+    track_friction: whether the track has friction; some public versions leave it out.
     start: episodes start at the "origin", uniformly in the "test box", or in your own box, given by its
         half-widths (n_dims,).
 
@@ -206,7 +206,7 @@ def _draw_cart(axes: Any, state: Floats, force: float | None) -> None:
     axes.plot([-TRACK_LIMIT, TRACK_LIMIT], [0, 0], color="black", linewidth=1)
     axes.vlines([-TRACK_LIMIT, TRACK_LIMIT], 0, 0.25, color="tab:red", linewidth=4)
     axes.add_patch(Rectangle((x - 0.3, 0.02), 0.6, 0.2, facecolor="lightgray", edgecolor="black"))
-    hinges = x + 0.2 * (np.arange(len(angles)) - 0.5 * (len(angles) - 1))  # drawn apart, so that one sees them all
+    hinges = x + 0.2 * (np.arange(len(angles)) - 0.5 * (len(angles) - 1))  # drawn apart, so that all can be seen
     for hinge, angle, half_length, color in zip(hinges, angles, HALF_LENGTHS, _COLORS):
         length = 2 * half_length * (1 if half_length > 0.1 else 4)
         tip = (hinge + length * np.sin(angle), 0.22 + length * np.cos(angle))

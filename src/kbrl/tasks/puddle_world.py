@@ -1,8 +1,8 @@
-"""The puddle world: reach a corner of the unit square round two puddles (Sutton 1996).
+"""The puddle world: reach a corner of the unit square around two puddles (Sutton 1996).
 
 The paper's version: +5 on entering the goal, minus ten times the depth where a move ends in a puddle, nothing
 otherwise; discount 0.99; episodes are cut after 300 decisions.  A puddle's depth at a point is how far the point
-lies inside the capsule of radius 0.1 round the puddle's centre line.
+lies inside the capsule of radius 0.1 around the puddle's centre line.
 
 Paper: section 4.3.1 and appendix B.1.
 """

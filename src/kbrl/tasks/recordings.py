@@ -104,7 +104,7 @@ class _Parameters(NamedTuple):
 
 
 def read_recordings(folder: Any) -> Recordings:
-    """Read the recordings of a folder; an error names the file, the line and what stands there."""
+    """Read the recordings of a folder; an error names the file, the line and what it says."""
     if not isinstance(folder, (str, PathLike)):
         raise TypeError(f"recordings must be the path of a folder, or Recordings, but they are {folder!r}.")
     folder = Path(folder)

@@ -1,4 +1,4 @@
-"""Checks of a learner's answers, ``predict`` and ``q_values``, whichever way it has learnt."""
+"""Checks of a learner's answers, ``predict`` and ``q_values``, however it has learnt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kbrl.testing.lessons import LABELS, refuses, same, some_log, some_states, t
 
 
 def q_values_has_one_row_per_state_and_one_column_per_action(learner: Any) -> None:
-    """All of them numbers where every action was tried."""
+    """All values are finite, because every action was tried."""
     states = some_states()
     q = taught(learner, some_log()).q_values(states)
     assert np.shape(q) == (len(states), 3), f"its shape is {np.shape(q)}, for {len(states)} states and 3 actions"
@@ -42,7 +42,7 @@ def predict_answers_with_labels_of_the_log(learner: Any) -> None:
 
 
 def predict_chooses_the_best_action(learner: Any) -> None:
-    """The best column of ``q_values``, or of what ``chooses_by`` names; so does ``act`` when nothing is explored."""
+    """The best column of ``q_values``, or of what ``chooses_by`` names; so does ``act`` without exploration."""
     states = some_states()
     model = taught(learner, some_log(), exploration=0.0)
     rule = getattr(model, "chooses_by", "q_values")
@@ -58,7 +58,7 @@ def predict_chooses_the_best_action(learner: Any) -> None:
 def _are_best(answers: Array, scores: Floats, claim: str) -> None:
     chosen = scores[np.arange(len(scores)), np.searchsorted(LABELS, answers)]
     largest = np.abs(np.where(np.isfinite(scores), scores, 0.0)).max(axis=1)
-    is_best = chosen >= scores.max(axis=1) - TIE * largest  # of equals but for rounding, any will do
+    is_best = chosen >= scores.max(axis=1) - TIE * largest  # any action that is best up to rounding will do
     assert is_best.all(), f"{claim}, but another action is better there"
 
 
@@ -85,7 +85,7 @@ def the_same_random_state_gives_the_same_answers_whatever_the_number_of_threads(
 
 
 def every_state_is_answered_by_itself(learner: Any) -> None:
-    """The answer to a state does not depend on what else is asked."""
+    """The answer for a state does not depend on the other states asked about."""
     states = some_states()
     model = taught(learner, some_log())
     alone = np.concatenate([model.q_values(state[None]) for state in states])
@@ -119,7 +119,7 @@ def states_that_are_none_are_refused(learner: Any) -> None:
 
 
 def one_action_is_enough(learner: Any) -> None:
-    """With a single label."""
+    """A log with a single label is learnt, and that action is the answer."""
     states = some_states()
     model = taught(learner, some_log(n_actions=1))
     assert model.q_values(states).shape == (len(states), 1), "there is not one column"

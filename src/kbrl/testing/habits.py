@@ -27,7 +27,7 @@ def parameters_are_stored_untouched(learner: Any) -> None:
 
 
 def set_params_changes_parameters_and_refuses_unknown_ones(learner: Any) -> None:
-    """It returns the learner, takes anything that fit can refuse later, and an unknown name is a ValueError."""
+    """It returns the learner, accepts any value, which ``fit`` may refuse later, and refuses unknown names."""
     copy = clone(learner)
     for name in copy.get_params(deep=False):
         marker = object()
@@ -37,7 +37,7 @@ def set_params_changes_parameters_and_refuses_unknown_ones(learner: Any) -> None
 
 
 def a_clone_has_the_same_parameters_and_has_learnt_nothing(learner: Any) -> None:
-    """A clone of a learner that has learnt is one that has not."""
+    """The clone of a fitted learner is not fitted."""
     copy = clone(teach(clone(learner), some_log()))
     for name, value in learner.get_params(deep=False).items():
         assert copy.get_params()[name] is value, f"{name} was not handed on"
@@ -82,7 +82,7 @@ def a_refused_fit_loses_nothing(learner: Any) -> None:
 
 
 def an_action_never_tried_is_minus_infinity_and_never_chosen(learner: Any) -> None:
-    """Even where all that was tried lost."""
+    """Even where every action that was tried has a negative value."""
     states = some_states()
     log = some_log(n_actions=2)
     log = Transitions(log.states, log.action_indices, log.rewards - 9.0, log.next_states, action_labels=[0, 1, 2])
@@ -102,7 +102,7 @@ def one_transition_is_enough(learner: Any) -> None:
 
 
 def the_units_of_the_states_do_no_harm(learner: Any) -> None:
-    """Values are finite for states of a millionth and of a million."""
+    """Values are finite for states of about a millionth and of about a million."""
     log = some_log()
     for unit in (1e-6, 1e6):
         other = Transitions(log.states * unit, log.actions, log.rewards, log.next_states * unit, log.terminals)

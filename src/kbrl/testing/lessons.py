@@ -1,4 +1,4 @@
-"""What the checks teach a learner, and how: small logs, made again every time, so that no check affects another."""
+"""The small logs that the checks teach a learner, made afresh each time, so that no check affects another."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def teach(learner: Any, log: Transitions) -> Any:
 
 
 def with_params(learner: Any, **params: Any) -> Any:
-    """Return a copy with those of the parameters that the learner, or a learner among its parameters, has."""
+    """Return a copy with these parameters, as far as the learner, or a learner among its parameters, has them."""
     known = learner.get_params(deep=False)
     inner = {name: with_params(value, **params) for name, value in known.items() if _is_learner(value)}
     own = learner.get_params()  # with those of groups of settings
@@ -82,7 +82,7 @@ def same(ours: Floats, theirs: Floats) -> None:
 
 
 def is_worth(what: str, value: float, expected: float) -> None:
-    """Demand a value worked out by hand, up to the blur."""
+    """Demand a value worked out by hand; ``BLUR`` is the relative error allowed."""
     close = abs(value - expected) <= BLUR * expected
     assert close, f"{what} should be worth {expected:.3g}, but it is {value:.3g}"
 

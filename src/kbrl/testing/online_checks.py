@@ -1,7 +1,7 @@
 """Checks of a learner that learns only while acting: it has ``act`` and ``observe`` in place of ``fit``.
 
 It is made for states of two variables in the unit square, and gets the labels of its actions by the parameter
-``actions``.  An action that was never tried must be tried some day, so its value is a number, not minus infinity.
+``actions``.  An action that was never tried must be tried at some point, so its value is finite.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def it_finds_the_action_that_is_paid(learner: Any) -> None:
 
 
 def a_final_reward_counts_once_and_is_discounted_on_the_way_to_it(learner: Any) -> None:
-    """From here one goes there, and from there to the end, which pays 1: worth 1 there, the discount here."""
+    """Here leads to there, and there to the end, which pays 1: going is worth 1 there, and the discount here."""
     agent = with_params(learner, actions=["go"], discount=DISCOUNT, exploration=0.0, random_state=0)
     way = [(_HERE, 0.0, _THERE, False), (_THERE, 1.0, _HERE, True)]
     q = _settled(agent, way)
@@ -108,7 +108,7 @@ def a_reward_at_every_step_is_worth_its_discounted_sum(learner: Any) -> None:
 
 
 def _settled(agent: Any, way: list[tuple[Any, float, Any, bool]]) -> Floats:
-    """Observe the same way again and again until the values of its states change no more, and return them."""
+    """Observe the same transitions repeatedly until the values of their states settle, and return these values."""
     states = [state for state, *_ in way]
     q = agent.q_values(states)
     for _ in range(_AT_MOST // 200):

@@ -76,7 +76,7 @@ def action_indices(choices: Any, n_rows: int, actions: Sequence[str]) -> Integer
 
 def _unknown(array: Array, n_actions: int) -> Array:
     if array.dtype.kind in "iu":
-        if array.min() >= 0 and array.max() < n_actions:  # two passes without an array of their own
+        if array.min() >= 0 and array.max() < n_actions:  # two passes that allocate no array
             return np.zeros(1, dtype=bool)
         return (array < 0) | (array >= n_actions)
     if array.dtype.kind in "bf":  # 2.0 is the place 2; nan and 0.5 are not places

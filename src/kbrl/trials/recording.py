@@ -1,7 +1,7 @@
-"""Episodes that run side by side, recorded step by step and written down episode by episode.
+"""Episodes that run side by side, recorded step by step and written to a log episode by episode.
 
 Where an episode begins in the log is known only when those before it are over.  Until then its steps are kept in
-the order of time; then they are copied to their places, once.
+time order; then they are copied to their places, once.
 
 Paper: "a set of n sample transitions" (section 4.3).
 """
@@ -16,7 +16,7 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.transitions import Transitions
 from kbrl.numba_cache import njit
 
-FIRST_ROOM = 1_000_000  # rows kept before the arrays must grow; room that is never used costs nothing
+FIRST_ROOM = 1_000_000  # rows kept before the arrays must grow; unused room costs nothing
 
 
 class Step(NamedTuple):
@@ -55,7 +55,7 @@ def empty_pages(n_rows: int, n_dims: int) -> Pages:
 
 
 class _Kept(NamedTuple):
-    """Steps in the order of time, a row for each episode that was still running."""
+    """Steps in time order, one row per episode that was still running."""
 
     actions: Integers
     rewards: Floats
@@ -71,13 +71,13 @@ class _Episodes(NamedTuple):
 
 
 class Recorder:
-    """Keeps what happens in episodes that start together, and writes it down; then it is ready for others."""
+    """Keeps what happens in episodes that start together, and writes it to a log; then it can be used again."""
 
     def __init__(self) -> None:
         self._kept = _room(0, 0)
 
     def start(self, observations: Floats, max_steps: int) -> None:
-        """Begin with the first observations of new episodes, and forget the others."""
+        """Begin with the first observations of new episodes, and forget the earlier ones."""
         n, n_dims = observations.shape
         if len(self._kept.rewards) == 0:
             self._kept = _room(min(n * max_steps, FIRST_ROOM), n_dims)
@@ -122,7 +122,7 @@ class Recorder:
         return pages.to_log(n_actions)
 
     def _note_ends(self, step: Step) -> None:
-        """Take a step for the last one of its episodes; those that continue are noted again later."""
+        """Treat a step as the last one of its episodes; episodes that continue are noted again later."""
         self._episodes.lengths[step.rows] = len(self._bounds) - 1
         self._episodes.ended[step.rows] = step.terminals
 

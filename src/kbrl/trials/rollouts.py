@@ -23,7 +23,7 @@ from kbrl.trials.recording import Recorder, Step, empty_pages
 
 
 class Simulator(Protocol):
-    """What can be acted in: it steps many states at once and remembers none of them."""
+    """Anything that policies can act in: it steps many states at once and stores none of them."""
 
     @property
     def actions(self) -> Sequence[str]:
@@ -51,7 +51,7 @@ class Simulator(Protocol):
         """Return what a policy and a learner see of the states."""
 
     def truncates(self, states: Floats) -> Booleans:
-        """Return where an episode is cut for a reason of the simulator's own, without an end."""
+        """Return which episodes the simulator cuts for a reason of its own; they have not ended."""
 
 
 def collect(
@@ -140,7 +140,7 @@ def _play(
     observations = simulator.observe(states)
     if recorder is not None:
         recorder.start(observations, max_steps)
-    step = getattr(simulator, "step_trusted", simulator.step)  # what is known to be good need not be checked again
+    step = getattr(simulator, "step_trusted", simulator.step)  # valid states and actions need no second check
     for _ in range(max_steps):
         if policy is None:
             actions = rng.integers(len(simulator.actions), size=len(rows))
@@ -167,7 +167,7 @@ def _next_episodes(missing: int, n_steps: int, n_episodes: int, n_rows: int, max
     if n_episodes == 0:
         return min(-(-missing // n_steps), max_parallel)
     wanted = -(-missing * n_episodes // n_rows)
-    return min(wanted, 4 * n_episodes, max_parallel)  # a few short episodes first must not make thousands run
+    return min(wanted, 4 * n_episodes, max_parallel)  # a few short first episodes must not start thousands
 
 
 def _judge(simulator: Simulator, steps: Iterator[Step], n: int) -> Evaluation:

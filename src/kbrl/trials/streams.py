@@ -20,7 +20,7 @@ class Step(NamedTuple):
 
     rewards: Floats  # (n_parallel,)
     next_observations: Floats  # (n_parallel, n_observed)
-    terminals: Booleans  # really ended
+    terminals: Booleans  # the episode really ended
     over: Booleans  # ended or cut by a time limit: a new episode starts
     happened: Booleans  # False where an environment only reset itself
 
@@ -121,7 +121,7 @@ def as_stream(environment: Any, n_parallel: int, rng: np.random.Generator) -> St
     if hasattr(environment, "observe") and hasattr(environment, "reset"):
         return SimulatorStream(environment, n_parallel, rng)
     raise TypeError(
-        f"Learning on-line needs a task, a Gymnasium environment or a vector of them, "
+        f"Online learning needs a task, a Gymnasium environment or a vector of them, "
         f"but it got {type(environment).__name__}."
     )
 

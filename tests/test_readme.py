@@ -15,7 +15,7 @@ OWN = (
     "evaluate(model.predict",
     "array(['treat', 'wait'], ...)",
     "OnlineAgent(",
-    "found = judge(model, rest)",
+    "found = kbrl.judge(model, rest)",
     "small.bound(log)",
 )  # of the examples, each of which has a test
 

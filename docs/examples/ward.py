@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow
 
-from kbrl import KBSF, check_log, explain, fit_automatically, judge, load_log, open_log, progress, split_episodes
+from kbrl import check_log, explain, fit, judge, load_log, open_log, progress, split_episodes
 from kbrl.demo.ward_table import true_return, write_ward
 
 write_ward(Path("ward.csv"))
@@ -47,14 +47,14 @@ load_log("ward.csv", columns=columns)
 # %% [markdown]
 # ## Learn from half of the patients
 #
-# `split_episodes` divides by whole patients. `fit_automatically` chooses what is not given, as `kbrl fit` does;
+# `split_episodes` divides by whole patients. `fit` chooses what is not given, as the command `kbrl fit` does;
 # `progress` shows how far it is, in a notebook or on a terminal.
 
 # %%
 log = open_log("ward.csv", columns=columns)
 learn, rest = split_episodes(log, 0.5)
 with progress() as phase:
-    model = fit_automatically(KBSF(random_state=0), learn, phase=phase).model.model_
+    model = fit(learn, random_state=0, phase=phase)
 model
 
 # %% [markdown]

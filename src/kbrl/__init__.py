@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # the one list of the public names: type checkers read it, an
     from kbrl.learners.exploration import Epsilon as Epsilon
     from kbrl.learners.exploration import Optimism as Optimism
     from kbrl.learners.learner import clone as clone
+    from kbrl.choosing.fit import fit as fit
     from kbrl.choosing.automatic_fit import fit_log as fit_log
     from kbrl.choosing.automatic_fit import fit_automatically as fit_automatically
     from kbrl.trust.split import split_episodes as split_episodes

@@ -68,15 +68,13 @@ def is_notebook() -> bool:
 def progress(quiet: bool = False, file: Any = None) -> Iterator[Phase]:
     """Show how far long work is, in a notebook or on a terminal; nothing is shown elsewhere.
 
-    Yields ``phase``, which `fit_automatically` and others take.  ``file`` is the terminal, standard error if not given.
+    Yields ``phase``, which `kbrl.fit` and others take.  ``file`` is the terminal, standard error if not given.
 
-    >>> from kbrl import KBSF, fit_automatically, open_log, progress
-    >>> from kbrl.logs.writing import write_log
+    >>> from kbrl import fit, progress
     >>> from kbrl.tasks import PuddleWorld
-    >>> write_log(PuddleWorld().collect(300, random_state=0), "log.csv")
     >>> with progress() as phase:
-    ...     found = fit_automatically(KBSF(random_state=0), open_log("log.csv"), phase=phase)
-    >>> found.model.n_samples_
+    ...     model = fit(PuddleWorld().collect(300, random_state=0), random_state=0, phase=phase)
+    >>> model.n_samples
     300
     """
     shown = _in_notebook() if is_notebook() else _on_terminal(sys.stderr if file is None else file)

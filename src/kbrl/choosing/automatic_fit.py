@@ -105,13 +105,13 @@ class FittableLog(Protocol):
 class _LocalLog:
     """A log that this process reads, in chunks of a given size, any number of times."""
 
-    log: Log
+    log: Log | Transitions
     chunk_rows: int
     sample: EpisodeSample | None  # to rehearse with; None where there are too few rows
 
     @property
     def n_rows(self) -> int:
-        return self.log.n_rows
+        return _n_rows(self.log)
 
     def __iter__(self) -> Iterator[Transitions]:
         return self.log.chunks(self.chunk_rows)
@@ -132,9 +132,13 @@ class _LocalLog:
         return map(function, items)
 
 
+def _n_rows(log: Log | Transitions | FittableLog) -> int:
+    return len(log) if isinstance(log, Transitions) else log.n_rows
+
+
 def fit_automatically(
     learner: Settings,
-    log: Log | FittableLog,
+    log: Log | Transitions | FittableLog,
     *,
     choose: Collection[str] = CHOSEN,
     criterion: str = "error",
@@ -143,10 +147,10 @@ def fit_automatically(
     chunk_rows: int | None = None,
     phase: Phase | None = None,
 ) -> Automatic:
-    """Choose settings from the data, fit a model, and return it and how it was chosen.
+    """Choose settings from the data, fit a model, and return it and how it was chosen; `kbrl.fit` returns the model.
 
     learner: a KBSF, which stays as it is, or its settings.
-    log: an opened log (`open_log`), or one on a Dask cluster.
+    log: Transitions, an opened log (`open_log`), or one on a Dask cluster.
     choose: which of n_reps, sample_width, rep_width, order, reps and scaling to choose; the others stay those of the
         learner.  To choose the scaling is to leave variables that do not matter out of distances
         (`kbrl.choosing.relevance`); a scaling that is None or an array stays.
@@ -170,17 +174,20 @@ def fit_automatically(
     """
     for name in choose:
         one_of(name, CHOSEN, "choose")
-    clock, phase = _Clock(seconds), phase or unseen
+    clock, phase, n_rows = _Clock(seconds), phase or unseen, _n_rows(log)
     settings = checked(learner, min_cases=FEW_CASES)  # what is left out is in the result
     chunks = chunk_rows or _rows_at_a_time(settings)
-    sample = EpisodeSample(log.n_rows) if isinstance(log, Log) and log.n_rows >= LEAST_ROWS else None
-    source: FittableLog = _LocalLog(log, chunks, sample) if isinstance(log, Log) else log
-    step = phase("looking through the log", log.n_rows)
+    source: FittableLog
+    if isinstance(log, (Log, Transitions)):
+        source = _LocalLog(log, chunks, EpisodeSample(n_rows) if n_rows >= LEAST_ROWS else None)
+    else:
+        source = log
+    step = phase("looking through the log", n_rows)
     seen, n_episodes = source.looked_through(sample_rows_for(settings), step=step)
     clock.lap("looking through the log")
     _refuse_luck(seen.action_labels, seen.counts, settings.min_cases or 1)
     choice = None
-    if criterion == "error" and seconds is None and log.n_rows >= LEAST_ROWS:
+    if criterion == "error" and seconds is None and n_rows >= LEAST_ROWS:
         choice = _rehearsed(settings, source, seen.n_dims, choose, phase)
     if choice is not None:
         settings = replace(settings, **choice.chosen.settings)

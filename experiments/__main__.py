@@ -91,7 +91,9 @@ def _draw_and_judge(folder: Path) -> dict[str, tuple[str, Verdict]]:
             continue
         found |= judged(figure, by_scale)
         drawn = drawn_scale(figure, by_scale)
-        save_figure(figure_file(figure).draw(by_scale[drawn]), folder, figure)
+        picture = figure_file(figure).draw(by_scale[drawn])
+        if picture is not None:
+            save_figure(picture, folder, figure)
         write_page = getattr(figure_file(figure), "write_page", None)
         if write_page is not None and drawn != "smoke":
             write_page(by_scale[drawn])

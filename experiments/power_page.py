@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 METHODS = ("order 0", "kbrl fit", "order 1", "fitted Q", "LSPI")
 OF_ORDER_1 = ("order 1", "kbrl fit")
+PANELS = 5  # of the picture, in a row
 AS_GOOD = 0.03  # of the best return, in absolute value: what counts as as good
 
 
@@ -91,8 +92,11 @@ def draw(rows: list[Row]) -> Figure:
     rows = _of_one_study(rows)
     tasks = [task for task in TASKS if select(rows, task=task)]
     names = ["as logged", *METHODS]
-    figure, (panels,) = new_figure(1, len(tasks), width=2.0, height=2.6)
-    for axes, task in zip(panels, tasks):
+    n_columns = min(PANELS, len(tasks))
+    figure, panels = new_figure(-(-len(tasks) // n_columns), n_columns, width=2.2, height=2.4)
+    for axes in panels.flat[len(tasks) :]:
+        axes.set_axis_off()
+    for axes, task in zip(panels.flat, tasks):
         for place, name in enumerate(names):
             found = [row["return"] for row in select(rows, task=task, method=name)]
             if found:
@@ -100,7 +104,8 @@ def draw(rows: list[Row]) -> Figure:
                 color = "#0072B2" if name in OF_ORDER_1 else "#555555"
                 axes.errorbar(mean, -place, xerr=0.0 if np.isnan(error) else 2 * error, fmt="o", color=color, capsize=3)
         axes.set(title=task, xlabel="return", ylim=(0.5 - len(names), 0.5))
-        axes.set_yticks([-place for place in range(len(names))], names if axes is panels[0] else [""] * len(names))
+        axes.set_yticks([-place for place in range(len(names))], names if axes in panels[:, 0] else [""] * len(names))
+        axes.locator_params(axis="x", nbins=4)
     return figure
 
 

@@ -164,8 +164,10 @@ def chosen(rows: list[Row], task: str, method: str) -> tuple[Settings, list[Row]
     return best, select(group, is_judged=True)
 
 
-def draw(rows: list[Row]) -> Figure:
-    """Draw the results of every setting on judged logs, and the one that the search chooses."""
+def draw(rows: list[Row]) -> Figure | None:
+    """Draw the results of every setting on judged logs, and the one that the search chooses; None before a search."""
+    if not select(rows, part="search"):
+        return None
     figure, panels = new_figure(1, len(TASKS), width=4.2, height=3.4)
     for axes, task in zip(panels[0], TASKS):
         for place, method in enumerate(METHODS[task]):

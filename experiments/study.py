@@ -76,7 +76,7 @@ class FigureFile(Protocol):
     TITLE: str
     jobs: Callable[[str], list[Job]]
     measure: Callable[[Settings, int], Iterator[Row]]
-    draw: Callable[[list[Row]], Figure]
+    draw: Callable[[list[Row]], Figure | None]  # None: nothing to be seen yet
     verdicts: Callable[[list[Row]], list[Verdict]]
 
 

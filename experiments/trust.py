@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import betaincinv
 
 from experiments.drawing import new_figure
 from experiments.study import Job, Row, Settings, Verdict, generator, select
 from experiments.trust_worlds import HIDDEN, NARROW, WORLDS, World, world
 from kbrl import KBSF, PolicyEvaluator, split_episodes
-from kbrl.arrays import Floats
 from kbrl.files import written_beside
 from kbrl.trust.judge import judge_all
 from kbrl.trust.judgement import Estimate
@@ -238,18 +238,33 @@ def _pooled(rows: list[Row]) -> str:
 
 
 def draw(rows: list[Row]) -> Figure:
-    """Draw the coverage of each cell."""
-    figure, axes = new_figure(1, 1)
+    """Draw the coverage of each cell, with 95 % intervals for so few logs (Clopper and Pearson)."""
+    figure, axes = new_figure(1, 1, width=6.4, height=6.6)
     plot = np.ravel(axes)[0]
-    names = sorted({(row["variant"], row["world"], row["n"]) for row in rows})
-    for policy, marker in (("learnt", "o"), ("other", "s"), ("practice", "^")):
-        some = [select(rows, variant=v, world=w, n=n, policy=policy) for v, w, n in names]
-        shares: Floats = np.array([Cell.of(found).covered if found else np.nan for found in some])
-        plot.plot(shares, np.arange(len(names)), marker, label=policy)
+    names = sorted({(row["variant"], row["world"], row["n"]) for row in rows}, reverse=True)
+    for policy, marker, shift in (("learnt", "o", 0.25), ("other", "s", 0.0), ("practice", "^", -0.25)):
+        color = {"learnt": "C0", "other": "C1", "practice": "C2"}[policy]
+        for place, (variant, name, n) in enumerate(names):
+            found = select(rows, variant=variant, world=name, n=n, policy=policy)
+            n_given = sum(row["is_bounded"] for row in found)
+            if n_given:
+                covered = Cell.of(found).covered
+                low, high = _likely(round(covered / 100 * n_given), n_given)
+                bars = [[covered - 100 * low], [100 * high - covered]]
+                plot.errorbar(covered, place + shift, xerr=bars, fmt=marker, color=color, markersize=4, elinewidth=0.8)
+        plot.plot([], [], marker, color=color, label=policy)
     plot.axvline(100 * LEVEL, color="gray", linewidth=0.8)
-    plot.set(yticks=range(len(names)), yticklabels=[f"{w}, {v}, {n}" for v, w, n in names], xlabel="covered (%)")
-    plot.legend()
+    plot.set(yticks=range(len(names)), yticklabels=[f"{w}, {v}, {n}" for v, w, n in names])
+    plot.set(xlabel="intervals that hold the truth (%); lines: what so few logs cannot tell apart")
+    plot.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=3)
     return figure
+
+
+def _likely(n_covered: int, n: int) -> tuple[float, float]:
+    """Return the interval of Clopper and Pearson, at 95 %, for a share of which n_covered of n were seen."""
+    low = betaincinv(n_covered, n - n_covered + 1, 0.025) if n_covered else 0.0
+    high = betaincinv(n_covered + 1, n - n_covered, 0.975) if n_covered < n else 1.0
+    return float(low), float(high)
 
 
 def verdicts(rows: list[Row]) -> list[Verdict]:

@@ -22,7 +22,7 @@ from kbrl.data.values import EpisodeStarts, Rules, ValueMemory
 from kbrl.logs.columns import BY_EXPRESSION, LAST_ROW, Columns
 from kbrl.logs.sorted_table import SortedTable
 from kbrl.logs.value_facts import look_at_values
-from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, from_texts
+from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, numbers_in
 from kbrl.tables.faults import Place, places_of
 from kbrl.tables.formats import Border, Table, batch_length, regrouped
 from kbrl.tables.text_files import dialect_in
@@ -166,9 +166,8 @@ class _Raw:
         column = self.batch[name]
         if isinstance(column, Labels) and kind != "labels":
             values = [*column.values, "" if self._is_text else None]  # the last one serves -1
-            texts = [str(value) for value in values]
-            found = from_texts(texts, kind) if self._is_text else from_objects(values, kind, name)
-            return cast(Numbers, found).take(np.where(column.codes < 0, len(values) - 1, column.codes))
+            found = numbers_in(list(map(str, values)), kind) if self._is_text else from_objects(values, kind, name)
+            return cast(Numbers, found).take(column.codes)
         return column
 
     def cells(self, name: str, kind: Kind) -> Cells:

@@ -134,7 +134,7 @@ class SortedTable:
     def _in_memory(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
         batches = list(regrouped(self.table, kinds, _CHUNK_ROWS))
         whole = {name: join_columns([batch[name] for batch in batches]) for name in kinds}
-        yield {name: _taken(column, self._order) for name, column in whole.items()}
+        yield {name: column.take(self._order) for name, column in whole.items()}
 
     def _by_files(self, kinds: Mapping[str, Kind]) -> Iterator[Batch]:
         """Deal the rows out to files, one for each stretch of the order and column; sort stretch by stretch."""
@@ -150,7 +150,7 @@ class SortedTable:
                 for file in np.unique(homes[homes >= 0]).tolist():
                     rows = np.flatnonzero(homes == file)
                     for name, store in stores.items():
-                        store.add(_taken(batch[name], rows), file, own[rows])
+                        store.add(batch[name].take(rows), file, own[rows])
                 first += len(own)
             for file in range(n_files):
                 yield {name: store.read(file) for name, store in stores.items()}
@@ -186,10 +186,6 @@ def _row_hashes(batch: Batch) -> Array:
             hashes = (hashes ^ entry) * _MIXER
             hashes ^= hashes >> np.uint64(32)
     return hashes
-
-
-def _taken(column: Column, rows: Integers) -> Column:
-    return column.take(rows) if isinstance(column, Numbers) else Labels(column.codes[rows], column.values)
 
 
 class _Store:

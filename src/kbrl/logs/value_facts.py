@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, NoReturn, cast
@@ -271,16 +271,16 @@ class _Decision:
         if rule is None or (rule == "median" and not facts.n_missing):
             return column
         if rule in ("level", "median"):
-            return replaced(column, missing="level")
+            return replace(column, missing="level")
         if rule == "forward":
             no_level = -1.0 if facts.n_missing and not facts.n_left else None
-            return replaced(column, missing="forward", fill=no_level, has_indicator=facts.n_left > 0)
+            return replace(column, missing="forward", fill=no_level, has_indicator=facts.n_left > 0)
         if rule == "drop":
-            return replaced(column, missing="drop")
+            return replace(column, missing="drop")
         level = level_text(rule)
         if level not in column.levels:
             self._refuse_constant(f"one of the levels {listing(column.levels)}")
-        return replaced(column, missing="constant", fill=float(column.levels.index(level)))
+        return replace(column, missing="constant", fill=float(column.levels.index(level)))
 
     def _ordinal(self, order: tuple[str, ...]) -> StateColumn:
         facts = self._facts
@@ -330,15 +330,15 @@ class _Decision:
             return column
         if rule == "median":
             needed = facts.n_missing > 0 or is_stated
-            return replaced(column, missing="median", fill=middle, has_indicator=True) if needed else column
+            return replace(column, missing="median", fill=middle, has_indicator=True) if needed else column
         if rule == "forward":
             fill = middle if facts.n_missing else None
-            return replaced(column, missing="forward", fill=fill, has_indicator=facts.n_left > 0)
+            return replace(column, missing="forward", fill=fill, has_indicator=facts.n_left > 0)
         if rule == "drop":
-            return replaced(column, missing="drop") if is_stated or facts.n_missing else column
+            return replace(column, missing="drop") if is_stated or facts.n_missing else column
         if isinstance(rule, str):
             self._refuse_constant("median, forward, drop or a number")
-        return replaced(column, missing="constant", fill=float(rule))
+        return replace(column, missing="constant", fill=float(rule))
 
     def _rule_or_default(self, otherwise: str) -> str | float | None:
         """Return the rule that was stated; else forward where values last, ``otherwise`` elsewhere."""
@@ -355,16 +355,11 @@ def _as_written(column: StateColumn, columns: Columns) -> StateColumn:
     dialect = dialect_in(columns)
     marks = (*dialect.marks.get("", ()), *dialect.marks.get(column.name, ()))
     written = dialect.written(column.name, has_dates=column.kind == "elapsed")
-    return replaced(column, na=marks, written=written if written.suffix or written.dates else Written())
+    return replace(column, na=marks, written=written if written.suffix or written.dates else Written())
 
 
 def _needs_nothing(column: StateColumn) -> bool:
     return column.is_plain and column.missing == "refuse" and not column.na and column.written == Written()
-
-
-def replaced(column: StateColumn, **changes: Any) -> StateColumn:
-    """Return a column with other rules."""
-    return StateColumn(**vars(column) | changes)
 
 
 def _is_date(text: str) -> bool:

@@ -75,6 +75,15 @@ class Labels:
     def __getitem__(self, rows: slice) -> Labels:
         return Labels(self.codes[rows], self.values)
 
+    def take(self, rows: Integers) -> Labels:
+        """Return the labels of some rows, in any order, repeated if a row is named repeatedly."""
+        return Labels(self.codes[rows], self.values)
+
+    def renamed(self, texts: Sequence[str]) -> Labels:
+        """Return the same rows with a text in place of each value; a text that is no label is missing."""
+        named = labels_in(texts)
+        return Labels(np.append(named.codes, -1)[self.codes], named.values)  # the last entry serves the code -1
+
     def taken(self) -> tuple[Integers, Integers]:
         """Return the codes that occur and how often each does."""
         counts = np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:]
@@ -122,9 +131,7 @@ def stripped(column: Column) -> Column:
     """Return labels from a text file without the blanks around them; numbers and flags have none."""
     if isinstance(column, Numbers):
         return column
-    bare = from_texts([str(value).strip() for value in column.values], "labels")
-    assert isinstance(bare, Labels)
-    return Labels(np.append(bare.codes, -1)[column.codes], bare.values)  # the last entry serves the code -1
+    return column.renamed([str(value).strip() for value in column.values])
 
 
 def as_array(values: Any) -> Array:
@@ -211,18 +218,20 @@ def from_objects(cells: Sequence[Any], kind: Kind, name: str) -> Column:
     if kind == "steps" and isinstance(next((cell for cell in cells if not is_missing(cell)), None), (date, timedelta)):
         return replace(_parsed(cells, _seconds_of), is_time=True)
     if kind == "steps" and all(isinstance(cell, str) or is_missing(cell) for cell in cells):
-        return from_texts(["" if is_missing(cell) else cell for cell in cells], kind)
+        return numbers_in(["" if is_missing(cell) else cell for cell in cells], kind)
     parse: Callable[[Any], float] = _flag_of if kind == "flags" else _number_of
     return _parsed(cells, parse)
 
 
-def from_texts(cells: Sequence[str], kind: Kind) -> Column:
+def labels_in(cells: Sequence[str]) -> Labels:
+    """Convert cells of a text file to labels; an empty cell is a missing one."""
+    places: dict[str, int] = {}
+    codes = [-1 if is_no_label(cell) else places.setdefault(cell, len(places)) for cell in cells]
+    return Labels(np.array(codes, dtype=np.intp), tuple(places))
+
+
+def numbers_in(cells: Sequence[str], kind: Kind) -> Numbers:
     """Convert cells of a text file, or flags and steps that are texts elsewhere; an empty cell is a missing one."""
-    if kind == "labels":
-        places: dict[Hashable, int] = {}
-        labelled = [not is_no_label(cell) for cell in cells]
-        codes = [places.setdefault(c, len(places)) if is_one else -1 for c, is_one in zip(cells, labelled)]
-        return Labels(np.array(codes, dtype=np.intp), tuple(places))
     if kind == "flags":
         return _parsed(cells, _flag_in)
     try:
@@ -377,18 +386,21 @@ def texts_from_arrow(column: Any, kind: Kind) -> Column:
     import pyarrow as pa
 
     if kind == "labels":
-        encoded = labels_from_arrow(column, "")
-        empty = np.array([is_no_label(str(value)) for value in encoded.values] + [True])
-        return Labels(np.where(empty[encoded.codes], -1, encoded.codes), encoded.values)
+        return labels_from_texts(column)
     if kind != "flags":
         try:
             return Numbers(as_numpy(column.cast(pa.float64())))
         except pa.ArrowInvalid:
             pass  # some cell is empty, true or not a number
     different = labels_from_arrow(column, "")  # each text is converted once
-    found = from_texts([str(value) for value in different.values], kind)
-    assert isinstance(found, Numbers)
-    return found.take(different.codes)
+    return numbers_in([str(value) for value in different.values], kind).take(different.codes)
+
+
+def labels_from_texts(column: Any) -> Labels:
+    """Convert an Arrow array of strings to labels."""
+    encoded = labels_from_arrow(column, "")
+    empty = np.array([is_no_label(str(value)) for value in encoded.values] + [True])
+    return Labels(np.where(empty[encoded.codes], -1, encoded.codes), encoded.values)
 
 
 def as_numpy(array: Any) -> Any:
@@ -413,9 +425,7 @@ def labels_from_arrow(column: Any, name: str) -> Labels:
     import pyarrow as pa
 
     if hasattr(column.type, "value_type") and not pa.types.is_dictionary(column.type):
-        found = from_objects(column.to_pylist(), "labels", name)
-        assert isinstance(found, Labels)
-        return found
+        return _label_objects(column.to_pylist(), name)
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     codes = codes_of(encoded)
     values = [decoded(value) for value in encoded.dictionary.to_pylist()]

@@ -15,7 +15,7 @@ from kbrl.arrays import Floats
 from kbrl.data.column_names import listing
 from kbrl.data.expressions import Coded
 from kbrl.data.values import unmarked
-from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_array, from_texts, join_columns
+from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_array, join_columns, numbers_in
 from kbrl.tables.faults import LogError, Place, places_of
 from kbrl.tables.text_files import Dialect
 
@@ -70,11 +70,8 @@ class CleanedTable(_SameRows):
         written = self._dialect.written(name, has_dates=kind == "steps")
         texts = [written.bare(str(value)) for value in column.values]
         if kind == "labels":
-            found = cast(Labels, from_texts(texts, kind))
-            return Labels(np.append(found.codes, -1)[column.codes], found.values)
-        return cast(Numbers, from_texts([*texts, ""], kind)).take(
-            np.where(column.codes < 0, len(texts), column.codes).astype(np.intp)
-        )
+            return column.renamed(texts)
+        return numbers_in([*texts, ""], kind).take(column.codes)  # the last entry serves the code -1
 
 
 class _Above:
@@ -93,8 +90,7 @@ class _Above:
         if isinstance(whole, Numbers) and whole.odd is not None:
             gone = gone & ~whole.odd
         places = np.maximum.accumulate(np.where(gone, 0, np.arange(len(whole))))
-        filled = whole.take(places) if isinstance(whole, Numbers) else Labels(whole.codes[places], whole.values)
-        own = filled[0 if self._last is None else 1 : len(whole)]
+        own = whole.take(places)[0 if self._last is None else 1 : len(whole)]
         self._last = own[len(own) - 1 : len(own)]
         return own
 

@@ -30,9 +30,8 @@ from kbrl.tables.cell_values import (
     Batch,
     Column,
     Kind,
-    Labels,
-    Numbers,
-    from_texts,
+    labels_from_texts,
+    numbers_in,
     refusing,
     stripped,
     texts_from_arrow,
@@ -254,10 +253,6 @@ class CsvTable:
         cells = texts_in(piece.column(written), kind, self._dialect)
         return cells if name == written else stripped(cells)
 
-    def places(self, rows: Sequence[int]) -> list[Place]:
-        """Return the lines of some rows."""
-        return self._lines(rows)
-
     def _blocks(self, columns: list[str]) -> Iterator[Any]:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
@@ -286,7 +281,7 @@ class CsvTable:
                 raise
             raise undecodable(self.path, self._encoding, str(error).splitlines()[0]) from None
 
-    def _lines(self, rows: Sequence[int]) -> list[Place]:
+    def places(self, rows: Sequence[int]) -> list[Place]:
         """Return the line at which each row starts; a quoted cell may span lines, an empty line is not a row."""
         wanted, found = set(rows), dict[int, int]()
         try:
@@ -356,25 +351,15 @@ def texts_in(column: Any, kind: Kind, dialect: Dialect) -> Column:
     if dialect.is_plain or kind == "flags":
         return texts_from_arrow(column, kind)
     if kind == "labels":
-        return _plain_labels(texts_from_arrow(column, kind), dialect)
+        labels, decimal = labels_from_texts(column), Dialect(decimal=dialect.decimal)  # thousands may be part of a name
+        values = map(str, labels.values)
+        return labels.renamed([decimal.plain(value) if dialect.point in value else value for value in values])
     if pc.all(pc.match_substring_regex(column, dialect.written().number)).as_py():
         bare = pc.replace_substring_regex(column, dialect.written().separators, "") if dialect.thousands else column
         return texts_from_arrow(pc.replace_substring(bare, dialect.point, "."), kind)
     different = column.dictionary_encode()  # each text is converted once
-    found = from_texts([dialect.plain(text) for text in different.dictionary.to_pylist()], kind)
-    assert isinstance(found, Numbers)
+    found = numbers_in([dialect.plain(text) for text in different.dictionary.to_pylist()], kind)
     return found.take(np.asarray(different.indices).astype(np.intp))
-
-
-def _plain_labels(labels: Column, dialect: Dialect) -> Column:
-    """Return labels in which decimals such as 0,5 are written 0.5; thousands stay: they may be part of a name."""
-    assert isinstance(labels, Labels)
-    decimal = Dialect(decimal=dialect.decimal)
-    values = [str(value) for value in labels.values]
-    plain = [decimal.plain(value) if dialect.point in value else value for value in values]
-    bare = from_texts(plain, "labels")
-    assert isinstance(bare, Labels)
-    return Labels(np.append(bare.codes, -1)[labels.codes], bare.values)  # the last entry serves the code -1
 
 
 def _skip(file: TextIO, n_lines: int) -> int:
@@ -415,8 +400,8 @@ def _header(path: Path, encoding: str, dialect: Dialect) -> tuple[str, tuple[str
 def refuse_numbers(rows: Sequence[Sequence[Any]], path: Path, dialect: Dialect) -> None:
     """Refuse to skip rows below the header that hold numbers: they are data, not units; a unit may be 1."""
     for cell in (str(cell).strip() for row in rows for cell in row if cell is not None):
-        plain = from_texts([dialect.plain(cell)], "numbers")
-        if isinstance(plain, Numbers) and plain.odd is None and not np.isnan(plain.values[0]) and cell != "1":
+        plain = numbers_in([dialect.plain(cell)], "numbers")
+        if plain.odd is None and not np.isnan(plain.values[0]) and cell != "1":
             raise LogError(
                 "unreadable",
                 f"skip = {dialect.skip!r} leaves out rows below the header of {path}, but one of them holds a number, "

@@ -17,6 +17,7 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import counted
 from kbrl.data.column_names import listing
 from kbrl.data.names import find_label, said_of_amounts
+from kbrl.data.scaling import Moments
 from kbrl.logs.columns import Columns
 from kbrl.logs.rows import ActionSet, Rows, is_usable, label_array
 from kbrl.logs.sequence import EpisodeMemory, LeftOut, LeftOutCounter, Pairs, Rises, Sequencer
@@ -76,42 +77,29 @@ class VariableMeasure:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._low: Array | None = None
+        self._moments: list[Moments] = []  # of the usable numbers of each variable
 
     def add(self, rows: Rows) -> None:
         """Take more rows into account."""
-        usable = is_usable(rows.states)
-        if self._low is None:
-            zeros = np.zeros(rows.states.shape[1])
-            self._low, self._high, self._count, self._sum, self._squares = zeros + np.inf, zeros - np.inf, *[zeros] * 3
-            self._shift = np.where(usable[0], rows.states[0], 0.0)  # keeps the squares small
-        moved = np.where(usable, rows.states, self._shift) - self._shift
-        self._squares = self._squares + (moved**2).sum(axis=0)
-        self._sum = self._sum + moved.sum(axis=0)
-        self._count = self._count + usable.sum(axis=0)
-        self._low = np.minimum(self._low, np.where(usable, rows.states, np.inf).min(axis=0))
-        self._high = np.maximum(self._high, np.where(usable, rows.states, -np.inf).max(axis=0))
+        self._moments = self._moments or [Moments(1) for _ in range(rows.states.shape[1])]
+        for moments, numbers in zip(self._moments, rows.states.T):
+            moments.accumulate(numbers[is_usable(numbers)].reshape(-1, 1))
 
     def faults(self) -> Iterator[Fault]:
         """Yield variables that never change, or whose scales are very different."""
-        if self._low is None:
-            return
-        is_constant = self._low == self._high
+        is_constant = np.array([bool(each.smallest == each.largest) for each in self._moments], dtype=bool)
         names = self._variable_names(len(is_constant))
         if is_constant.any():
             found = [name for name, bad in zip(names, is_constant) if bad]
             message = f"{listing(found)} never change."
             yield make_fault("constant_variable", message, count=len(found), unit="variables", columns=found)
-        spread = np.where(is_constant | (self._count == 0), np.nan, self._spread())
+        spread = np.array([each.std()[0] if each.n_rows else np.nan for each in self._moments])
+        spread[is_constant] = np.nan
         if np.isfinite(spread).any() and np.nanmax(spread) > LARGEST_SCALE_RATIO * np.nanmin(spread):
             wide, narrow = names[int(np.nanargmax(spread))], names[int(np.nanargmin(spread))]
             ratio = np.nanmax(spread) / np.nanmin(spread)
             message = f"The standard deviation of {wide} is {ratio:.1e} times that of {narrow}."
             yield make_fault("unequal_scales", message, count=2, unit="variables", columns=[wide, narrow])
-
-    def _spread(self) -> Array:
-        count = np.maximum(self._count, 1)
-        return np.sqrt(np.maximum(self._squares / count - (self._sum / count) ** 2, 0.0))
 
     def _variable_names(self, n_dims: int) -> list[str]:
         if len(self._names) == n_dims:

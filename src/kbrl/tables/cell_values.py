@@ -19,7 +19,7 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.names import is_whole
 from kbrl.data.state_column import is_missing
 from kbrl.data.values import FALSE, TRUE
-from kbrl.tables.faults import LogError
+from kbrl.tables.faults import LogError, refusing_damage
 
 Kind = Literal["numbers", "steps", "flags", "labels"]  # steps are numbers or times, as seconds
 BLANKS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "none"})
@@ -372,13 +372,8 @@ def refusing(path: Path) -> Iterator[None]:
     """Turn Arrow's errors about a broken file into a fault that names the file."""
     import pyarrow as pa
 
-    try:
+    with refusing_damage(path, (pa.ArrowException, OSError, UnicodeDecodeError)):
         yield
-    except LogError:
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise LogError("unreadable", f"{path} cannot be read: {reason}.") from None
 
 
 def texts_from_arrow(column: Any, kind: Kind) -> Column:

@@ -25,7 +25,7 @@ from kbrl.data.column_names import listing
 from kbrl.files import allowed_bytes, bytes_on_disk, memory_limit, shown, too_empty, too_large
 from kbrl.tables.arrow_files import check_type
 from kbrl.tables.cell_values import Batch, Kind, from_array, refusing
-from kbrl.tables.faults import LogError, refuse_size
+from kbrl.tables.faults import LogError, refuse_size, refusing_damage
 from kbrl.tables.frames import FrameTable, check_lengths
 from kbrl.tables.stated_sizes import check_arrow, check_parquet
 
@@ -354,10 +354,6 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ImportError(f"{path}: HDF5 needs h5py. {how_to_install('minari')}")
     import h5py
 
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except LogError:
-        raise
-    except (OSError, KeyError, RuntimeError, TypeError, ValueError, AttributeError) as error:  # h5py on damaged bytes
-        raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
+    damaged = (OSError, KeyError, RuntimeError, TypeError, ValueError, AttributeError)  # what h5py raises
+    with refusing_damage(path, damaged), h5py.File(path, "r") as file:
+        yield file

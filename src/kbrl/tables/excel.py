@@ -21,7 +21,7 @@ from kbrl.checks import how_to_install
 from kbrl.data.column_names import listing
 from kbrl.files import bytes_on_disk, too_empty, too_large
 from kbrl.tables.cell_values import Batch, Kind
-from kbrl.tables.faults import LogError, Place, refuse_size
+from kbrl.tables.faults import LogError, Place, refuse_size, refusing_damage
 from kbrl.tables.python_rows import batches_of
 from kbrl.tables.text_files import PLAIN, Dialect, refuse_numbers
 
@@ -51,7 +51,7 @@ class ExcelTable:
         if importlib.util.find_spec("openpyxl") is None:
             raise ImportError(f"{path}: Excel files need openpyxl. {how_to_install('excel')}")
         self.path, self._dialect = path, dialect
-        with _refusing(path):
+        with refusing_damage(path, _DAMAGED):
             _check_parts(path)
         self._sheet = self._find_sheet(dialect.sheet)
         with self._numbered() as rows:
@@ -140,7 +140,7 @@ class ExcelTable:
 def _opened(path: Path) -> Iterator[Any]:
     import openpyxl
 
-    with _refusing(path):
+    with refusing_damage(path, _DAMAGED):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about styles and checks of Excel, which do not matter
             workbook = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
@@ -148,17 +148,6 @@ def _opened(path: Path) -> Iterator[Any]:
             yield workbook
         finally:
             workbook.close()
-
-
-@contextmanager
-def _refusing(path: Path) -> Iterator[None]:
-    """Turn errors about a broken file into a fault that names the file."""
-    try:
-        yield
-    except LogError:
-        raise
-    except _DAMAGED as error:
-        raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
 
 
 def _size(sheet: Any) -> int:

@@ -7,7 +7,8 @@ other row has a number, counted from 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -156,6 +157,18 @@ class Fault:
         """Return the record as a dict for JSON."""
         listed = {"rows": list(self.rows), "columns": list(self.columns), "places": list(map(str, self.places))}
         return asdict(self) | listed
+
+
+@contextmanager
+def refusing_damage(path: Any, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn errors that a library raises about a broken file into a fault that names the file."""
+    try:
+        yield
+    except LogError:
+        raise
+    except errors as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise LogError("unreadable", f"{path} cannot be read: {reason}.") from None
 
 
 def refuse_size(complaint: str | None, path: Any) -> None:

@@ -23,7 +23,7 @@ from kbrl.data.any_frame import arrow_column, columns_of
 from kbrl.files import bytes_on_disk, too_empty, too_large
 from kbrl.tables.arrow_files import from_arrow
 from kbrl.tables.cell_values import Batch, Column, Kind, as_array, from_array
-from kbrl.tables.faults import LogError, refuse_size
+from kbrl.tables.faults import LogError, refuse_size, refusing_damage
 
 # what the archive, its compression and the headers of its arrays raise for damaged bytes
 _DAMAGED = (
@@ -91,15 +91,10 @@ class NpzTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with zipfile.ZipFile(path) as archive:
-                n_stated = sum(member.file_size for member in archive.infolist())
-                refuse_size(too_empty(path, "the archive", n_stated, bytes_on_disk(path)), path)
-                shapes = {name: _member(archive, name).shape for name in archive.namelist() if name.endswith(".npy")}
-        except LogError:
-            raise
-        except _DAMAGED as error:
-            raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
+        with refusing_damage(path, _DAMAGED), zipfile.ZipFile(path) as archive:
+            n_stated = sum(member.file_size for member in archive.infolist())
+            refuse_size(too_empty(path, "the archive", n_stated, bytes_on_disk(path)), path)
+            shapes = {name: _member(archive, name).shape for name in archive.namelist() if name.endswith(".npy")}
         lengths = {name.removesuffix(".npy"): shape[0] for name, shape in shapes.items() if shape}
         check_lengths(lengths, str(path))
         self.names = tuple(lengths)
@@ -108,19 +103,13 @@ class NpzTable:
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time, or those of one step of a replay buffer."""
         n_rows = max(1, n_rows // (self._n_environments or 1))
-        with ExitStack() as stack:
-            archive = stack.enter_context(zipfile.ZipFile(self.path))
-            try:
-                members = {name: self._opened(stack, archive, f"{name}.npy", n_rows) for name in kinds}
-                length = next(iter(members.values())).shape[0]
-                for start in range(0, length, n_rows):
-                    count = min(n_rows, length - start)
-                    arrays = {name: self._flat(_rows(member, count)) for name, member in members.items()}
-                    yield {name: from_array(array, kinds[name], name) for name, array in arrays.items()}
-            except LogError:
-                raise
-            except _DAMAGED as error:
-                raise LogError("unreadable", f"{self.path} cannot be read: {error}.") from None
+        with zipfile.ZipFile(self.path) as archive, ExitStack() as stack, refusing_damage(self.path, _DAMAGED):
+            members = {name: self._opened(stack, archive, f"{name}.npy", n_rows) for name in kinds}
+            length = next(iter(members.values())).shape[0]
+            for start in range(0, length, n_rows):
+                count = min(n_rows, length - start)
+                arrays = {name: self._flat(_rows(member, count)) for name, member in members.items()}
+                yield {name: from_array(array, kinds[name], name) for name, array in arrays.items()}
 
     def _flat(self, array: Array) -> Array:
         """Return one row per step and environment of a replay buffer; any other array as it is."""

@@ -23,15 +23,15 @@ from kbrl.logs.columns import BY_EXPRESSION, LAST_ROW, Columns
 from kbrl.logs.sorted_table import SortedTable
 from kbrl.logs.value_facts import look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, numbers_in
-from kbrl.tables.faults import Place, places_of
-from kbrl.tables.formats import Border, Table, batch_length, regrouped
+from kbrl.tables.cleaned import SameRows
+from kbrl.tables.formats import Table, batch_length, regrouped
 from kbrl.tables.text_files import dialect_in
 
 _GAP_ROWS, _CLEAN_ROWS = 65536, 16384  # that are read at a time
 _KINDS: dict[Type, Kind] = {"number": "numbers", "text": "labels", "truth": "flags"}
 
 
-class PreparedTable:
+class PreparedTable(SameRows):
     """A table in which some columns are made of others."""
 
     def __init__(self, table: Table, columns: Columns, recipe: Recipe | None) -> None:
@@ -45,25 +45,6 @@ class PreparedTable:
         following = dict(zip(columns.next_state, columns.state))
         self.dropped = frozenset(name for name in columns.used() if following.get(name, name) in dropping)
         self._variables: list[_Variables] = []  # of the last pass
-
-    @property
-    def borders(self) -> list[Border]:
-        """Where files end, as far as the last pass has found."""
-        return getattr(self.table, "borders", [])
-
-    @property
-    def n_repeats(self) -> int:
-        """The number of rows that were dropped because they repeat another one."""
-        return getattr(self.table, "n_repeats", 0)
-
-    def places(self, rows: Sequence[int]) -> list[Place]:
-        """Return the places of some rows."""
-        return places_of(self.table, rows)
-
-    def row_group_sizes(self) -> list[int]:
-        """Return the numbers of rows of the pieces that can be read apart; none where a row needs those before it."""
-        is_apart = self.recipe is None or not any(column.looks_back for column in self.recipe.columns)
-        return self.table.row_group_sizes() if is_apart and hasattr(self.table, "row_group_sizes") else []
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the columns asked for, at most ``n_rows`` rows at a time."""
@@ -311,7 +292,7 @@ class _Variables:
         )
 
 
-class LastRows:
+class LastRows(SameRows):
     """A table with one more column, ``last_row``, which is true in the last row of each episode.
 
     Many tables do not mark ends: each of their episodes is complete, or a column says on all rows how it ended.  Then
@@ -322,15 +303,6 @@ class LastRows:
     def __init__(self, table: Table, episode: str) -> None:
         self.table, self._episode = table, episode
         self.is_text, self.names = table.is_text, (*table.names, LAST_ROW)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "table" or name == "row_group_sizes":  # a piece of a file does not tell what follows it
-            raise AttributeError(name)
-        return getattr(self.table, name)
-
-    def places(self, rows: Sequence[int]) -> list[Place]:
-        """Return the places of some rows."""
-        return places_of(self.table, rows)
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the columns asked for, at most ``n_rows`` rows at a time."""

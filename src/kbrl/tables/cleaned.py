@@ -16,35 +16,28 @@ from kbrl.data.column_names import listing
 from kbrl.data.expressions import Coded
 from kbrl.data.values import unmarked
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_array, join_columns, numbers_in
-from kbrl.tables.faults import LogError, Place, places_of
+from kbrl.tables.faults import LogError
 from kbrl.tables.text_files import Dialect
 
-
-class _SameRows:
-    """A table with the rows of another one."""
-
-    _table: Any
-
-    @property
-    def borders(self) -> list[Any]:
-        """Where files end, as the last pass found it."""
-        return getattr(self._table, "borders", [])
-
-    @property
-    def is_unordered(self) -> bool:
-        """Whether nothing says in which order the rows come."""
-        return getattr(self._table, "is_unordered", False)
-
-    def places(self, rows: Sequence[int]) -> list[Place]:
-        """Return the places of some rows."""
-        return places_of(self._table, rows)
+_OF_ROWS = ("borders", "is_unordered", "n_repeats", "places")  # what a table may know of its rows
 
 
-class CleanedTable(_SameRows):
+class SameRows:
+    """A table with the rows of another one, ``table``, which says what is known of them."""
+
+    table: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _OF_ROWS:
+            raise AttributeError(name)
+        return getattr(self.table, name)
+
+
+class CleanedTable(SameRows):
     """A table whose cells are read as a dialect says; what it says of columns that do not exist is ignored."""
 
     def __init__(self, table: Any, dialect: Dialect) -> None:
-        self._table, self._dialect = table, dialect
+        self.table, self._dialect = table, dialect
         self.names, self.is_text = table.names, table.is_text
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
@@ -58,7 +51,7 @@ class CleanedTable(_SameRows):
             as_text |= {name for name, kind in kinds.items() if kind == "numbers" and name in marked}
         asked: dict[str, Kind] = {name: "labels" if name in as_text else kind for name, kind in kinds.items()}
         above = {name: _Above() for name in kinds if name in self._dialect.filled_down}
-        for batch in self._table.batches(asked, n_rows):
+        for batch in self.table.batches(asked, n_rows):
             batch = {name: above[name].fill(column) if name in above else column for name, column in batch.items()}
             yield {name: self._cleaned(batch[name], name, kind) for name, kind in kinds.items()}
 
@@ -109,7 +102,7 @@ def without_marks(column: Column, marks: set[str]) -> Column:
     return Numbers(values, odd if texts else None, texts, column.is_time)
 
 
-class SplitTable(_SameRows):
+class SplitTable(SameRows):
     """A table in which each of some columns of lists has become as many columns."""
 
     def __init__(self, table: Any, lists: Sequence[str]) -> None:
@@ -117,7 +110,7 @@ class SplitTable(_SameRows):
         if missing:
             message = f"The columns to split should be in {listing(missing)}, but they are {listing(table.names)}."
             raise LogError("missing_column", message, columns=missing, advice="Name others: --split NAME.")
-        self._table, self.is_text = table, table.is_text
+        self.table, self.is_text = table, table.is_text
         widths = {name: _width(table, name) for name in lists}
         self._entries = {f"{name}_{k}": (name, k) for name, width in widths.items() for k in range(width)}
         names = [[f"{name}_{k}" for k in range(widths[name])] if name in widths else [name] for name in table.names]
@@ -128,7 +121,7 @@ class SplitTable(_SameRows):
         needed: dict[str, Kind] = {}
         for name, kind in kinds.items():
             needed |= {self._entries[name][0]: "numbers"} if name in self._entries else {name: kind}
-        for batch in self._table.batches(needed, n_rows):
+        for batch in self.table.batches(needed, n_rows):
             yield {name: self._column(batch, name, kind) for name, kind in kinds.items()}
 
     def _column(self, batch: Batch, name: str, kind: Kind) -> Any:

@@ -211,7 +211,7 @@ def explained(
         )
     elif fault == "not_a_number" and sample.strip("'").lower() in TRUE | FALSE:
         advice = f'Write numbers there. To count yes as 1 and no as 0 in a reward: --reward "where(`{column}`, 1, 0)".'
-    elif " in " in sample and column not in getattr(table, "table", table).names:  # an odd cell behind an expression
+    elif hasattr(table, "gaps") and column not in table.table.names and " in " in sample:  # behind an expression
         advice = "Repair these cells. If one stands for a missing value, say so: --na NAME=TEXT."
     elif fault == "bad_flag" and behind:
         advice = (

@@ -16,6 +16,7 @@ from kbrl.cli.console import data_output, print_table, row_progress, say
 from kbrl.cli.opening import columns_in, open_for, parse_state, variables
 from kbrl.cli.options import (
     FILE,
+    check_output,
     dialect_options,
     given,
     json_option,
@@ -150,7 +151,7 @@ def _answers_to(
     output: Path | None, as_json: bool, digits: int, for_spreadsheet: bool
 ) -> Iterator[Callable[[Piece], None]]:
     """Yield a function that writes answers to a file, or to standard output."""
-    from kbrl.logs.writing import check_suffix, csv_writer, table_writer
+    from kbrl.logs.writing import csv_writer, table_writer
 
     is_csv = not as_json if output is None else output.suffix.lower() == ".csv"
     if for_spreadsheet and not is_csv:
@@ -160,10 +161,7 @@ def _answers_to(
         return
     if as_json:
         raise click.UsageError("--json prints to standard output, so it cannot be used with --output.")
-    try:
-        check_suffix(output, "A table of answers")
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    check_output(output, "A table of answers")
     with table_writer(output, "A table of answers", digits=digits) as write:
         yield _as_cells(write, for_spreadsheet) if is_csv else write
 
@@ -182,10 +180,8 @@ def _as_cells(write: Callable[[Piece], None], for_spreadsheet: bool) -> Callable
         formula = next((label for label in piece["action"].tolist() if looks_like_a_formula(label)), None)
         if formula is not None and not has_warned:
             has_warned = True
-            message = (
-                f"A spreadsheet program runs the label {formula!r} as a formula. Use --for-spreadsheet if you open"
-            )
-            warnings.warn(f"{message} open the file in one.", KbrlWarning, stacklevel=2)
+            message = f"A spreadsheet program runs the label {formula!r} as a formula."
+            warnings.warn(f"{message} Use --for-spreadsheet if you open the file in one.", KbrlWarning, stacklevel=2)
         write(piece)
 
     return write_as_is

@@ -33,14 +33,14 @@ def _options_of_fit() -> list[str]:
     return option_names(fit)
 
 
-_with_config = partial(config_option, also=_options_of_fit)  # one file serves check and fit
+config_of_fit_option = partial(config_option, also=_options_of_fit)  # one file serves check, fit and report
 
 
 @click.command()
 @log_argument
 @column_options
 @value_options
-@_with_config
+@config_of_fit_option
 @json_option
 def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:
     """List what is wrong with a LOG: a file, a folder or a glob of Parquet, CSV, Arrow or .npz.

@@ -40,6 +40,18 @@ _COLUMNS = {
     "action-prob": "Column of the probability with which the action was chosen; used to judge.",
     "duration": "Column of the time until the next state, if --step does not give it.",
 }
+_STRIDES = {
+    "discount-per": "Discount by the time that passes: --discount is per this time, as in '1 day', or in units of the "
+    "step.",
+    "stride": "Usual difference between steps, for example 1 or '1 day'. Rows before another difference are left out. "
+    "'any' accepts all.",
+}
+_SWITCHES = {
+    "allow-gaps": "Allow many rows to be left out: more than 5 % because of gaps, or more than half in total.",
+    "one-step": "Each row is a decision of its own: nothing follows it (bandit data).",
+    "sort": "Sort the rows by episode and step before they are read.",
+    "drop-repeats": "Sort, and drop rows that repeat another one of the same episode and step.",
+}
 _DIALECT = {
     "encoding": "Encoding of a text file, for example latin-1. Default: UTF-8, or what its first bytes say.",
     "delimiter": "What separates the cells of a CSV file, for example ';' or tab. Default: found in the header.",
@@ -130,31 +142,10 @@ def column_options(command: F, *, state: str = "--state") -> F:
     ``state`` is how the option for the columns of the state is written.
     """
     command = dialect_options(command)
-    command = click.option(
-        "--drop-repeats", is_flag=True, help="Sort, and drop rows that repeat another one of the same episode and step."
-    )(command)
-    command = click.option("--sort", is_flag=True, help="Sort the rows by episode and step before they are read.")(
-        command
-    )
-    command = click.option(
-        "--one-step", is_flag=True, help="Each row is a decision of its own: nothing follows it (bandit data)."
-    )(command)
-    command = click.option(
-        "--allow-gaps",
-        is_flag=True,
-        help="Allow many rows to be left out: more than 5 % because of gaps, or more than half in total.",
-    )(command)
-    command = click.option(
-        "--stride",
-        type=Stride(),
-        help="Usual difference between steps, for example 1 or '1 day'. Rows before another difference are left out. "
-        "'any' accepts all.",
-    )(command)
-    command = click.option(
-        "--discount-per",
-        type=Stride(),
-        help="Discount by the time that passes: --discount is per this time, as in '1 day', or in units of the step.",
-    )(command)
+    for name, text in reversed(_SWITCHES.items()):
+        command = click.option(f"--{name}", is_flag=True, help=text)(command)
+    for name, text in reversed(_STRIDES.items()):
+        command = click.option(f"--{name}", type=Stride(), help=text)(command)
     for name, text in reversed(_COLUMNS.items()):
         option = state if name == "state" else f"--{name}"
         command = click.option(option, name.replace("-", "_"), help=text.replace("--state", state))(command)
@@ -213,10 +204,17 @@ def refuse_input_as_output(output: Path | None, *inputs: str | Path) -> None:
                 raise click.UsageError(f"--output {output} is, or is in, the input {file}. Name another file.")
 
 
-def check_output(path: Path) -> None:
-    """Refuse a file that cannot be written before any work is done."""
+def check_output(path: Path, table: str | None = None) -> None:
+    """Refuse a file that cannot be written before any work is done; ``table`` is what it is to hold, if it is one."""
     from kbrl.files import check_target
 
+    if table is not None:
+        from kbrl.logs.writing import check_suffix
+
+        try:
+            check_suffix(path, table)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
     folder = check_target(path).parent
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{path} cannot be written: the folder {folder} is read-only. Name another.")

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import click
 
+from kbrl.cli.checking import config_of_fit_option
 from kbrl.cli.console import row_progress, say
 from kbrl.cli.options import (
     FILE,
     column_options,
-    config_option,
     given,
     log_argument,
     model_argument,
-    option_names,
     quiet_option,
     refuse_input_as_output,
     source_of,
 )
-
-
-def _options_of_fit() -> list[str]:
-    from kbrl.cli.fitting import fit
-
-    return option_names(fit)
 
 
 def parse_units(texts: tuple[str, ...]) -> dict[str, str]:
@@ -53,7 +45,7 @@ def parse_units(texts: tuple[str, ...]) -> dict[str, str]:
 )
 @click.option("--with-cases", is_flag=True, help="Show rows of the log. Without it, the page holds none.")
 @column_options
-@partial(config_option, also=_options_of_fit)
+@config_of_fit_option
 @quiet_option
 def report(
     model: str,

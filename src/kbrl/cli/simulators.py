@@ -10,7 +10,7 @@ import click
 
 from kbrl.cli.acting import complete_task, counted, env_option, model_policy, random_moves, set_option, simulator_of
 from kbrl.cli.console import print_table, progress, row_progress, say
-from kbrl.cli.options import FILE, FiniteRange, json_option, model_argument, quiet_option, seed_option
+from kbrl.cli.options import FILE, FiniteRange, check_output, json_option, model_argument, quiet_option, seed_option
 
 if TYPE_CHECKING:
     from kbrl.tasks import Task
@@ -69,7 +69,7 @@ def collect(
 
     if epsilon is not None and policy is None:
         raise click.UsageError("--epsilon needs --policy: without a model, all moves are random.")
-    _check_output(output)
+    check_output(output, "A log")
     with simulator_of(task, env, settings) as simulator, row_progress(quiet) as phase:
         rng = np.random.default_rng(seed)
         moves = _moves(simulator, policy, epsilon or 0.0, rng)
@@ -78,18 +78,6 @@ def collect(
         write_log(named, output, names=simulator.observation_names)
         about = repr(simulator) if env is None else simulator.name
     say(f"{output}: {len(log):,} transitions of {about}, {int(log.terminals.sum()):,} of them ends.")
-
-
-def _check_output(output: Path) -> None:
-    """Refuse a file that cannot be written before any work is done."""
-    from kbrl.files import check_target
-    from kbrl.logs.writing import check_suffix
-
-    try:
-        check_suffix(output, "A log")
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    check_target(output)
 
 
 def _moves(simulator: Task, model: str | None, epsilon: float, rng: Any) -> Policy:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
 from kbrl.arrays import Booleans, Floats
 from kbrl.checks import (
@@ -45,7 +44,7 @@ from kbrl.model.model import given_reps
 from kbrl.model.reduced_model import often_taken
 from kbrl.model.representatives import choose, distinct_rows
 from kbrl.settings import TERMINALS, cases_needed
-from kbrl.threads import number_of_jobs
+from kbrl.threads import number_of_jobs, one_blas_thread
 
 KINDS = ("normalized", "raw")
 
@@ -137,7 +136,7 @@ class LSPI(Learner):
         """
         self._check_parameters()
         data = self._data(_repeatable(log))
-        with threadpool_limits(limits=1, user_api="blas"):  # the same result whatever the number of threads
+        with one_blas_thread():  # the same result whatever the number of threads
             gram, rhs, counts = own_sums(data)
             often = often_taken(counts, cases_needed(self.min_cases))
             kept = [block if is_kept else None for block, is_kept in zip(gram, often)]

@@ -83,10 +83,4 @@ def _judgement(model: Model, log: Log | Transitions) -> Judgement | None:
     try:
         return judge(model, log)
     except LearntError:
-        return None if model.held_out is None else judge(model, _held_out(log, model.held_out))
-
-
-def _held_out(log: Log | Transitions, share: float) -> Log | Transitions:
-    if isinstance(log, Log):
-        return split_episodes(log, 1.0 - share)[1]
-    return split_episodes(log, 1.0 - share)[1]
+        return None if model.held_out is None else judge(model, split_episodes(log, 1.0 - model.held_out)[1])

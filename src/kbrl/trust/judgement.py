@@ -36,6 +36,11 @@ class Interval:
         """The half width before it was cut to what rewards allow."""
         return self.sampling + self.smoothing + self.self_check
 
+    @property
+    def parts(self) -> str:
+        """The parts of the half width, for people."""
+        return f"sampling {self.sampling:.3g}, smoothing {self.smoothing:.3g}, self-check {self.self_check:.3g}"
+
     def widened(self, by: float) -> Interval:
         """Return the same with so much more to both sides, which counts as sampling."""
         return replace(self, low=self.low - by, high=self.high + by, sampling=self.sampling + by)
@@ -157,9 +162,8 @@ class Judgement:
         lines = [self.sentence, "", f"{'':6}{'estimate':>11}{'low':>11}{'high':>11}  half width from"]
         for name in ("now", "value", "gain"):
             found: Interval = getattr(self, name)
-            parts = f"sampling {found.sampling:.3g}, smoothing {found.smoothing:.3g}, self-check {found.self_check:.3g}"
-            if not self.is_bounded and name != "now":
-                parts = "not known: what rewards allow"
+            is_known = self.is_bounded or name == "now"
+            parts = found.parts if is_known else "not known: what rewards allow"
             lines.append(f"{name:6} {found.estimate:10.5g} {found.low:10.5g} {found.high:10.5g}  {parts}")
         lines += ["", f"Observed mean return {self.observed:.5g}; discount {self.discount:g}; {self.n_rows:,} rows."]
         lines += [f"Gain by {name}: {found.gain}; value: {found.value}." for name, found in self.methods.items()]
@@ -176,8 +180,7 @@ class Judgement:
         rows: list[tuple[str, ...]] = []
         for name in ("now", "value", "gain"):
             found: Interval = getattr(self, name)
-            parts = f"sampling {found.sampling:.3g}, smoothing {found.smoothing:.3g}, self-check {found.self_check:.3g}"
-            rows.append((name, *(f"{x:.4g}" for x in (found.estimate, found.low, found.high)), parts))
+            rows.append((name, *(f"{x:.4g}" for x in (found.estimate, found.low, found.high)), found.parts))
         rows += [("no verdict", text) for text in self.refusals] + [("note", text) for text in self.warnings]
         return html_table(self.sentence, rows, head=("", "estimate", "low", "high", "half width from"))
 

@@ -115,13 +115,32 @@ def resolve(
     >>> resolve(["obs_x", "obs_y", "dose", "reward"], {"action": "dose"}).state
     ('obs_x', 'obs_y')
     """
-    is_resolved = isinstance(given, Columns)
     named = vars(given) if isinstance(given, Columns) else dict(given or {})
     rules = given.rules if isinstance(given, Columns) else rules_of(named)
     settings = _checked_settings({name: named[name] for name in SETTINGS if name in named})
-    given = given.to_dict() if isinstance(given, Columns) else named
-    given = {role: value for role, value in given.items() if role not in (*SETTINGS, *RULES)}
-    given = _to_be_lowered(given, names)
+    roles = given.to_dict() if isinstance(given, Columns) else named
+    roles = {role: value for role, value in roles.items() if role not in (*SETTINGS, *RULES)}
+    found, parts = _columns_of_roles(names, _to_be_lowered(roles, names))
+    _check_rules(rules, found["state"], parts or (found["action"],), columns_read("reward", [found["reward"]], names))
+    if not isinstance(given, Columns):
+        found["reward"] = _with_missing_rewards(found["reward"], found["state"], rules, names)
+    if found["step"] is None and settings.get("stride") is not None:
+        raise LogError(
+            "missing_column",
+            f"A stride of {settings['stride']} was stated, but no column of {listing(names)} is the step.",
+            advice=_say_which("step"),
+        )
+    columns = Columns(**found, **settings, action_parts=parts, rules=rules)
+    if columns.one_step:
+        _check_one_step(found)
+    _check_timing(columns, names)
+    if is_first:
+        _check_cells(columns, names)
+    return columns
+
+
+def _columns_of_roles(names: Sequence[str], given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the column of each role, and the columns whose combinations are the actions, if there are several."""
     _check_given(given)
     _check_distinct(names)
     known = (*names, LAST_ROW) if _reads_last_row(given, names) else names
@@ -138,23 +157,7 @@ def resolve(
     found["next_state"] = _in_order_of(found["state"], found["next_state"], "next_state" in given)
     _check_last_row(found, names)
     _check_one_role(found | {"action": parts})
-    parts = parts if len(parts) > 1 else ()
-    _check_rules(rules, found["state"], parts or (found["action"],), columns_read("reward", [found["reward"]], names))
-    if not is_resolved:
-        found["reward"] = _with_missing_rewards(found["reward"], found["state"], rules, names)
-    if found["step"] is None and settings.get("stride") is not None:
-        raise LogError(
-            "missing_column",
-            f"A stride of {settings['stride']} was stated, but no column of {listing(names)} is the step.",
-            advice=_say_which("step"),
-        )
-    columns = Columns(**found, **settings, action_parts=parts, rules=rules)
-    if columns.one_step:
-        _check_one_step(found)
-    _check_timing(columns, names)
-    if is_first:
-        _check_cells(columns, names)
-    return columns
+    return found, parts if len(parts) > 1 else ()
 
 
 def _check_cells(columns: Columns, names: Sequence[str]) -> None:
@@ -214,10 +217,9 @@ def _say_which(role: str, request: str = "Say which column it is") -> str:
 
 
 def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    if settings.get("stride") is not None:
-        settings["stride"] = stride_text(settings["stride"])
-    if settings.get("discount_per") is not None:
-        settings["discount_per"] = period_text(settings["discount_per"])
+    for name, as_text in (("stride", stride_text), ("discount_per", period_text)):
+        if settings.get(name) is not None:
+            settings[name] = as_text(settings[name])
     for name in SWITCHES:
         if name in settings:
             settings[name] = flag(settings[name] == "true" or settings[name], name)

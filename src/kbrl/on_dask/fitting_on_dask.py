@@ -121,7 +121,7 @@ class ClusterLog:
         return self._survey(sample_rows, LARGEST_HASH, None) if found.is_short else found  # many rows are the same
 
     def _survey(self, sample_rows: int, largest_hash: int, step: Step | None) -> Survey:
-        found = self.work.sums(_survey, _added_surveys, [(self.facts, sample_rows, largest_hash)], step)[0]
+        found = self.work.sums(_survey, add, [(self.facts, sample_rows, largest_hash)], step)[0]
         if found is None:
             raise LogError("no_transitions", f"None of the {self.n_rows} rows has a next state or ends an episode.")
         return found
@@ -280,18 +280,12 @@ def _survey(opened: Any, facts: Facts, sample_rows: int, largest_hash: int) -> S
     return survey(chain([first], chunks), sample_rows=sample_rows, largest_hash=largest_hash)
 
 
-def _added_surveys(surveys: list[Survey | None]) -> Survey | None:
-    found = [each for each in surveys if each is not None]
-    return reduce(add, found) if found else None
-
-
 def _learn(opened: Any, facts: Facts, empty: Model) -> Model:
     """Return the model of one part."""
     model = empty.extend(facts.chunks(opened))
     return replace(model, sizes=model.sizes[-1:])
 
 
-def _added(parts: list[Model]) -> Model:
-    for part in parts[1:]:
-        part.sums.basis = parts[0].sums.basis  # the same: all come from one model of no data
-    return reduce(add, parts)
+def _added(one: Model, other: Model) -> Model:
+    other.sums.basis = one.sums.basis  # the same: all come from one model of no data
+    return one + other

@@ -6,8 +6,6 @@ sums.  An episode must lie within one part.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -57,16 +55,11 @@ def _evaluate(opened: Any, facts: Facts, evaluator: PolicyEvaluator) -> _Part | 
     return None if own.finish().sums is None else (own, np.unique(np.concatenate(episodes)))
 
 
-def _added(parts: list[_Part | None]) -> _Part | None:
-    found = [part for part in parts if part is not None]
-    return reduce(_both, found) if found else None
-
-
-def _both(one: _Part, other: _Part) -> _Part:
+def _added(one: _Part, other: _Part) -> _Part:
     shared = np.intersect1d(one[1], other[1])
     if len(shared):
         raise ValueError(
             f"Every episode must lie within one part of the log, but {len(shared)} are in two. Put each episode into "
             f"one file, or judge in one process."
         )
-    return add(one[0], other[0]), np.union1d(one[1], other[1])
+    return one[0] + other[0], np.union1d(one[1], other[1])

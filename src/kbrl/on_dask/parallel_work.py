@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import reduce
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any
@@ -56,9 +57,9 @@ class OnCluster:
         return self._computed(self._tasks(work, name, _promised(name, shared)), None)
 
     def sums(
-        self, work: Callable[..., Any], add: Callable[[list[Any]], Any], calls: Sequence[Any], step: Step | None
+        self, work: Callable[..., Any], add: Callable[[Any, Any], Any], calls: Sequence[Any], step: Step | None
     ) -> list[Any]:
-        """Return, for each call, the sum over all parts of ``work(opened part, *call)``."""
+        """Return, for each call, the sum over all parts of ``work(opened part, *call)``; None is nothing to add."""
         name = _new_name(work)
         roots = []
         for number, call in enumerate(calls):
@@ -177,7 +178,7 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def _tree(tasks: list[Any], add: Callable[[list[Any]], Any], name: str) -> Any:
+def _tree(tasks: list[Any], add: Callable[[Any, Any], Any], name: str) -> Any:
     """Add results a few at a time, then those sums, until one is left."""
     from dask import delayed
 
@@ -185,9 +186,14 @@ def _tree(tasks: list[Any], add: Callable[[list[Any]], Any], name: str) -> Any:
     while len(tasks) > 1:
         groups = [tasks[start : start + _FAN_IN] for start in range(0, len(tasks), _FAN_IN)]
         keys = [(f"{name}-sum", level, place) for place in range(len(groups))]
-        tasks = [delayed(add)(group, dask_key_name=key) for group, key in zip(groups, keys)]
+        tasks = [delayed(_summed)(add, group, dask_key_name=key) for group, key in zip(groups, keys)]
         level += 1
     return tasks[0]
+
+
+def _summed(add: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
+    found = [part for part in parts if part is not None]
+    return reduce(add, found) if found else None
 
 
 def _work_on(work: Callable[..., Any], part: Part, number: int, held: Any, *shared: Any) -> Any:

@@ -8,7 +8,7 @@ and the rest make up the value again.  `kbrl.insight.case_weights` has the formu
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -18,16 +18,15 @@ from kbrl.arrays import Array, Floats, Integers
 from kbrl.checks import KbrlWarning, as_rows, whole
 from kbrl.data.episodes import EpisodePart
 from kbrl.data.names import row_by_name
-from kbrl.data.transitions import Transitions, as_log, join
+from kbrl.data.transitions import Transitions, join
 from kbrl.insight.agreement import agreement
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
-from kbrl.learners.matching_log import opened
-from kbrl.logs.log import Log, Mapped
+from kbrl.learners.matching_log import Numbered, numbered, opened
+from kbrl.logs.log import Mapped
 from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model, as_model
 
-Numbered = tuple[Integers, Transitions]  # the numbers of the rows behind transitions, and those
 _NEGLIGIBLE = 1e-6  # an unexplained part of this size may be the solver's tolerance
 
 
@@ -158,7 +157,7 @@ def explain(
         source, log = "samples", join(model.samples)
     tallies = [_Tally(n_cases) for _ in model.action_labels]
     if log is not None:
-        _weigh_log(model, row, _numbered(opened(log, columns, policy=model)), tallies, step or (lambda n_rows: None))
+        _weigh_log(model, row, numbered(opened(log, columns, policy=model)), tallies, step or (lambda n_rows: None))
     else:
         source = "outcomes"
         for action, tally in enumerate(tallies):
@@ -176,19 +175,6 @@ def _kept_outcomes(model: Model, state: Floats, action: int) -> Outcomes:
             "--log), or fit with sample_neighbors, which keeps the nearest cases."
         )
     return found
-
-
-def _numbered(log: Any) -> Iterator[Numbered]:
-    """Yield chunks of transitions with the numbers of their rows."""
-    if isinstance(log, Log):
-        yield from log.numbered_chunks()
-        return
-    if not isinstance(log, Iterable):
-        as_log(log)  # says what is wrong
-    first = 0
-    for chunk in [log] if isinstance(log, Transitions) else log:
-        yield np.arange(first, first + len(as_log(chunk))), chunk
-        first += len(chunk)
 
 
 def _weigh_log(

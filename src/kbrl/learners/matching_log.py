@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from kbrl.arrays import Integers
 from kbrl.checks import KbrlWarning
 from kbrl.data.any_frame import is_frame
 from kbrl.data.column_names import listing
 from kbrl.data.names import find_names
+from kbrl.data.transitions import Transitions, as_log
 from kbrl.data.values import RULES
 from kbrl.data.written import is_number
 from kbrl.logs.columns import REQUIRED, SETTINGS, Columns, columns_read
@@ -25,6 +29,8 @@ from kbrl.model.model import Model, models_of
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import open_table
 from kbrl.tables.text_files import dialect_in
+
+Numbered = tuple[Integers, Transitions]  # the numbers of the rows behind transitions, and those
 
 
 def is_table(log: Any) -> bool:
@@ -53,6 +59,19 @@ def opened(log: Any, columns: Mapped = None, *, policy: Any = None) -> Any:
     if model is None:
         return open_log(log, columns=columns)
     return open_matching_log(model, log, columns.to_dict() if isinstance(columns, Columns) else dict(columns or {}))
+
+
+def numbered(log: Any) -> Iterator[Numbered]:
+    """Yield the chunks of an opened log, of Transitions or of a list of them with the numbers of their rows."""
+    if isinstance(log, Log):
+        yield from log.numbered_chunks()
+        return
+    if not isinstance(log, Iterable):
+        as_log(log)  # says what is wrong
+    first = 0
+    for chunk in [log] if isinstance(log, Transitions) else log:
+        yield np.arange(first, first + len(as_log(chunk))), chunk
+        first += len(chunk)
 
 
 def _refuse_columns(log: Any, columns: Mapped) -> None:

@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from kbrl.arrays import Integers
 from kbrl.data.column_names import display_names
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.matching_log import names_by_role, open_matching_log
+from kbrl.learners.matching_log import names_by_role, numbered, open_matching_log
 from kbrl.logs.log import CHUNK_ROWS, Log
 from kbrl.model.model import Model, as_model
 from kbrl.storage.model_file import read_model
@@ -44,7 +42,7 @@ class Inputs:
 
     def chunks(self) -> Iterator[tuple[Integers, Transitions]]:
         """Yield row numbers of the log, from 0, and their transitions, with variables and actions as in the model."""
-        for rows, chunk in _numbered(self.log):
+        for rows, chunk in numbered(self.log if isinstance(self.log, Log) else self.log.chunks(CHUNK_ROWS)):
             if chunk.n_dims != len(self.variables):
                 raise ValueError(
                     f"The model knows {len(self.variables)} state variables, but the log has {chunk.n_dims}. "
@@ -95,16 +93,6 @@ def _checked_units(units: Mapping[str, str], variables: Sequence[str]) -> dict[s
             f"Units are given to state variables ({', '.join(variables)}) and to value, but {unknown[0]!r} is neither."
         )
     return dict(units)
-
-
-def _numbered(log: Log | Transitions) -> Iterator[tuple[Integers, Transitions]]:
-    if isinstance(log, Log):
-        yield from log.numbered_chunks(CHUNK_ROWS)
-        return
-    first = 0
-    for chunk in log.chunks(CHUNK_ROWS):
-        yield np.arange(first, first + len(chunk)), chunk
-        first += len(chunk)
 
 
 def _file_names(log: Any) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ VOTES = ("majority", "mean")
 _TRIFLE = 1e-9  # less than one vote of any committee, and more than rounding
 
 
+@dataclass(eq=False, repr=False)
 class Committee(Learner):
     """A committee of copies of a learner, each with its own random_state.
 
@@ -55,22 +57,12 @@ class Committee(Learner):
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    members_: list[Any]
-
-    def __init__(
-        self,
-        learner: Any,
-        n_members: int = 10,
-        *,
-        vote: str = "majority",
-        random_state: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.learner = learner
-        self.n_members = n_members
-        self.vote = vote
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    learner: Any
+    n_members: int = 10
+    _: KW_ONLY
+    vote: str = "majority"
+    random_state: Any = None
+    n_jobs: int | None = None
 
     def fit(self, log: Transitions) -> Committee:
         """Let every member learn from the same transitions; on a Dask cluster: `kbrl.fit_on_dask`."""

@@ -9,7 +9,7 @@ Paper: section 4.3.3 and appendix B.2 (FQIT).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ _FARTHEST = 1e30  # inputs of trees are clipped to it: they have single precisio
 _GROWTH = 1e6  # a regressor that exceeds the largest possible value by this factor is stopped
 
 
+@dataclass(eq=False, repr=False)
 class FittedQ(Learner):
     """Fitted Q iteration with extra-trees, or with any regressor; needs scikit-learn.
 
@@ -60,38 +61,20 @@ class FittedQ(Learner):
     [[1.9, 0.9], [0.9, 1.9]]
     """
 
-    _function: FittedFunction
-
-    def __init__(
-        self,
-        n_iterations: int = 50,
-        n_trees: int = 30,
-        min_split: int = 10,
-        candidate_cuts: int | None = None,
-        freeze_after: int | None = 10,
-        discount: float = 0.99,
-        random_state: Any = None,
-        *,
-        per_action: bool = True,
-        regressor: Any = None,
-        scaling: Any = "std",
-        terminals: str = "absorb",
-        min_cases: int | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_iterations = n_iterations
-        self.n_trees = n_trees
-        self.min_split = min_split
-        self.candidate_cuts = candidate_cuts
-        self.freeze_after = freeze_after
-        self.discount = discount
-        self.random_state = random_state
-        self.per_action = per_action
-        self.regressor = regressor
-        self.scaling = scaling
-        self.terminals = terminals
-        self.min_cases = min_cases
-        self.n_jobs = n_jobs
+    n_iterations: int = 50
+    n_trees: int = 30
+    min_split: int = 10
+    candidate_cuts: int | None = None
+    freeze_after: int | None = 10
+    discount: float = 0.99
+    random_state: Any = None
+    _: KW_ONLY
+    per_action: bool = True
+    regressor: Any = None
+    scaling: Any = "std"
+    terminals: str = "absorb"
+    min_cases: int | None = None
+    n_jobs: int | None = None
 
     def fit(self, log: Transitions) -> FittedQ:
         """Learn from transitions, all of which are held in memory."""

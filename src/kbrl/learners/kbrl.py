@@ -7,6 +7,7 @@ Paper: section 2.2 (Ormoneit and Sen 2002).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from kbrl.checks import check_norm, check_profile, in_unit_interval, one_of, pos
 from kbrl.data.scaling import coordinates
 from kbrl.data.transitions import Transitions, as_log, refuse_allowed
 from kbrl.learners.learner import Learner, say_if_rare
-from kbrl.mdp.dynamic_programming import Solution, solve
+from kbrl.mdp.dynamic_programming import solve
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.kernels import Kernel, Profile, blocks, lost_over_time
@@ -27,6 +28,7 @@ from kbrl.model.sample_weights import SampleWeights
 from kbrl.settings import TERMINALS, cases_needed
 
 
+@dataclass(eq=False, repr=False)
 class KBRL(Learner):
     """Kernel-based reinforcement learning: every transition is a state of the model, and nothing is compressed.
 
@@ -55,33 +57,17 @@ class KBRL(Learner):
     [[10.0, 9.0], [9.0, 10.0]]
     """
 
-    mdp_: FiniteMDP  # one state per next state, in the order of the transitions
-    solution_: Solution
-
-    def __init__(
-        self,
-        sample_width: float = 0.1,
-        sample_neighbors: int | None = None,
-        discount: float = 0.99,
-        scaling: Any = "std",
-        *,
-        profile: Profile = "exponential",
-        norm: float = 2.0,
-        terminals: str = "absorb",
-        solver: str = "auto",
-        tolerance: float = 1e-8,
-        min_cases: int | None = None,
-    ) -> None:
-        self.sample_width = sample_width
-        self.sample_neighbors = sample_neighbors
-        self.discount = discount
-        self.scaling = scaling
-        self.profile = profile
-        self.norm = norm
-        self.terminals = terminals
-        self.solver = solver
-        self.tolerance = tolerance
-        self.min_cases = min_cases
+    sample_width: float = 0.1
+    sample_neighbors: int | None = None
+    discount: float = 0.99
+    scaling: Any = "std"
+    _: KW_ONLY
+    profile: Profile = "exponential"
+    norm: float = 2.0
+    terminals: str = "absorb"
+    solver: str = "auto"
+    tolerance: float = 1e-8
+    min_cases: int | None = None
 
     def fit(self, log: Transitions) -> KBRL:
         """Learn from transitions: build the MDP of their next states and solve it."""
@@ -104,7 +90,7 @@ class KBRL(Learner):
             say_not_converged(solution)
         ahead = (self.discount if fades is None else fades) * solution.values
         worths = log.rewards + np.where(ends, 0.0, ahead)
-        self.mdp_, self.solution_ = mdp, solution
+        self.mdp_, self.solution_ = mdp, solution  # one state per next state, in the order of the transitions
         self._samples = SampleQ(samples.samples, [worths[rows] for rows in by_action])
         self.coordinates_ = units
         self.action_labels_ = log.action_labels

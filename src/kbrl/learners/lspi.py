@@ -8,13 +8,13 @@ Paper: section 4.3.2 and appendix B.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from kbrl.arrays import Booleans, Floats
+from kbrl.arrays import Floats
 from kbrl.checks import (
     as_generator,
     as_rows,
@@ -51,6 +51,7 @@ KINDS = ("normalized", "raw")
 _FAINTEST = 1e-100  # raw kernel values below it count as 0: products of them would be denormal, and slow
 
 
+@dataclass(eq=False, repr=False)
 class LSPI(Learner):
     """Least-squares policy iteration.
 
@@ -86,48 +87,23 @@ class LSPI(Learner):
     [[10.0, 9.0], [9.0, 10.0]]
     """
 
-    weights_: Floats  # (n_features, n_actions), zero for actions never tried
-    n_iterations_: int
-    converged_: bool
-    _features: Features
-    _tried: Booleans
-
-    def __init__(
-        self,
-        n_reps: int = 100,
-        reps: Any = "k-means",
-        width: Any = 0.02,
-        features: str | Callable[[Floats], Any] = "normalized",
-        neighbors: int | None = None,
-        discount: float = 0.99,
-        scaling: Any = "std",
-        random_state: Any = None,
-        *,
-        profile: Profile = "exponential",
-        cover_distance: float | None = None,
-        terminals: str = "absorb",
-        ridge: float = 0.1,
-        max_iterations: int = 30,
-        tolerance: float = 1e-5,
-        min_cases: int | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_reps = n_reps
-        self.reps = reps
-        self.width = width
-        self.features = features
-        self.neighbors = neighbors
-        self.discount = discount
-        self.scaling = scaling
-        self.random_state = random_state
-        self.profile = profile
-        self.cover_distance = cover_distance
-        self.terminals = terminals
-        self.ridge = ridge
-        self.max_iterations = max_iterations
-        self.tolerance = tolerance
-        self.min_cases = min_cases
-        self.n_jobs = n_jobs
+    n_reps: int = 100
+    reps: Any = "k-means"
+    width: Any = 0.02
+    features: str | Callable[[Floats], Any] = "normalized"
+    neighbors: int | None = None
+    discount: float = 0.99
+    scaling: Any = "std"
+    random_state: Any = None
+    _: KW_ONLY
+    profile: Profile = "exponential"
+    cover_distance: float | None = None
+    terminals: str = "absorb"
+    ridge: float = 0.1
+    max_iterations: int = 30
+    tolerance: float = 1e-5
+    min_cases: int | None = None
+    n_jobs: int | None = None
 
     def fit(self, log: Transitions | Iterable[Transitions]) -> LSPI:
         """Learn from transitions, or from chunks of them that can be read many times, such as a list.
@@ -152,7 +128,8 @@ class LSPI(Learner):
                 n_iterations += 1
         self.coordinates_, self.action_labels_, self.source_ = data.coordinates, data.action_labels, data.source
         self._features, self._tried = data.features, equations.tried
-        self.weights_, self.n_iterations_, self.converged_ = weights, n_iterations, converged
+        self.weights_ = weights  # (n_features, n_actions), zero for actions never tried
+        self.n_iterations_, self.converged_ = n_iterations, converged
         say_if_rare(data.action_labels, counts, self.min_cases)
         return self
 

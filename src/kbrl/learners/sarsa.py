@@ -8,6 +8,7 @@ Paper: section 5.2.3; Sutton 1996; the order within a step follows RL-Library's 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from math import isfinite
 from typing import Any
 
@@ -22,6 +23,7 @@ from kbrl.learners.tile_coding import fill_q, fill_tiles
 from kbrl.numba_cache import njit
 
 
+@dataclass(eq=False, repr=False)
 class SARSA(Learner):
     """SARSA(lambda) with tile coding, hashed into ``memory`` weights; it learns from each transition once, as it acts.
 
@@ -45,38 +47,23 @@ class SARSA(Learner):
     ([[0.0, 2.0]], ['right'])
     """
 
-    def __init__(
-        self,
-        actions: Any,
-        low: Any,
-        high: Any,
-        *,
-        n_tilings: int = 24,
-        tiles: int = 4,
-        memory: int = 2**20,
-        step_size: float = 0.001,
-        divide_step: bool = True,
-        trace_decay: float = 0.05,
-        least_trace: float = 0.01,
-        discount: float = 0.99,
-        exploration: Any = 0.1,
-        model_interval: int = 1000,
-        random_state: Any = None,
-    ) -> None:
-        self.actions = actions
-        self.low = low
-        self.high = high
-        self.n_tilings = n_tilings
-        self.tiles = tiles
-        self.memory = memory
-        self.step_size = step_size
-        self.divide_step = divide_step
-        self.trace_decay = trace_decay
-        self.least_trace = least_trace
-        self.discount = discount
-        self.exploration = exploration
-        self.model_interval = model_interval
-        self.random_state = random_state
+    actions: Any
+    low: Any
+    high: Any
+    _: KW_ONLY
+    n_tilings: int = 24
+    tiles: int = 4
+    memory: int = 2**20
+    step_size: float = 0.001
+    divide_step: bool = True
+    trace_decay: float = 0.05
+    least_trace: float = 0.01
+    discount: float = 0.99
+    exploration: Any = 0.1
+    model_interval: int = 1000
+    random_state: Any = None
+
+    def __post_init__(self) -> None:
         self._begin()
 
     def _begin(self) -> None:

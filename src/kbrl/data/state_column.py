@@ -93,7 +93,7 @@ class StateColumn:
         if isinstance(cells, Coded) and self.kind in ("category", "ordinal", "boolean"):
             return self._places(Coded(cells.codes, tuple(map(level_text, cells.values))))
         if isinstance(cells, Coded):
-            numbers = _parsed(cells, _seconds if self.kind == "elapsed" else _number)
+            numbers = _parsed(cells, seconds_since_1970 if self.kind == "elapsed" else _number)
             odd = np.isnan(numbers) & cells.where(lambda value: level_text(value) is not None)
             rule = "be a number"
             return Values(numbers, (Unfit(self.name, odd, cells, rule),) if odd.any() else ())
@@ -284,7 +284,7 @@ def _number(value: Any) -> float:
     return float({"true": 1, "false": 0}.get(value.strip().lower(), value) if isinstance(value, str) else value)
 
 
-def _seconds(value: Any) -> float:
+def seconds_since_1970(value: Any) -> float:
     """Return the seconds of a time since 1970, from a text or a datetime; without a zone, it is UTC."""
     moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
     if not isinstance(moment, datetime):

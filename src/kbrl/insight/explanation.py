@@ -22,7 +22,7 @@ from kbrl.data.transitions import Transitions, join
 from kbrl.insight.agreement import agreement
 from kbrl.insight.case_weights import Outcomes, outcomes, weigher, worths
 from kbrl.insight.coverage import coverage
-from kbrl.learners.matching_log import Numbered, numbered, opened
+from kbrl.learners.matching_log import Numbered, numbered_chunks, opened
 from kbrl.logs.log import Mapped
 from kbrl.mdp.dynamic_programming import best_actions
 from kbrl.model.model import Model, as_model
@@ -157,7 +157,8 @@ def explain(
         source, log = "samples", join(model.samples)
     tallies = [_Tally(n_cases) for _ in model.action_labels]
     if log is not None:
-        _weigh_log(model, row, numbered(opened(log, columns, policy=model)), tallies, step or (lambda n_rows: None))
+        chunks = numbered_chunks(opened(log, columns, policy=model))
+        _weigh_log(model, row, chunks, tallies, step or (lambda n_rows: None))
     else:
         source = "outcomes"
         for action, tally in enumerate(tallies):

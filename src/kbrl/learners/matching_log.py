@@ -61,7 +61,7 @@ def opened(log: Any, columns: Mapped = None, *, policy: Any = None) -> Any:
     return open_matching_log(model, log, columns.to_dict() if isinstance(columns, Columns) else dict(columns or {}))
 
 
-def numbered(log: Any) -> Iterator[Numbered]:
+def numbered_chunks(log: Any) -> Iterator[Numbered]:
     """Yield the chunks of an opened log, of Transitions or of a list of them with the numbers of their rows."""
     if isinstance(log, Log):
         yield from log.numbered_chunks()

@@ -322,8 +322,7 @@ class Rises:
             f"If rows are missing there, leave out the rows before the gaps: --stride {written}, in Python "
             f"columns={{'stride': {written}}}. If no rows are missing, state that: --stride any."
         )
-        rows = f"{self.n_larger:,} {'row' if self.n_larger == 1 else 'rows'}"
-        return f"After {rows} the step rises by more than {stride}, its usual rise", advice
+        return f"After {counted(self.n_larger, 'row')} the step rises by more than {stride}, its usual rise", advice
 
 
 def refuse_left_out(left_out: LeftOut, n_rows: int, columns: Any) -> None:

@@ -16,7 +16,7 @@ from kbrl.arrays import Integers
 from kbrl.data.column_names import display_names
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
-from kbrl.learners.matching_log import names_by_role, numbered, open_matching_log
+from kbrl.learners.matching_log import names_by_role, numbered_chunks, open_matching_log
 from kbrl.logs.log import CHUNK_ROWS, Log
 from kbrl.model.model import Model, as_model
 from kbrl.storage.model_file import read_model
@@ -42,7 +42,7 @@ class Inputs:
 
     def chunks(self) -> Iterator[tuple[Integers, Transitions]]:
         """Yield row numbers of the log, from 0, and their transitions, with variables and actions as in the model."""
-        for rows, chunk in numbered(self.log if isinstance(self.log, Log) else self.log.chunks(CHUNK_ROWS)):
+        for rows, chunk in numbered_chunks(self.log if isinstance(self.log, Log) else self.log.chunks(CHUNK_ROWS)):
             if chunk.n_dims != len(self.variables):
                 raise ValueError(
                     f"The model knows {len(self.variables)} state variables, but the log has {chunk.n_dims}. "

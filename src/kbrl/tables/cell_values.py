@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.names import is_whole
-from kbrl.data.state_column import is_missing
+from kbrl.data.state_column import is_missing, seconds_since_1970
 from kbrl.data.values import FALSE, TRUE
 from kbrl.tables.faults import LogError, refusing_damage
 
@@ -335,9 +335,7 @@ def _seconds_of(cell: Any) -> float:
         return float(cell.total_seconds())
     if not isinstance(cell, date):
         raise ValueError
-    moment = cell if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return float((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
+    return seconds_since_1970(cell)
 
 
 def _flag_in(text: str) -> float:

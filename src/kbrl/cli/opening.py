@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,22 +63,28 @@ def parse_state(text: str, saved: SavedModel) -> list[float]:
     recipe = saved.model.source.recipe
     if recipe is not None:
         return _parse_cells(text, recipe)
-    names, parts = variables(saved), [part.strip() for part in text.split(",")]
+    names = variables(saved)
+    given = _by_name(text, names, "state variables", dict(zip(state_columns(saved), names)))
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise _bad_state(f"There is no value for {', '.join(missing)}.")
+    return [_number(given[name], name) for name in names]
+
+
+def _by_name(text: str, names: Sequence[str], what: str, others: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a state by name: in the order of the names, or NAME=VALUE; ``others`` are further names."""
+    parts = [part.strip() for part in text.split(",")]
     if not any("=" in part for part in parts):
         if len(parts) != len(names):
-            raise _bad_state(f"{len(parts)} values for {len(names)} state variables: {', '.join(names)}.")
-        return [_number(part, name) for part, name in zip(parts, names)]
-    known = dict(zip(state_columns(saved), names)) | {name: name for name in names}
-    given: dict[str, float] = {}
+            raise _bad_state(f"{len(parts)} values for {len(names)} {what}: {', '.join(names)}.")
+        return dict(zip(names, parts))
+    known, given = {**others, **{name: name for name in names}}, dict[str, str]()
     for part in parts:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name not in known or known[name] in given:
             raise _bad_state(f"{part!r} must be NAME=VALUE, once for each of {', '.join(names)}.")
-        given[known[name]] = _number(value, name)
-    missing = [name for name in names if name not in given]
-    if missing:
-        raise _bad_state(f"There is no value for {', '.join(missing)}.")
-    return [given[name] for name in names]
+        given[known[name]] = value
+    return given
 
 
 def _parse_cells(text: str, recipe: Recipe) -> list[float]:
@@ -88,18 +94,8 @@ def _parse_cells(text: str, recipe: Recipe) -> list[float]:
     """
     vectors = {column.name: column.variables for column in recipe.columns if column.kind == "vector"}
     names = [each for name in recipe.names for each in vectors.get(name, (name,))]
-    parts = [part.strip() for part in text.split(",")]
-    if all("=" not in part for part in parts):
-        if len(parts) != len(names):
-            raise _bad_state(f"{len(parts)} values for {len(names)} columns: {', '.join(names)}.")
-        parts = [f"{name}={part}" for name, part in zip(names, parts)]
-    cells: dict[str, list[str | None]] = {}
-    for part in parts:
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or name not in names or name in cells:
-            raise _bad_state(f"{part!r} must be NAME=VALUE, once for each of {', '.join(names)}.")
-        cells[name] = [value or None]
-    table: dict[str, Any] = {name: cells.get(name, [None]) for name in names}
+    cells = _by_name(text, names, "columns", {})
+    table: dict[str, Any] = {name: [cells.get(name) or None] for name in names}
     for vector, entries in vectors.items():
         table[vector] = [[_number(str(table[name][0] or ""), name) for name in entries]]
     encoded = recipe.encode(table)

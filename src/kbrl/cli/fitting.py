@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,6 @@ from kbrl.cli.options import (
 
 if TYPE_CHECKING:
     from kbrl.choosing.automatic_fit import Automatic
-    from kbrl.data.recipe import Recipe
     from kbrl.logs.log import Log
     from kbrl.model.model import Model
 
@@ -255,7 +254,8 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
         lines["held out"] = (
             f"{100 * (1.0 - part.share):.3g} % of the episodes; judge by them: kbrl judge {shlex.quote(str(path))} LOG"
         )
-    lines["state"] = _state_line(log.columns.state, found.learnt.recipe)
+    recipe = found.learnt.recipe
+    lines["state"] = ", ".join(log.columns.state if recipe is None else [each.described() for each in recipe.columns])
     if facts["variables_ignored"]:
         lines["not in distances"] = f"{some(facts['variables_ignored'])}: {_WHY_IGNORED}"
     lines |= _model_lines(found.learnt, facts)
@@ -324,11 +324,6 @@ def print_model(model: Model, path: Path, n_before: int, seconds: float, *, as_j
     transitions = counted(facts["transitions"], "transition")
     lines = {"learnt from": f"{transitions}, {facts['transitions'] - n_before:,} of them new"}
     _print(path, lines | _model_lines(model, facts) | {"seconds": f"{seconds:.1f}"})
-
-
-def _state_line(names: Sequence[str], recipe: Recipe | None) -> str:
-    """Return the columns of the state, with what they became where they are not plain numbers."""
-    return ", ".join(names) if recipe is None else ", ".join(column.described() for column in recipe.columns)
 
 
 def _why_so_many(found: Automatic, n_reps: int, asked: dict[str, Any]) -> str:

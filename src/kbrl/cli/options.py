@@ -375,16 +375,12 @@ def _type(name: str, about: About) -> Any:
     return FiniteRange(0, 1, min_open=True, max_open=True) if name == "grow_below" else _TYPES[kind]
 
 
-def _default(default: Any, about: About) -> Any:
-    return default if about.option_default is ... else about.option_default
-
-
 # option: (flat name of the setting, type, default, help)
 LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
     each.about.option: (
         name,
         _type(name, each.about),
-        _default(each.default, each.about),
+        each.default if each.about.option_default is ... else each.about.option_default,
         _HELP.get(name, each.about.help),
     )
     for name, each in about_settings().items()

@@ -428,8 +428,3 @@ def filled_in(text: str, constants: Mapping[str, float]) -> str:
             parts += [text[end:start], f"where(is_missing({column}), {constants[token.text]:.17g}, {column})"]
             end = start + len(token.text) + 2 * (token.kind == "quoted")
     return "".join([*parts, text[end:]])
-
-
-def unknown_columns(expression: Expression, names: Any) -> list[str]:
-    """Return the columns of an expression that are not among these names."""
-    return [name for name in expression.columns if name not in names]

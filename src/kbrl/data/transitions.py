@@ -42,6 +42,8 @@ from kbrl.data.names import (
 )
 from kbrl.notebooks import MOST_LABELS, counted, html_table
 
+_PER_ROW = ("states", "action_indices", "rewards", "next_states", "terminals", "episodes", "durations", "propensities")
+
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Transitions:
@@ -193,11 +195,10 @@ class Transitions:
             raise TypeError(
                 f"Transitions are sliced by a range or an array of rows, not by {rows!r}; use log[i:i + 1]."
             )
-        picked = [None if f is None else f[rows] for f in self._row_fields()]
-        if len(picked[0]) == 0:  # type: ignore[arg-type]
+        fields = {name: field[rows] for name in _PER_ROW if (field := getattr(self, name)) is not None}
+        if len(fields["states"]) == 0:
             raise ValueError(f"Transitions must have at least one row, but {rows!r} selects none of {len(self)}.")
-        rest = [None if field is None else field[rows] for field in (self.durations, self.propensities)]
-        return self.trusted(*picked, self.action_labels, self.source, *rest)
+        return self.replaced(**fields)
 
     def __add__(self, other: Transitions) -> Transitions:
         return join([self, other])
@@ -231,9 +232,8 @@ class Transitions:
 
     def replaced(self, **fields: Any) -> Transitions:
         """Return the same transitions with other arrays for some of the fields; they are not checked."""
-        names = ("states", "action_indices", "rewards", "next_states", "terminals", "episodes", "action_labels")
-        rest = ("source", "durations", "propensities")
-        return self.trusted(*(fields.get(name, getattr(self, name)) for name in (*names, *rest)))
+        names = (*_PER_ROW[:6], "action_labels", "source", *_PER_ROW[6:])
+        return self.trusted(*(fields.get(name, getattr(self, name)) for name in names))
 
     def in_order_of(self, source: Source) -> Transitions:
         """Return the same transitions with the state variables in the order of ``source``; refuse other variables."""
@@ -243,9 +243,6 @@ class Transitions:
         states, next_states = (np.ascontiguousarray(rows[:, places]) for rows in (self.states, self.next_states))
         named = replace(self.source, state_names=source.state_names)
         return self.replaced(states=states, next_states=next_states, source=named)
-
-    def _row_fields(self) -> tuple[Array | None, ...]:
-        return (self.states, self.action_indices, self.rewards, self.next_states, self.terminals, self.episodes)
 
 
 def join(logs: Iterable[Transitions]) -> Transitions:

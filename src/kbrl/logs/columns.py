@@ -14,7 +14,7 @@ from typing import Any
 
 from kbrl.checks import flag
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
-from kbrl.data.expressions import ExpressionError, Name, filled_in, parse, unknown_columns
+from kbrl.data.expressions import ExpressionError, Name, filled_in, parse
 from kbrl.data.recipe import JOINED
 from kbrl.data.values import RULES, Rules, rules_of
 from kbrl.logs.sequence import period_text, stride_text
@@ -399,7 +399,7 @@ def _is_expression(text: str, role: str, names: Sequence[str]) -> bool:
         ) from None
     if isinstance(expression.tree, Name):
         return False
-    unknown = unknown_columns(expression, names)
+    unknown = [name for name in expression.columns if name not in names]
     if unknown:
         raise LogError(
             "bad_expression",

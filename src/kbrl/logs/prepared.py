@@ -368,11 +368,8 @@ def _is_clean(table: Table, columns: Columns) -> bool:
     kinds: dict[str, Kind] = dict.fromkeys((*columns.state, *columns.next_state), "numbers")
     n_rows = 0
     for batch in regrouped(table, kinds, _CLEAN_ROWS):
-        if not all(isinstance(column, Numbers) and _is_complete(column) for column in batch.values()):
+        columns_of_numbers = cast(list[Numbers], list(batch.values()))
+        if any(column.odd is not None or np.isnan(column.values).any() for column in columns_of_numbers):
             return False
         n_rows += batch_length(batch)
     return n_rows > 0
-
-
-def _is_complete(column: Numbers) -> bool:
-    return column.odd is None and not np.isnan(column.values).any()

@@ -175,15 +175,11 @@ def _check_parts(path: Path) -> None:
                 piece = file.read(_PIECE)
                 if not _XML.match(piece):
                     continue  # a picture; whoever parses it fails at its first byte
+                usual = _HELD_WHOLE.get(part.filename.lower(), _AS_TREE)
                 is_sheet = part.filename.lower().startswith("xl/worksheets/") and _SHEET_ROOT.search(piece) is not None
                 while piece:
-                    needed = 1 if is_sheet and not _STRINGS.search(piece) else _memory_per_byte(part.filename)
+                    needed = 1 if is_sheet and not _STRINGS.search(piece) else usual
                     refuse_size(too_large(path, repr(part.filename), needed * part.file_size), path)
                     if any(sign in piece for sign in _FOREIGN) or (len(piece) == _PIECE and b"<" not in piece):
                         raise ValueError(f"{part.filename!r} has a text longer than any of Excel, or other signs")
                     piece = file.read(_PIECE)
-
-
-def _memory_per_byte(name: str) -> int:
-    """Return how many bytes of memory a byte of a part takes that is not a sheet."""
-    return _HELD_WHOLE.get(name.lower(), _AS_TREE)

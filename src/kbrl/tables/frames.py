@@ -108,12 +108,10 @@ class NpzTable:
             length = next(iter(members.values())).shape[0]
             for start in range(0, length, n_rows):
                 count = min(n_rows, length - start)
-                arrays = {name: self._flat(_rows(member, count)) for name, member in members.items()}
+                arrays = {name: _rows(member, count) for name, member in members.items()}
+                if self._n_environments is not None:
+                    arrays = {name: without_environments(array) for name, array in arrays.items()}
                 yield {name: from_array(array, kinds[name], name) for name, array in arrays.items()}
-
-    def _flat(self, array: Array) -> Array:
-        """Return one row per step and environment of a replay buffer; any other array as it is."""
-        return array if self._n_environments is None else without_environments(array)
 
     def _opened(self, stack: ExitStack, archive: zipfile.ZipFile, name: str, n_rows: int) -> _Member:
         """Open an array of which ``n_rows`` rows at a time fit into memory; the stack closes it."""

@@ -96,7 +96,8 @@ class JsonLinesTable:
     def _texts(self) -> Iterator[bytes]:
         """Yield whole lines, about a block at a time, in UTF-8."""
         rest = b""
-        with open_bytes(self.path) if self._encoding == "utf-8-sig" else self._recoded() as file:
+        is_plain = self._encoding == "utf-8-sig"
+        with open_bytes(self.path) if is_plain else _Recoded(self.path, self._encoding) as file:
             while piece := file.read(BUFFER):
                 whole, newline, rest = (rest + piece).rpartition(b"\n")
                 if newline and whole.strip():
@@ -107,15 +108,12 @@ class JsonLinesTable:
         if rest.strip():
             yield rest.removeprefix(b"\xef\xbb\xbf")
 
-    def _recoded(self) -> Any:
-        return _Recoded(open_text(self.path, self._encoding), self.path, self._encoding)
-
 
 class _Recoded(io.RawIOBase):
     """A text file as bytes of UTF-8."""
 
-    def __init__(self, file: Any, path: Path, encoding: str) -> None:
-        self._file, self._path, self._encoding = file, path, encoding
+    def __init__(self, path: Path, encoding: str) -> None:
+        self._file, self._path, self._encoding = open_text(path, encoding), path, encoding
 
     def read(self, size: int = -1) -> bytes:
         try:

@@ -20,8 +20,7 @@ from kbrl.logs.check_measures import (
     VariableMeasure,
 )
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.log import CHUNK_ROWS, Mapped
-from kbrl.logs.prepared import in_order, prepare
+from kbrl.logs.log import CHUNK_ROWS, Mapped, in_order, prepare
 from kbrl.logs.rows import read_rows
 from kbrl.logs.sequence import LeftOut, refuse_left_out
 from kbrl.logs.sorted_table import said_of_repeats

@@ -1,4 +1,4 @@
-"""The last step: from rows to transitions, chunk by chunk.
+"""Opened logs, and the last step: from rows to transitions, chunk by chunk.
 
 Next states are the log's own.  If it has none, they are the states of the next row of the episode, also across chunks
 and files.  The last row of an episode is kept if it is terminated; its own state stands for the next state, on which
@@ -17,14 +17,14 @@ from typing import Any, cast
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
-from kbrl.checks import KbrlWarning, counted, whole
-from kbrl.data.column_names import listing
+from kbrl.checks import KbrlWarning, whole
 from kbrl.data.episodes import EpisodePart
 from kbrl.data.names import Source, find_label
 from kbrl.data.recipe import Recipe
 from kbrl.data.transitions import Transitions, join
+from kbrl.data.values import Rules
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.prepared import PreparedTable, prepare
+from kbrl.logs.prepared import LastRows, PreparedTable, check_actions
 from kbrl.logs.rows import (
     ActionSet,
     Rows,
@@ -53,14 +53,14 @@ from kbrl.logs.sequence import (
     refuse_returns,
     refuse_steps,
 )
-from kbrl.logs.sorted_table import said_of_repeats
+from kbrl.logs.sorted_table import SortedTable, said_of_repeats
+from kbrl.logs.value_facts import look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import Table, batch_length, open_table, regrouped
 from kbrl.tables.text_files import dialect_in
 
-CHUNK_ROWS = 65536
-MANY_COMBINATIONS = 12  # of several action columns, for which a warning says how few rows each has
+CHUNK_ROWS, _CLEAN_ROWS = 65536, 16384
 Mapped = Mapping[str, Any] | Columns | None  # names of columns by role, stride and allow_gaps
 
 
@@ -112,8 +112,7 @@ class Log:
                 yield numbers[kept], chunk[kept]
 
     def _all_chunks(self, chunk_rows: int) -> Iterator[tuple[Integers, Transitions]]:
-        stitcher = _Stitcher(self)
-        n_given = 0
+        stitcher, n_given = _Stitcher(self), 0
         for rows in read_rows(
             self.table, self.columns, chunk_rows, self.episode_type, first_episode=self.first_episode
         ):
@@ -161,29 +160,48 @@ def open_log(
     if actions is None and not is_known:
         refuse_amounts(found.taken.settled(), named.action)
     log = found.log(prepared, actions)
-    check_actions(named, log.action_labels, found.taken.settled())
+    if named.rules.allowed or named.action_parts:
+        check_actions(named, log.action_labels, found.taken.settled())
     return log
 
 
-def check_actions(columns: Columns, labels: Array, taken: Mapping[Any, int]) -> None:
-    """Refuse rules for unknown actions, and warn about many combinations; ``taken`` has the count of each."""
-    known = {str(label) for label in labels.tolist()}
-    unknown = [label for label in columns.rules.allowed if label not in known]
-    if unknown:
-        raise LogError(
-            "unknown_action",
-            f"The rule 'allowed' must name actions, {listing(sorted(known))}, but it names {listing(unknown)}.",
-            columns=[columns.action],
-            advice="Write the labels as they are in the log, or list all possible actions: --actions.",
-        )
-    if len(columns.action_parts) > 1 and len(taken) > MANY_COMBINATIONS:
-        usual = sorted(taken.values())[len(taken) // 2]
-        warnings.warn(
-            f"{len(taken)} combinations of {listing(columns.action_parts)} are {len(taken)} actions; half of them have "
-            f"at most {counted(usual, 'row')}. Combine fewer columns, or put numbers into fewer classes: --bins.",
-            KbrlWarning,
-            stacklevel=3,
-        )
+def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
+    """Return the table as a recipe says: one that is given, or learnt from the values; as it is if it needs none.
+
+    With ``is_known``, no recipe is learnt where none is given.
+    """
+    table = in_order(table, columns)
+    if columns.episode is not None and columns.reads_last_row(table.names):
+        table = LastRows(table, columns.episode)
+    if recipe is None and not is_known and not _is_clean(table, columns):
+        recipe = look_at_values(table, columns).recipe(columns, table)
+    is_made = not set(columns.used()) <= set(table.names) or columns.action_parts
+    return PreparedTable(table, columns, recipe) if recipe is not None or is_made else table
+
+
+def in_order(table: Table, columns: Columns) -> Table:
+    """Return the table with its rows sorted, and without repeated ones, if that was asked for."""
+    is_asked = columns.sort or columns.drop_repeats
+    return SortedTable(table, columns) if is_asked and not isinstance(table, SortedTable) else table
+
+
+def _is_clean(table: Table, columns: Columns) -> bool:
+    """Return whether the table needs no recipe: nothing is stated about its state, and all of it is numbers.
+
+    It is read up to the first batch with a cell that is not a number.
+    """
+    dialect = dialect_in(columns)
+    marks, suffixes = dialect.marks, dialect.suffixes
+    if columns.rules != Rules() or "" in marks or any(name in marks or suffixes.get(name) for name in columns.state):
+        return False
+    kinds: dict[str, Kind] = dict.fromkeys((*columns.state, *columns.next_state), "numbers")
+    n_rows = 0
+    for batch in regrouped(table, kinds, _CLEAN_ROWS):
+        columns_of_numbers = cast(list[Numbers], list(batch.values()))
+        if any(column.odd is not None or np.isnan(column.values).any() for column in columns_of_numbers):
+            return False
+        n_rows += batch_length(batch)
+    return n_rows > 0
 
 
 def read_log(
@@ -312,17 +330,6 @@ def scan(table: Table, columns: Columns, *, n_episodes: int = 0) -> Scan:
     return Scan(columns, taken, episodes, left_out, rises, n_rows, table.is_text, is_countable, edges, repeats)
 
 
-def numbering_of(table: Table, columns: Columns) -> Numbering:
-    """Return the numbering of all rows of a table whose episodes have no identifiers."""
-    numbering, n_rows = Numbering(), 0
-    names = (columns.action, columns.step, columns.terminated, columns.truncated, columns.done)
-    kinds = {name: kind for name, kind in kinds_of(columns).items() if name in names}
-    for batch in regrouped(table, kinds, CHUNK_ROWS):
-        order_of(batch, columns, n_rows, numbering, None)
-        n_rows += batch_length(batch)
-    return numbering
-
-
 class _Succession:
     """Counts the rows that have no next one, in batches of the columns that a scan reads."""
 
@@ -363,7 +370,6 @@ class _Succession:
 
 
 def _is_filled(column: Column) -> bool:
-    """Return whether every cell of a column has a label, a number or a flag."""
     return bool((column.codes >= 0).all() if isinstance(column, Labels) else not np.isnan(column.values).any())
 
 
@@ -373,8 +379,7 @@ class _Stitcher:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._places = {label: place for place, label in enumerate(log.action_labels.tolist())}
-        self._memory = EpisodeMemory()
-        self._sequencer = Sequencer()
+        self._memory, self._sequencer = EpisodeMemory(), Sequencer()
 
     def add(self, rows: Rows) -> Iterator[tuple[Integers, Transitions]]:
         fields: dict[str, Array] = {

@@ -13,21 +13,21 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from kbrl.arrays import Booleans, Floats
-from kbrl.checks import KbrlWarning
+from kbrl.arrays import Array, Booleans, Floats
+from kbrl.checks import KbrlWarning, counted
+from kbrl.data.column_names import listing
 from kbrl.data.expressions import Cells, Coded, Expression, Type, parse
 from kbrl.data.recipe import JOINED, ActionBins, Recipe, said_of_filled
 from kbrl.data.state_column import StateColumn, Values, level_text
-from kbrl.data.values import EpisodeStarts, Rules, ValueMemory
+from kbrl.data.values import EpisodeStarts, ValueMemory
 from kbrl.logs.columns import BY_EXPRESSION, LAST_ROW, Columns
-from kbrl.logs.sorted_table import SortedTable
-from kbrl.logs.value_facts import look_at_values
 from kbrl.tables.cell_values import Batch, Column, Kind, Labels, Numbers, from_objects, numbers_in
 from kbrl.tables.cleaned import SameRows
-from kbrl.tables.formats import Table, batch_length, regrouped
-from kbrl.tables.text_files import dialect_in
+from kbrl.tables.faults import LogError
+from kbrl.tables.formats import Table, batch_length
 
-_GAP_ROWS, _CLEAN_ROWS = 65536, 16384  # that are read at a time
+_GAP_ROWS = 65536  # that are read at a time
+MANY_COMBINATIONS = 12  # of several action columns, for which a warning says how few rows each has
 _KINDS: dict[Type, Kind] = {"number": "numbers", "text": "labels", "truth": "flags"}
 
 
@@ -336,40 +336,22 @@ def _cell(column: Column, row: int) -> Any:
     return column.values[row] if isinstance(column, Numbers) else None if code < 0 else column.values[code]
 
 
-def prepare(table: Table, columns: Columns, recipe: Recipe | None = None, *, is_known: bool = False) -> Table:
-    """Return the table as a recipe says: one that is given, or learnt from the values; as it is if it needs none.
-
-    With ``is_known``, no recipe is learnt where none is given.
-    """
-    table = in_order(table, columns)
-    if columns.episode is not None and columns.reads_last_row(table.names):
-        table = LastRows(table, columns.episode)
-    if recipe is None and not is_known and not _is_clean(table, columns):
-        recipe = look_at_values(table, columns).recipe(columns, table)
-    is_made = not set(columns.used()) <= set(table.names) or columns.action_parts
-    return PreparedTable(table, columns, recipe) if recipe is not None or is_made else table
-
-
-def in_order(table: Table, columns: Columns) -> Table:
-    """Return the table with its rows sorted, and without repeated ones, if that was asked for."""
-    is_asked = columns.sort or columns.drop_repeats
-    return SortedTable(table, columns) if is_asked and not isinstance(table, SortedTable) else table
-
-
-def _is_clean(table: Table, columns: Columns) -> bool:
-    """Return whether the table needs no recipe: nothing is stated about its state, and all of it is numbers.
-
-    It is read up to the first batch with a cell that is not a number.
-    """
-    dialect = dialect_in(columns)
-    marks, suffixes = dialect.marks, dialect.suffixes
-    if columns.rules != Rules() or "" in marks or any(name in marks or suffixes.get(name) for name in columns.state):
-        return False
-    kinds: dict[str, Kind] = dict.fromkeys((*columns.state, *columns.next_state), "numbers")
-    n_rows = 0
-    for batch in regrouped(table, kinds, _CLEAN_ROWS):
-        columns_of_numbers = cast(list[Numbers], list(batch.values()))
-        if any(column.odd is not None or np.isnan(column.values).any() for column in columns_of_numbers):
-            return False
-        n_rows += batch_length(batch)
-    return n_rows > 0
+def check_actions(columns: Columns, labels: Array, taken: Mapping[Any, int]) -> None:
+    """Refuse rules for unknown actions, and warn about many combinations; ``taken`` has the count of each."""
+    known = {str(label) for label in labels.tolist()}
+    unknown = [label for label in columns.rules.allowed if label not in known]
+    if unknown:
+        raise LogError(
+            "unknown_action",
+            f"The rule 'allowed' must name actions, {listing(sorted(known))}, but it names {listing(unknown)}.",
+            columns=[columns.action],
+            advice="Write the labels as they are in the log, or list all possible actions: --actions.",
+        )
+    if len(columns.action_parts) > 1 and len(taken) > MANY_COMBINATIONS:
+        usual = sorted(taken.values())[len(taken) // 2]
+        warnings.warn(
+            f"{len(taken)} combinations of {listing(columns.action_parts)} are {len(taken)} actions; half of them have "
+            f"at most {counted(usual, 'row')}. Combine fewer columns, or put numbers into fewer classes: --bins.",
+            KbrlWarning,
+            stacklevel=3,
+        )

@@ -15,8 +15,8 @@ from kbrl.data.column_names import listing
 from kbrl.data.recipe import Recipe
 from kbrl.data.state_column import StateColumn
 from kbrl.logs.columns import Columns, resolve_state
-from kbrl.logs.log import CHUNK_ROWS
-from kbrl.logs.prepared import PreparedTable, prepare
+from kbrl.logs.log import CHUNK_ROWS, prepare
+from kbrl.logs.prepared import PreparedTable
 from kbrl.logs.rows import bad_numbers, stacked
 from kbrl.tables.cell_values import Batch, Kind, Labels, Numbers
 from kbrl.tables.faults import LogError

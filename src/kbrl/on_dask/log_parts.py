@@ -24,13 +24,12 @@ from kbrl.data.names import UNNAMED, Source, unite_labels
 from kbrl.data.recipe import Recipe
 from kbrl.data.transitions import Transitions
 from kbrl.logs.columns import Columns, resolve
-from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, light_kinds, numbering_of, scan
-from kbrl.logs.prepared import in_order, prepare
-from kbrl.logs.rows import refuse_amounts
+from kbrl.logs.log import CHUNK_ROWS, Mapped, Scan, in_order, light_kinds, prepare, scan
+from kbrl.logs.rows import kinds_of, order_of, refuse_amounts
 from kbrl.logs.sequence import EpisodeMemory, Numbering
 from kbrl.logs.value_facts import ValueFacts, look_at_values
 from kbrl.tables.faults import LogError
-from kbrl.tables.formats import find_files, is_address, open_table
+from kbrl.tables.formats import Table, batch_length, find_files, is_address, open_table, regrouped
 from kbrl.tables.text_files import PLAIN, Dialect
 
 _LEAST_ROWS, _MOST_PARTS = 2**20, 4096  # rows of a piece of a Parquet file, and how many pieces all files make
@@ -224,7 +223,18 @@ def numberings_in(opened: Any, facts: Facts) -> list[Numbering]:
     """Return the numbering of each table of a part that was opened, as if it were the first."""
     columns = cast(Scan, facts.scan).columns
     tables = (prepare(table, columns, facts.recipe, is_known=True) for table in _tables_in(opened))
-    return [numbering_of(table, columns) for table in tables]
+    return [_numbering_of(table, columns) for table in tables]
+
+
+def _numbering_of(table: Table, columns: Columns) -> Numbering:
+    """Return the numbering of all rows of a table whose episodes have no identifiers."""
+    numbering, n_rows = Numbering(), 0
+    names = (columns.action, columns.step, columns.terminated, columns.truncated, columns.done)
+    kinds = {name: kind for name, kind in kinds_of(columns).items() if name in names}
+    for batch in regrouped(table, kinds, CHUNK_ROWS):
+        order_of(batch, columns, n_rows, numbering, None)
+        n_rows += batch_length(batch)
+    return numbering
 
 
 def numbered(parts: Sequence[Part], numberings: Sequence[Sequence[Numbering]]) -> list[Part]:

@@ -33,6 +33,7 @@ from kbrl import KBSF, PolicyEvaluator, judge, load_model, open_log, save_model,
 from kbrl.logs.writing import write_log
 from kbrl.tasks import PuddleWorld
 from kbrl.trust.estimates import LADDER, Evidence, rungs
+from tests.trust.finite_logs import without_block
 
 MOST_SECONDS, MOST_BYTES, MOST_OF_JACKKNIFE = 10.0, 500e6, 0.5
 LEARN = 20_000  # rows
@@ -71,7 +72,7 @@ def _of_jackknife(n: int, tick: Tick) -> Report:
 
     def afresh() -> None:
         blocks = range(evaluator.n_blocks)
-        found["afresh"] = [np.array([evidence().at(rung, without=b) for b in blocks]) for rung, _ in LADDER]
+        found["afresh"] = [np.array([without_block(evidence(), b).at(rung) for b in blocks]) for rung, _ in LADDER]
 
     cpu = cpu_times({"kbrl": corrected, "afresh": afresh}, rounds=3, tick=tick)
     spread = float(np.std(found["afresh"][-1]))

@@ -8,7 +8,7 @@ from kbrl.tasks import PuddleWorld
 from kbrl.trust.estimates import Evidence, jackknife_error, rungs
 from kbrl.trust.influence import episode_terms
 from kbrl.trust.verdict import judged
-from trust.finite_logs import random_world
+from trust.finite_logs import random_world, without_block
 
 
 def first_action(states):
@@ -99,6 +99,6 @@ def test_leaving_a_block_out_gives_what_the_sums_without_it_give(n_rows):
     evidence = evidence_of(found)
     full, left_out = evidence.with_left_out(0.1)
     np.testing.assert_allclose(full, evidence.at(0.1), rtol=1e-8)
-    direct = np.array([evidence.at(0.1, without=int(block)) for block in np.flatnonzero(evidence.kept)])
+    direct = np.array([without_block(evidence, block).at(0.1) for block in np.flatnonzero(evidence.kept)])
     errors = [jackknife_error(full[0], each[:, 0], found.sums.n_episodes[evidence.kept]) for each in (left_out, direct)]
     assert errors[0] == pytest.approx(errors[1], rel=0.05)

@@ -22,8 +22,6 @@ from kbrl.trust.policy_answers import DEFERS, Answers
 from kbrl.trust.trajectories import Stretch
 
 FEW = 5  # rows or episodes that do not tell much yet
-_PER_BLOCK = {"weight": 1, "reward": 1, "square": 1, "next_now": 0, "start_now": 0, "next_policy": 1}
-_PER_BLOCK |= {"start_policy": 1, "n_episodes": 0, "returns": 0, "squared_returns": 0, "cut": 0, "n_rows": 0}
 
 
 @dataclass(eq=False)
@@ -106,13 +104,6 @@ class BlockSums:
         parts["largest_returns"] = -_smallest([-self.largest_returns, -other.largest_returns])
         parts["left_out"] = np.maximum(self.left_out, other.left_out)
         return BlockSums(**parts)
-
-    def without_block(self, block: int) -> BlockSums:
-        """Return the sums without the episodes of one block."""
-        result = replace(self, **{name: getattr(self, name).copy() for name in _PER_BLOCK})
-        for name, axis in _PER_BLOCK.items():
-            np.moveaxis(getattr(result, name), axis, 0)[block] = 0.0
-        return result
 
 
 @dataclass(frozen=True, eq=False)

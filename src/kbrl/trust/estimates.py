@@ -212,15 +212,14 @@ class Evidence:
             n_episodes=sums.n_episodes[kept],
         )
 
-    def at(self, smoothing: float, *, without: int | None = None) -> tuple[float, float, float]:
-        """Return the value of the policy, that of the logged one, and the observed mean, maybe without one block.
+    def at(self, smoothing: float) -> tuple[float, float, float]:
+        """Return the value of the policy, that of the logged one, and the observed mean.
 
         Where episodes are cut, the values of the logged policy say what was still to come.
         """
-        evidence = self if without is None else replace(self, sums=self.sums.without_block(without))
-        policy, now = (solve_system(evidence.system(now=now), smoothing, self.discount) for now in (False, True))
-        system = evidence.system(now=True)
-        to_come = float(system.cut @ evidence.state_values(now.theta))
+        policy, now = (solve_system(self.system(now=now), smoothing, self.discount) for now in (False, True))
+        system = self.system(now=True)
+        to_come = float(system.cut @ self.state_values(now.theta))
         return policy.value, now.value, float((system.returns + to_come) / system.n_episodes)
 
     def with_left_out(self, smoothing: float) -> tuple[Floats, Floats]:

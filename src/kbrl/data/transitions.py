@@ -318,6 +318,16 @@ def refuse_allowed(log: Transitions, who: str) -> None:
         )
 
 
+def without_ends(log: Transitions) -> Transitions:
+    """Return a log in which no episode ends, for terminals='continue'; refuse ends of steps with durations."""
+    if log.durations is not None and log.terminals.any():
+        raise ValueError(
+            "terminals='continue' needs steps of one length: the duration of a last step is not known. Leave out "
+            "the durations, or use terminals='absorb'."
+        )
+    return log.replaced(terminals=np.zeros(len(log), dtype=bool))
+
+
 def _source(state_names: Any, states: Any, columns: Iterable[Any], next_states: Any) -> Source:
     """Return the names that were given, or those of the frame of states, and those of other columns."""
     given = frame_names(states) if state_names is None else tuple(state_names)

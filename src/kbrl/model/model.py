@@ -19,7 +19,7 @@ from kbrl.checks import NotFittedError, as_generator, as_rows, check_norm
 from kbrl.data.names import Source, rows_by_name
 from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, state_scale
 from kbrl.data.sketch import Sketch
-from kbrl.data.transitions import Transitions, as_log
+from kbrl.data.transitions import Transitions, as_log, without_ends
 from kbrl.lines.circles import find_circles
 from kbrl.lines.local_lines import LocalLines
 from kbrl.lines.moments import check_sizes
@@ -130,13 +130,7 @@ class Model(ReducedModel):
                 "plan.window counts steps, which must be of one length, but this log has durations. Leave out the "
                 "durations, or plan.window (--plan-window)."
             )
-        if self.settings.variant.terminals == "absorb":
-            return log
-        if log.durations is not None and log.terminals.any():
-            raise ValueError(
-                "terminals='continue' needs steps of one length: the duration of a last step is not known."
-            )
-        return log.replaced(terminals=np.zeros(len(log), dtype=bool))
+        return log if self.settings.variant.terminals == "absorb" else without_ends(log)
 
     def cases(self, log: Transitions) -> Transitions | None:
         """Return what is learnt of prepared transitions: themselves, or windows that begin with them; None: nothing."""

@@ -172,12 +172,18 @@ COLUMNS = [
     StateColumn("n", "boolean", missing="constant", fill=0.0),
     StateColumn("n", "elapsed", seconds=3600.0),
     StateColumn("n", "vector", width=2),
+    StateColumn("n", missing="median", fill=3.5, has_indicator=True, na=("-", "999")),
+    StateColumn("n", na=("-", "999", "nothing")),
+    StateColumn("n", "category", ("a", "b"), has_other=True, missing="level", na=("z", "1")),
+    StateColumn("n", "boolean", missing="constant", fill=0.0, na=("No", "1")),
+    StateColumn("n", "vector", width=2, na=("999",)),
 ]
 CELLS = [None, float("nan"), "", "NA", 0, 1, 1.0, 2.5, "1", "2.5", "a", "b", "z", "low", "high", True, False, "True"]
 CELLS += ["yes", "No", "2024-05-01", "2024-05-01T10:00:00+02:00", datetime(2024, 5, 1, tzinfo=UTC), [1.0, 2.0], [1.0]]
+CELLS += ["-", " - ", 999, 999.0, "999", "999.0", "nothing", [1.0, 999.0]]
 
 
-@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: f"{column.kind}-{column.missing}")
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: f"{column.kind}-{column.missing}-{column.na}")
 @pytest.mark.parametrize("cell", CELLS, ids=repr)
 def test_cells_become_the_variables_that_the_recipe_makes(column, cell):
     try:

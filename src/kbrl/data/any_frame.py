@@ -80,3 +80,5 @@ def as_series(frame: Any, values: Array) -> Any:
 
         return polars.Series("action", np.asarray(values).tolist())
     return values
+    if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
+        return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))

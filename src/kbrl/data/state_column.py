@@ -231,7 +231,7 @@ def level_text(value: Any) -> str | None:
         return None
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
-    if isinstance(value, (float, np.floating)) and value == int(value):
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     text = str(value).strip()
     if text in ("True", "False", "TRUE", "FALSE"):
@@ -239,12 +239,16 @@ def level_text(value: Any) -> str | None:
     return None if text.lower() in BLANK_TEXTS else text
 
 
-def as_cells(column: Any) -> Cells:
-    """Return a column of a frame, or a list, as numbers or as texts."""
+def as_cells(column: Any, *, labelled: bool = False) -> Cells:
+    """Return a column of a frame, or a list, as numbers or as texts; ``labelled`` numbers and dates stay labels."""
     if isinstance(column, Coded):
         return column
     values = column.to_pylist() if hasattr(column, "to_pylist") else column
     array = np.asarray(values)
+    if labelled and array.dtype.kind in "iufM":  # exact: doubles would merge large whole numbers
+        is_exact = array.dtype.kind != "M" or array.dtype == "M8[D]"
+        distinct, codes = np.unique(array if is_exact else array.astype("M8[us]"), return_inverse=True)
+        return Coded(codes.reshape(-1), tuple(distinct.tolist()))
     if array.dtype.kind == "M":
         seconds = array.astype("datetime64[us]").astype(np.int64) / 1e6
         return np.where(np.isnat(array), np.nan, seconds)
@@ -252,15 +256,16 @@ def as_cells(column: Any) -> Cells:
         return Coded(np.atleast_1d(array).astype(np.intp), (False, True))  # a level is true or false, not 1 or 0
     if array.dtype.kind in "iuf":
         return np.atleast_1d(array).astype(np.float64)
-    places: dict[Any, int] = {}
     objects = np.atleast_1d(np.asarray(values, dtype=object)).tolist()
     if objects and all(np.ndim(cell) == 1 for cell in objects):
         return np.array([list(cell) for cell in objects], dtype=np.float64)
     known = [None if is_missing(cell) else cell for cell in objects]
-    if all(cell is None or isinstance(cell, (int, float, np.number)) for cell in known):
+    if not labelled and all(cell is None or isinstance(cell, (int, float, np.number)) for cell in known):
         return np.array([np.nan if cell is None else float(cell) for cell in known])
-    codes = [-1 if cell is None else places.setdefault(cell, len(places)) for cell in known]
-    return Coded(np.array(codes, dtype=np.intp), tuple(places))
+    places: dict[Any, int] = {}  # True equals 1, so truth values are kept apart
+    keys = [(isinstance(cell, (bool, np.bool_)), cell) for cell in known]
+    codes = [-1 if key[1] is None else places.setdefault(key, len(places)) for key in keys]
+    return Coded(np.array(codes, dtype=np.intp), tuple(cell for _, cell in places))
 
 
 def is_missing(cell: Any) -> bool:

@@ -223,7 +223,7 @@ def next_rows_by_name(next_states: Any, source: Source) -> Any:
     names, labels = source.state_names, frame_names(next_states)
     if names is None or labels is None or labels == names:
         return next_states
-    found = _with_one_affix(labels, names) or _with_one_affix(labels, without_prefix(names))
+    found = with_one_affix(labels, names) or with_one_affix(labels, without_prefix(names))
     if found is None:
         raise ValueError(
             f"next_states must have the variables of the states, {listing(names)}, but they have {listing(labels)}. "
@@ -233,7 +233,7 @@ def next_rows_by_name(next_states: Any, source: Source) -> Any:
     return np.column_stack([_numbers(held[label], f"next_states[{label!r}]") for label in found])
 
 
-def _with_one_affix(labels: Sequence[str], names: Sequence[str]) -> list[str] | None:
+def with_one_affix(labels: Sequence[str], names: Sequence[str]) -> list[str] | None:
     """Return the labels in the order of the names from which they differ by one prefix, or one suffix."""
     for label in labels:
         if label.endswith(names[0]):

@@ -95,7 +95,7 @@ class Transitions:
         _check_state_names(source, states.shape[1])
         actions = as_labels(actions, "actions")
         rewards = one_entry_per_row(as_floats(rewards, "rewards"), "rewards")
-        terminals = np.zeros(len(states), dtype=bool) if terminals is None else _as_flags(terminals)
+        terminals = np.zeros(len(states), dtype=bool) if terminals is None else as_flags(terminals, "terminals")
         lengths = {"states": len(states), "actions": len(actions), "rewards": len(rewards)}
         lengths |= {"next_states": len(next_states), "terminals": len(terminals)}
         if episodes is not None:
@@ -356,16 +356,17 @@ def _as_logs(logs: Any) -> list[Transitions]:
     return logs
 
 
-def _as_flags(values: Any) -> Booleans:
-    refuse_masked(values, "terminals")
-    array = one_entry_per_row(np.asarray(values), "terminals")
+def as_flags(values: Any, name: str) -> Booleans:
+    """Return truth values, (n,), given as such or as 0 and 1; refuse anything else, such as the word "False"."""
+    refuse_masked(values, name)
+    array = one_entry_per_row(np.asarray(values), name)
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"terminals must be true or false, but their type is {array.dtype}.")
+        raise TypeError(f"{name} must be true or false, but their type is {array.dtype}. Pass booleans, or 0 and 1.")
     bad = (array != 0) & (array != 1)
     if bad.any():
-        refuse_rows(bad, array, "terminals", "be true or false", "Pass booleans, or 0 and 1.")
+        refuse_rows(bad, array, name, "be true or false", "Pass booleans, or 0 and 1.")
     return array.astype(bool)
 
 

@@ -29,6 +29,7 @@ from kbrl.checks import (
 from kbrl.data.any_frame import are_numbered, as_series, columns_of, labelled
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.data.recipe import Encoded, Recipe
+from kbrl.data.state_column import is_missing
 
 MANY_LABELS = 100  # more different fractions than this are probably not actions
 SOME_LABELS = 20  # nor are more than this, if most of them occur only a few times
@@ -346,7 +347,7 @@ def as_labels(values: Any, name: str) -> Array:
     if array.dtype.kind == "f":
         check_finite(array, name)
     if array.dtype.kind == "O":
-        missing = np.array([value is None or value != value for value in array])
+        missing = np.array([is_missing(value) or bool(value != value) for value in array])
         if missing.any():
             refuse_rows(missing, array, name, "be labels", "Drop these rows or give the missing label a name.")
         if len({type(value) for value in array}) > 1:

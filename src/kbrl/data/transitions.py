@@ -189,7 +189,7 @@ class Transitions:
 
     def __getitem__(self, rows: slice | Integers | Booleans | list[int] | list[bool]) -> Transitions:
         """Return some of the rows, at least one; the set of possible actions stays the same."""
-        if isinstance(rows, (int, np.integer)):
+        if not isinstance(rows, slice) and np.ndim(rows) != 1:
             raise TypeError(
                 f"Transitions are sliced by a range or an array of rows, not by {rows!r}; use log[i:i + 1]."
             )

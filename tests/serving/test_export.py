@@ -168,6 +168,8 @@ COLUMNS = [
     StateColumn("n", missing="median", fill=3.5, has_indicator=True),
     StateColumn("n", "category", ("a", "b", "1", "true"), has_other=True, missing="level"),
     StateColumn("n", "category", ("a", "b"), missing="constant", fill=1.0),
+    StateColumn("n", "category", ("a", "b"), missing="forward", has_indicator=True),
+    StateColumn("n", "category", ("a", "b"), missing="forward", fill=-1.0),
     StateColumn("n", "ordinal", ("low", "1", "high"), missing="forward", fill=1.0),
     StateColumn("n", "boolean", missing="constant", fill=0.0),
     StateColumn("n", "elapsed", seconds=3600.0),

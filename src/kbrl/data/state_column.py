@@ -53,7 +53,7 @@ class StateColumn:
         if self.kind != "category":
             main = (f"sin {self.name}", f"cos {self.name}") if self.kind == "angle" else (self.name,)
             return (*main, f"{self.name} is missing") if self.has_indicator else main
-        names = [*self.levels, *([OTHER] if self.has_other else []), *([MISSING] if self._has_missing_level else [])]
+        names = [*self.levels, *([OTHER] if self.has_other else []), *([MISSING] if self.has_missing_level else [])]
         return tuple(f"{self.name}={name}" for name in names)
 
     @property
@@ -62,7 +62,7 @@ class StateColumn:
         return self.kind in ("number", "vector") and self.missing in ("refuse", "drop")
 
     @property
-    def _has_missing_level(self) -> bool:
+    def has_missing_level(self) -> bool:
         """Whether a missing value of a category is a level of its own."""
         return self.kind == "category" and (self.missing == "level" or self.has_indicator)
 
@@ -129,7 +129,7 @@ class StateColumn:
         """
         missing = np.isnan(values)
         if self.kind == "category":
-            if self._has_missing_level:
+            if self.has_missing_level:
                 values = np.where(missing, len(self.levels) + self.has_other, values)
             elif self.missing in ("forward", "constant") and self.fill is not None:
                 values = np.where(missing, self.fill, values)
@@ -152,7 +152,7 @@ class StateColumn:
         if self.kind == "category":
             names = tuple(name.removeprefix(f"{self.name}=") for name in self.variables)
             codes = np.where(rows.max(axis=1) > 0, rows.argmax(axis=1), len(names))
-            gone = len(names) - 1 if self._has_missing_level else -2
+            gone = len(names) - 1 if self.has_missing_level else -2
             return Coded(np.where(codes == gone, -1, codes), (*names, OTHER))
         numbers = _rounded(self._angles(rows) if self.kind == "angle" else rows[:, 0])
         if self.has_indicator:

@@ -65,6 +65,19 @@ def test_an_exported_policy_gives_the_values_actions_and_support_of_the_model(le
     check_same(model, exported(model, tmp_path), STATES)
 
 
+@pytest.mark.parametrize("neighbors", [1, 2, 3, 4])
+@pytest.mark.parametrize("norm", [1.0, 2.0, np.inf])
+def test_an_exported_policy_chooses_between_equally_near_states_as_the_model_does(neighbors, norm, tmp_path):
+    rng = np.random.default_rng(neighbors)
+    states, following = rng.integers(5, size=(2, 300, 2)) / 3.0  # thirds are rounded
+    log = Transitions(states, rng.integers(3, size=300), rng.normal(size=300), following)
+    reps = [[x, y] for x in (0.0, 2 / 3, 4 / 3) for y in (0.0, 2 / 3, 4 / 3)]
+    model = KBSF(reps=reps, rep_neighbors=neighbors, scaling=None, variant=Variant(norm=norm)).fit(log).model_
+    lattice = np.array([[x, y] for x in range(5) for y in range(5)]) / 3.0
+    check_same(model, exported(model, tmp_path), lattice)
+    assert [model.act(state) for state in lattice] == model.predict(lattice).tolist()
+
+
 @pytest.mark.parametrize("more", [{}, {"order": 1}, {"order": 1, "plan": Plan(decisions=2, hold=2, acting="reps")}])
 def test_an_exported_policy_defers_where_the_model_does(more, tmp_path):
     cases = 3 if not more else 12

@@ -53,6 +53,7 @@ def test_a_log_comes_back_as_it_was_written(tmp_path, ending):
     assert again.state_names == ("observation_age", "observation_sofa", "observation_a b")
     for name in ("states", "actions", "rewards", "next_states", "terminals", "episodes", *more):
         np.testing.assert_array_equal(getattr(again, name), getattr(log, name))
+    assert list(as_columns(again)) == list(as_columns(log))
 
 
 def test_another_ending_is_refused_and_nothing_is_written(tmp_path):

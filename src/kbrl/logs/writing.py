@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Integers
+from kbrl.data.column_names import without_prefix
 from kbrl.data.transitions import Transitions
 from kbrl.files import written_beside
 
@@ -157,7 +158,8 @@ def write_log(log: Transitions, path: str | os.PathLike[str], *, names: Sequence
 
 def as_columns(log: Transitions, names: Sequence[str] | None = None) -> dict[str, Array]:
     """Return a log as columns by canonical names; the last row of an episode is terminated or truncated."""
-    names = list(log.state_names or map(str, range(log.n_dims)) if names is None else names)
+    if names is None:
+        names = without_prefix(log.state_names) if log.state_names else [str(k) for k in range(log.n_dims)]
     episodes = np.arange(len(log)) if log.episodes is None else log.episodes
     steps, is_last = _within_episodes(episodes)
     return {

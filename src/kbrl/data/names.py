@@ -262,7 +262,7 @@ def row_by_name(state: Any, source: Source) -> Any:
     if source.state_names is None or (row := labelled(state)) is None:
         return state
     if source.recipe is not None and not are_numbered(row):
-        several = [c.name for c in source.recipe.columns if c.kind != "vector" and np.ndim(row.get(c.name)) > 0]
+        several = [c.name for c in source.recipe.columns if c.kind != "vector" and np.ndim(row.get(c.name, 0)) > 0]
         if several:
             raise ValueError(f"One state must have one value per column, but {listing(several)} has several.")
         return rows_by_name({label: [value] for label, value in row.items()}, source)[0]

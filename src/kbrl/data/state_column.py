@@ -264,8 +264,8 @@ def as_cells(column: Any, *, labelled: bool = False) -> Cells:
         return np.array([np.nan if cell is None else float(cell) for cell in known])
     places: dict[Any, int] = {}  # True equals 1, so truth values are kept apart
     keys = [(isinstance(cell, (bool, np.bool_)), cell) for cell in known]
-    codes = [-1 if key[1] is None else places.setdefault(key, len(places)) for key in keys]
-    return Coded(np.array(codes, dtype=np.intp), tuple(cell for _, cell in places))
+    found = [-1 if key[1] is None else places.setdefault(key, len(places)) for key in keys]
+    return Coded(np.array(found, dtype=np.intp), tuple(cell for _, cell in places))
 
 
 def is_missing(cell: Any) -> bool:

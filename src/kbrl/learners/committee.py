@@ -176,7 +176,7 @@ def _decided(votes: Floats, states: Floats) -> Floats:
     It is the one whose hash together with the state is smallest: the same whenever and in whatever company a state is
     asked about.
     """
-    tied, has_votes = votes == votes.max(axis=1, keepdims=True), votes.any(axis=1)
+    tied, has_votes = votes == votes.max(axis=1, keepdims=True), votes.max(axis=1) > 0
     rows, decided = np.flatnonzero((tied.sum(axis=1) > 1) & has_votes), np.where(has_votes[:, None], votes, -np.inf)
     if len(rows):
         columns, actions = [*states[rows].T], range(votes.shape[1])

@@ -315,3 +315,20 @@ def test_rows_of_a_model_with_categories_may_be_mappings_and_what_lacks_is_named
             ask({"sofa": 3.0})
     with pytest.raises(ValueError, match="One state must have one value per column, but 'sofa' has several"):
         model.act({"sofa": [3.0, 4.0], "sex": "F"})
+
+
+ORDERED, MARKED = {"ordinal": {"sofa": ["1", "2", "3"]}}, {"na": {"sofa": "3"}, "missing": {"sofa": 2}}
+
+
+@pytest.mark.parametrize(("rule", "is_first"), [(ORDERED, True), (ORDERED, False), (MARKED, True)])
+def test_a_table_that_was_read_without_the_rules_of_a_model_is_refused(rule, is_first):
+    table = pd.DataFrame({"sofa": np.arange(N) % 3 + 1, "dose": DOSES, "score": -STATES["sofa"]})
+    columns = {"state": "sofa", "action": "dose", "reward": "score", "one_step": True}
+    ruled, plain = load_log(table, columns=columns | rule), load_log(table, columns=columns)
+    one, other = (ruled, plain) if is_first else (plain, ruled)
+    model = KBSF(**SETTINGS | {"n_reps": 2}).fit(one)
+    for use in (model.partial_fit, lambda log: join([one, log])):
+        with pytest.raises(ValueError, match=r"made of columns in the same way, .* of 'sofa'.* recipe=model\.recipe"):
+            use(other)
+    made = Transitions(ruled.states, ruled.actions, ruled.rewards, ruled.next_states, state_names=["sofa"])
+    assert len(join([ruled, made])) == 2 * N  # variables that were made as the recipe says

@@ -82,12 +82,20 @@ class Source:
 
     def check_same_recipe(self, other: Source) -> None:
         """Refuse another source whose columns became state variables in another way."""
-        different = self.recipe.differences(other.recipe) if self.recipe and other.recipe else []
+        if self.recipe is not None and other.recipe is not None:
+            different = self.recipe.differences(other.recipe)
+        else:
+            different = self._more_than_numbers(other, marks=True) + other._more_than_numbers(self, marks=False)
         if different:
             raise ValueError(
                 f"State variables must be made of columns in the same way, but these differ in {'; '.join(different)}. "
                 f"Open further logs as the first model needs them: kbrl update, or open_log(..., recipe=model.recipe)."
             )
+
+    def _more_than_numbers(self, table: Source, *, marks: bool) -> list[str]:
+        """Return what the columns of this source are, in words, where those of a table without a recipe are not."""
+        is_read = table.recipe is None and table.roles is not None
+        return [] if self.recipe is None or not is_read else self.recipe.more_than_numbers(marks=marks)
 
     def places_in(self, other: Source) -> Integers | None:
         """Return the places of these state variables in another source, (n_dims,); None if the order is the same.

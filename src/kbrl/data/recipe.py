@@ -201,6 +201,13 @@ class Recipe:
         said += [] if same_actions else ["the classes of the actions"]
         return said + (["where actions are allowed"] if self.allowed != other.allowed else [])
 
+    def more_than_numbers(self, *, marks: bool) -> list[str]:
+        """Return in words which columns would be other numbers if they were read as they are; ``marks``: also by na."""
+        columns = [column for column in self.columns if column.kind not in ("number", "boolean", "vector")]
+        said = [f"kind of {column.name!r}: {column.kind!r} and 'number'" for column in columns]
+        marked = [column for column in self.columns if marks and column.na]
+        return said + [f"na of {column.name!r}: {column.na!r} and ()" for column in marked]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record as a dict for JSON."""
         return {

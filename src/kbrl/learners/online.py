@@ -199,7 +199,8 @@ class OnlineRun:
     """An agent in an environment: a task, a Gymnasium environment, or a Gymnasium vector environment.
 
     Observations of Gymnasium become rows of numbers as in `kbrl.tasks.from_gymnasium`: one variable per case of a
-    Discrete.  The agent's actions are the numbers of the environment's, or names or places of a task's.
+    Discrete.  The agent's actions are places or names of the environment's, as in all trials: of Discrete(2, start=1)
+    the places are 0 and 1, and the names "1" and "2".
     n_parallel: the number of episodes of a task that run side by side.
 
     ``steps(n)`` runs n more transitions and returns the record; call it again to continue.  Ctrl-C stops it after the

@@ -15,7 +15,7 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_rows, in_unit_interval, whole
 from kbrl.tasks.task import Task
 from kbrl.trials.evaluation import Evaluation
-from kbrl.trials.observations import n_actions_of, numbers_of, variables
+from kbrl.trials.observations import names_of_actions, numbers_of, variables
 from kbrl.trials.policies import Policy
 
 
@@ -48,14 +48,14 @@ class GymnasiumTask(Task):
     max_parallel = 1
 
     def __init__(self, env: Any, *, discount: float = 0.99, max_steps: int | None = None) -> None:
-        actions, n_actions = env.action_space, n_actions_of(env.action_space)
+        actions = names_of_actions(env.action_space)
         self.env, self._variables = env, list(variables(env.observation_space, "x"))
         self.name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         self.discount = in_unit_interval(discount, "discount", closed=True)
         self.max_steps = _time_limit(env, max_steps)
         own = getattr(env.unwrapped, "task", None)  # one of ours, whose names are known
         own = own if isinstance(own, Task) else None
-        self.actions = own.actions if own else tuple(str(actions.start + i) for i in range(n_actions))
+        self.actions = own.actions if own else actions
         self.low = np.array([variable.low for variable in self._variables], dtype=np.float64)
         self.high = np.array([variable.high for variable in self._variables], dtype=np.float64)
         self.state_names = own.observation_names if own else tuple(variable.name for variable in self._variables)

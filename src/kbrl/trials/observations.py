@@ -1,4 +1,4 @@
-"""Observations of Gymnasium as rows of named numbers, whatever their space.
+"""Observations of Gymnasium as rows of named numbers, whatever their space, and names of its actions.
 
 Each number of a Box is a state variable.  A number that names one of several cases (Discrete) becomes one variable per
 case, of which one is 1, as Gymnasium flattens it: distances between the numbers of cases would mean nothing.
@@ -78,11 +78,11 @@ def _joined(name: str, key: Any) -> str:
     return f"x{key}" if name == "x" else f"{name}_{key}"
 
 
-def n_actions_of(space: Any) -> int:
-    """Return the number of actions of a Discrete space; refuse any other."""
+def names_of_actions(space: Any) -> tuple[str, ...]:
+    """Return the names of the actions of a Discrete space, which are its numbers; refuse any other space."""
     if type(space).__name__ != "Discrete":
         raise TypeError(
             f"The environment must have Discrete actions, but it has {space}. Wrap it with "
             f"gymnasium.wrappers.TransformAction to discretise them."
         )
-    return int(space.n)
+    return tuple(str(space.start + place) for place in range(int(space.n)))

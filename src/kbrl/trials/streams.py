@@ -12,7 +12,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
 from kbrl.checks import whole
-from kbrl.trials.observations import n_actions_of, numbers_of, variables
+from kbrl.trials.observations import names_of_actions, numbers_of, variables
 from kbrl.trials.policies import action_indices
 from kbrl.trials.rollouts import Simulator
 
@@ -75,18 +75,20 @@ class GymnasiumStream:
 
     def __init__(self, env: Any, rng: np.random.Generator) -> None:
         self._env = env
-        self.n_actions = n_actions_of(env.action_space)
+        self._actions = names_of_actions(env.action_space)
+        self.n_actions = len(self._actions)
         list(variables(env.observation_space, "x"))  # refuses what is not a fixed number of numbers
         observation, _ = env.reset(seed=int(rng.integers(2**31)))
         self.observations = self._row(observation)
 
     def check_actions(self, labels: Array) -> None:
-        """Refuse labels that are not actions of the environment."""
-        _check_actions(self._env.action_space, labels)
+        """Refuse labels that are neither places nor names of the environment's actions."""
+        action_indices(labels, len(labels), self._actions)
 
     def step(self, actions: Array) -> Step:
         """Take one decision."""
-        observation, reward, terminated, truncated, _ = self._env.step(actions[0])
+        place = int(action_indices(actions, 1, self._actions)[0])
+        observation, reward, terminated, truncated, _ = self._env.step(int(self._env.action_space.start) + place)
         next_observations = self._row(observation)
         over = bool(terminated or truncated)
         self.observations = self._row(self._env.reset()[0]) if over else next_observations
@@ -102,7 +104,8 @@ class VectorStream:
 
     def __init__(self, envs: Any, rng: np.random.Generator) -> None:
         self._envs = envs
-        self.n_actions = n_actions_of(envs.single_action_space)
+        self._actions = names_of_actions(envs.single_action_space)
+        self.n_actions = len(self._actions)
         list(variables(envs.single_observation_space, "x"))  # refuses what is not a fixed number of numbers
         mode = envs.metadata.get("autoreset_mode")
         self._mode = str(getattr(mode, "value", mode))
@@ -115,12 +118,13 @@ class VectorStream:
         self._was_over = np.zeros(len(self.observations), dtype=bool)
 
     def check_actions(self, labels: Array) -> None:
-        """Refuse labels that are not actions of each environment."""
-        _check_actions(self._envs.single_action_space, labels)
+        """Refuse labels that are neither places nor names of each environment's actions."""
+        action_indices(labels, len(labels), self._actions)
 
     def step(self, actions: Array) -> Step:
         """Take one decision in each environment."""
-        observations, rewards, terminated, truncated, infos = self._envs.step(np.asarray(actions))
+        chosen = int(self._envs.single_action_space.start) + action_indices(actions, len(actions), self._actions)
+        observations, rewards, terminated, truncated, infos = self._envs.step(chosen)
         over = np.asarray(terminated | truncated, dtype=bool)
         self.observations = next_observations = self._rows(observations)
         if self._mode == "SameStep" and over.any():
@@ -154,13 +158,3 @@ def as_stream(environment: Any, n_parallel: int, rng: np.random.Generator) -> St
         f"Online learning needs a task, a Gymnasium environment or a vector of them, "
         f"but it got {type(environment).__name__}."
     )
-
-
-def _check_actions(space: Any, labels: Array) -> None:
-    unknown = [label for label in labels.tolist() if not space.contains(label)]
-    if unknown:
-        first, last = int(space.start), int(space.start + space.n)
-        raise ValueError(
-            f"The agent must have the actions of the environment, whole numbers from {first} to {last - 1}, but it "
-            f"also has {unknown}. Make it with actions=range({first}, {last})."
-        )

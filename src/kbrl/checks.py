@@ -5,6 +5,7 @@ the rule, the value received and a way out.
 """
 
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def as_floats(values: Any, name: str) -> Floats:
 
 def _parse_numbers(array: Array) -> Array:
     for index, value in np.ndenumerate(array):
-        if not isinstance(value, (bool, int, float, np.number, np.bool_)):
+        if not isinstance(value, (bool, int, float, Decimal, np.number, np.bool_)):
             place = index[0] if array.ndim else 0
             raise TypeError(f"row {place} holds {value.item() if isinstance(value, np.generic) else value!r}")
     return array.astype(np.float64)

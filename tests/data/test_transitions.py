@@ -62,6 +62,19 @@ def test_slices_keep_the_set_of_actions():
     assert log[log.terminals].rewards.tolist() == [3.0]
 
 
+@pytest.mark.parametrize("rows", [1, np.int64(1), np.array(1), None, ...], ids=repr)
+def test_one_row_is_no_slice(rows):
+    with pytest.raises(TypeError, match=r"sliced by a range or an array of rows.* log\[i:i \+ 1\]"):
+        small()[rows]
+
+
+def test_a_missing_label_is_named_whatever_stands_for_it():
+    pd = pytest.importorskip("pandas")
+    for missing in (None, np.nan, pd.NA, pd.NaT):
+        with pytest.raises(ValueError, match="actions must be labels, but 1 of 3 rows are not; the first is row 1"):
+            small(actions=np.array(["left", missing, "left"], dtype=object))
+
+
 def test_joining_unites_the_actions():
     joined = small() + small(actions=["wait", "left", "wait"])
     assert joined.actions.tolist() == ["left", "right", "left", "wait", "left", "wait"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from kbrl import KBSF, NotFittedError, Transitions
+from kbrl import KBSF, NotFittedError, Transitions, load_log
 from kbrl.data.scaling import Coordinates
 from kbrl.learners.committee import Committee
 from kbrl.learners.learner import Learner
@@ -121,6 +121,27 @@ def test_the_number_of_threads_does_not_matter_and_the_seed_decides(log):
 def test_further_data_reach_every_member(log):
     grown = Committee(KBSF(8), 3, random_state=0).fit(log[:100]).partial_fit(log[100:])
     assert [member.n_samples_ for member in grown.members_] == [200] * 3
+
+
+@pytest.mark.parametrize("vote", ["majority", "mean"])
+def test_no_action_is_recommended_where_none_is_allowed(vote):
+    table = {"age": np.arange(60.0), "drug": ["a", "b", "c"] * 20, "score": np.arange(60.0) % 7, "over": [1] * 60}
+    roles = {"state": "age", "action": "drug", "reward": "score", "terminated": "over"}
+    roles["allowed"] = dict.fromkeys("abc", "age > 30")
+    committee = Committee(KBSF(5, sample_width=1.0, rep_width=1.0), 3, vote=vote, random_state=0)
+    committee.fit(load_log(table, columns=roles))
+    assert set(committee.predict({"age": [40.0, 50.0]})) <= set("abc")
+    assert committee.votes({"age": [10.0, 40.0]}).sum(axis=1).tolist() == [0.0, 1.0]
+    for ask in (committee.predict, committee.policy(), lambda states: committee.act({"age": 10.0})):
+        with pytest.raises(ValueError, match="no action can be recommended"):
+            ask({"age": [40.0, 10.0]})
+
+
+def test_a_frame_gets_a_series_with_its_index(log):
+    pd = pytest.importorskip("pandas")
+    committee = Committee(KBSF(8), 3, random_state=0).fit(log)
+    answers = committee.predict(pd.DataFrame(log.states[:3], index=["x", "y", "z"]))
+    assert answers.to_dict() == dict(zip("xyz", committee.predict(log.states[:3])))
 
 
 def test_bad_committees_are_refused(log):

@@ -72,6 +72,39 @@ def test_columns_in_another_order_give_the_same_answers(learner):
             assert learner.act(state) == learner.act(dict(state)) == learner.act(row)
 
 
+def test_rows_with_names_are_read_by_them_one_or_many():
+    model, expected = KBSF(**SETTINGS).fit(LOG), KBSF(**SETTINGS).fit(LOG).q_values(ASKED.to_numpy()).tolist()
+    series, named = [row for _, row in TURNED.iterrows()], list(TURNED.itertuples(index=False))
+    for rows in (series, named, TURNED.to_dict("records")):
+        assert model.q_values(rows).tolist() == expected
+        assert [model.act(row) for row in rows] == model.predict(ASKED.to_numpy()).tolist()
+    again = Transitions([row for _, row in STATES.iterrows()], DOSES, LOG.rewards, list(NEXT.itertuples(index=False)))
+    assert again.state_names == ("age", "sofa")
+    assert again.next_states.tolist() == LOG.next_states.tolist()
+    with pytest.raises(ValueError, match="'age' occur more than once"):
+        model.act(pd.Series([60.0, 61.0, 8.0], index=["age", "age", "sofa"]))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.MultiIndex.from_tuples([("now", "age"), ("now", "sofa")]),
+        pd.Index([1, "sofa"], dtype=object),
+        pd.to_datetime(["2024-01-01", "2024-01-02"]),
+        pd.Index([0.5, 1.5]),
+    ],
+    ids=["tuples", "mixed", "dates", "fractions"],
+)
+def test_columns_with_labels_of_any_kind_are_read_by_them(labels):
+    states, following = (frame.set_axis(labels, axis=1) for frame in (STATES, NEXT))
+    model = KBSF(**SETTINGS).fit(Transitions(states, DOSES, LOG.rewards, following[labels[::-1]]))
+    expected = KBSF(**SETTINGS).fit(LOG).q_values(ASKED.to_numpy()).tolist()
+    asked = states[:20]
+    assert model.q_values(asked).tolist() == model.q_values(asked[labels[::-1]]).tolist() == expected
+    with pytest.raises(ValueError, match="they lack"):
+        model.predict(asked[labels[1:]])
+
+
 def test_coverage_and_explanations_read_by_name():
     model = KBSF(**SETTINGS).fit(LOG)
     assert coverage(model, TURNED).log_mass.tolist() == coverage(model, ASKED.to_numpy()).log_mass.tolist()
@@ -282,3 +315,20 @@ def test_rows_of_a_model_with_categories_may_be_mappings_and_what_lacks_is_named
             ask({"sofa": 3.0})
     with pytest.raises(ValueError, match="One state must have one value per column, but 'sofa' has several"):
         model.act({"sofa": [3.0, 4.0], "sex": "F"})
+
+
+ORDERED, MARKED = {"ordinal": {"sofa": ["1", "2", "3"]}}, {"na": {"sofa": "3"}, "missing": {"sofa": 2}}
+
+
+@pytest.mark.parametrize(("rule", "is_first"), [(ORDERED, True), (ORDERED, False), (MARKED, True)])
+def test_a_table_that_was_read_without_the_rules_of_a_model_is_refused(rule, is_first):
+    table = pd.DataFrame({"sofa": np.arange(N) % 3 + 1, "dose": DOSES, "score": -STATES["sofa"]})
+    columns = {"state": "sofa", "action": "dose", "reward": "score", "one_step": True}
+    ruled, plain = load_log(table, columns=columns | rule), load_log(table, columns=columns)
+    one, other = (ruled, plain) if is_first else (plain, ruled)
+    model = KBSF(**SETTINGS | {"n_reps": 2}).fit(one)
+    for use in (model.partial_fit, lambda log: join([one, log])):
+        with pytest.raises(ValueError, match=r"made of columns in the same way, .* of 'sofa'.* recipe=model\.recipe"):
+            use(other)
+    made = Transitions(ruled.states, ruled.actions, ruled.rewards, ruled.next_states, state_names=["sofa"])
+    assert len(join([ruled, made])) == 2 * N  # variables that were made as the recipe says

@@ -7,11 +7,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from kbrl import KBRL, KBSF, Solver
+from kbrl import KBRL, KBSF, Committee, Solver, load_log
 from kbrl.learners.exploration import Epsilon, Optimism, optimistic
 from kbrl.learners.online import OnlineAgent, OnlineRun
 from kbrl.mdp.finite_mdp import FiniteMDP
-from kbrl.tasks import PuddleWorld
+from kbrl.tasks import PuddleWorld, from_gymnasium
 from samples import random_log
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 10), np.linspace(0, 1, 10)), axis=-1).reshape(-1, 2)
@@ -134,6 +134,81 @@ def test_one_environment_gives_no_transition_across_a_reset():
     for chunk in spy.chunks:
         np.testing.assert_array_equal(chunk.next_states, task.step(chunk.states, chunk.action_indices)[0])
     assert set(record.lengths) <= set(range(1, 8))
+
+
+class Shown(gymnasium.Env):
+    """An environment that shows points of a space, keeps them, and pays for its last action."""
+
+    def __init__(self, space, actions=None):
+        self.observation_space, self.shown = space, []
+        self.action_space = gymnasium.spaces.Discrete(2) if actions is None else actions
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.shown.append(self.observation_space.sample())
+        return self.shown[-1], {}
+
+    def step(self, action):
+        self.shown.append(self.observation_space.sample())
+        return self.shown[-1], float(action == self.action_space.start + 1), False, False, {}
+
+
+spaces = gymnasium.spaces
+SHOWN = [
+    spaces.Discrete(5, start=1),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.Box(0, 255, (2, 2, 3), np.uint8),
+    spaces.Dict({"door": spaces.Discrete(3), "at": spaces.Box(-1, 1, (2,))}),
+    spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(2))),
+]
+
+
+@pytest.mark.parametrize("space", SHOWN, ids=str)
+@pytest.mark.parametrize("n_envs", [0, 2])
+def test_observations_of_every_kind_are_seen_as_gymnasium_flattens_them(space, n_envs):
+    spy, envs = Spy(), [Shown(space) for _ in range(max(1, n_envs))]
+    whole = gymnasium.vector.SyncVectorEnv([lambda env=env: env for env in envs]) if n_envs else envs[0]
+    OnlineRun(OnlineAgent(spy, 2, model_interval=12, random_state=0), whole, random_state=0).steps(12)
+    flat = [[spaces.flatten(space, point) for point in env.shown] for env in envs]
+    rows = np.array(flat, dtype=float).swapaxes(0, 1).reshape(-1, len(flat[0][0]))  # as they came
+    states, next_states = (np.concatenate([getattr(c, name) for c in spy.chunks]) for name in ("states", "next_states"))
+    np.testing.assert_array_equal(states, rows[: len(states)])
+    np.testing.assert_array_equal(next_states, rows[len(envs) : len(envs) + len(states)])
+
+
+def test_a_table_of_places_is_learnt_while_acting():
+    agent = OnlineAgent(KBSF(reps=np.eye(16), scaling=None, discount=0.95), 4, model_interval=500, random_state=0)
+    OnlineRun(agent, gymnasium.make("FrozenLake-v1", is_slippery=False), random_state=0).steps(4000)
+    task = from_gymnasium(gymnasium.make("FrozenLake-v1", is_slippery=False))
+    assert task.evaluate(agent.learner.predict, 3, random_state=0).returns.min() > 0.5  # holes end an episode, too
+
+
+@pytest.mark.parametrize("labels", [2, ["1", "2"], [1, 0]])
+def test_an_agents_actions_are_places_or_names_of_those_of_the_environment(labels):
+    env, spy = Shown(spaces.Box(0, 1, (1,)), spaces.Discrete(2, start=1)), Spy()
+    OnlineRun(OnlineAgent(spy, labels, model_interval=20, random_state=0), env, random_state=0).steps(20)
+    log = spy.chunks[0]
+    np.testing.assert_array_equal(log.rewards, np.isin(log.actions, [1]) | np.isin(log.actions, ["2"]))
+
+
+def test_actions_that_an_environment_does_not_have_are_refused():
+    env = Shown(spaces.Box(0, 1, (1,)), spaces.Discrete(2, start=1))
+    for environment, labels in ((env, [1, 2]), (env, ["left", "right"]), (PuddleWorld(), ["up", "down", "in", "out"])):
+        with pytest.raises(ValueError, match="actions must be whole numbers from 0 to"):
+            OnlineRun(OnlineAgent(KBSF(), labels), environment)
+    with pytest.raises(TypeError, match="must have Discrete actions, but it has MultiBinary"):
+        OnlineRun(OnlineAgent(KBSF(), 2), Shown(spaces.Box(0, 1, (1,)), spaces.MultiBinary(2)))
+
+
+def test_an_agent_does_not_explore_where_rules_say_what_is_allowed():
+    table = {"age": np.arange(20.0), "drug": ["a", "b"] * 10, "score": np.arange(20.0), "over": [1] * 20}
+    roles = {"state": "age", "action": "drug", "reward": "score", "terminated": "over", "allowed": {"a": "age > 3"}}
+    learner = KBSF(5, random_state=0).fit(table, columns=roles)
+    for given in (learner, Committee(KBSF(5), 2, random_state=0).fit(load_log(table, columns=roles))):
+        with pytest.raises(ValueError, match=r"explores with any action, but the model .* where actions are allowed"):
+            OnlineAgent(given, ["a", "b"])
 
 
 def test_returns_of_episodes_side_by_side_are_discounted_each_for_itself():
@@ -270,6 +345,8 @@ def test_the_error_on_line_is_within_the_bound_of_proposition_4_along_a_run():
         (lambda: agent_of().observe([0, 0], 7, 0.0, [0, 0], False), "actions must be among"),
         (lambda: agent_of().observe([0, np.nan], 1, 0.0, [0, 0], False), "observations must be finite"),
         (lambda: agent_of().observe([0, 0], 1, np.inf, [0, 0], False), "reward must be finite"),
+        (lambda: agent_of().observe([0, 0], 1, 0.0, [0, 0], "False"), "terminals must be true or false"),
+        (lambda: agent_of().observe([0, 0], 1, 0.0, [0, 0], None), "terminals must be true or false"),
         (lambda: OnlineAgent(KBRL(), 4), "needs a learner with partial_fit"),
         (lambda: OnlineAgent(KBSF, 4), "needs a learner with partial_fit"),
         (lambda: OnlineAgent(KBSF(), ["a", "a"]), "actions must be a number or different labels"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sklearn.base
 
-from kbrl import KBSF, Committee, Growth, Model, Plan, Solver, Variant, clone
+from kbrl import KBSF, Committee, Growth, Model, Plan, Solver, Variant, agreement, clone, with_agreement
 from kbrl.settings import About, Settings, about_settings, check_settings, flattened, grouped
 from samples import random_log
 
@@ -131,3 +131,33 @@ def test_groups_never_change_and_are_equal_by_what_they_say():
     assert Growth(0.1) == Growth(distance=0.1) != Growth()
     assert repr(Variant(norm=np.inf)) == "Variant(norm=inf)"
     assert isinstance(KBSF(5, solver=Solver(sweeps=1)).fit(random_log()).model_, Model)
+
+
+def test_settings_that_sums_do_not_hold_can_be_changed_without_the_data():
+    log, settings = random_log(n=200, n_actions=3), {"n_reps": 8, "random_state": 0}
+    model = KBSF(**settings).fit(log).model_
+    for changes in ({"discount": 0.5}, {"min_cases": 60}, {"solver": {"method": "value iteration"}}):
+        fitted = KBSF(**settings | changes).fit(log).model_
+        np.testing.assert_array_equal(model.with_settings(**changes).q_values(log.states), fitted.q_values(log.states))
+    known = with_agreement(model, log)
+    assert np.isfinite(agreement(known, log.states)).all()
+    assert np.isnan(agreement(known.with_settings(discount=0.5), log.states)).all()  # it was that of another discount
+
+
+@pytest.mark.parametrize(
+    ("learner", "timed", "changes", "name"),
+    [
+        (KBSF(8), False, {"sample_width": 2.0}, "sample_width"),
+        (KBSF(8), False, {"variant": Variant(terminals="continue")}, "variant"),
+        (KBSF(8), False, {"sample_neighbors": 3}, "sample_neighbors"),
+        (KBSF(8), True, {"discount": 0.5}, "discount"),
+        (KBSF(8, order=1, plan=Plan(window=2)), False, {"discount": 0.5}, "discount"),
+        (KBSF(8, order=1), False, {"plan": Plan(window=2)}, r"plan\.window"),
+    ],
+)
+def test_settings_that_sums_hold_are_changed_by_a_fit_alone(learner, timed, changes, name):
+    log = random_log(n=200)
+    following = log.replaced(next_states=np.roll(log.states, -1, axis=0), episodes=np.zeros(200, dtype=int))
+    model = learner.fit(following.replaced(durations=np.full(200, 2.0) if timed else None)).model_
+    with pytest.raises(ValueError, match=f"the sums of this model depend on {name}. Fit again"):
+        model.with_settings(**changes)

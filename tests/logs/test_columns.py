@@ -96,6 +96,15 @@ def test_a_name_that_no_column_has_is_answered_by_the_option_of_its_role(role, o
     assert refused.value.fault.advice == advice
 
 
+@pytest.mark.parametrize(("given", "found"), [
+    ("next_age,next_sofa", "next_age,next_sofa"), ("next_sofa,next_age", "next_age,next_sofa"),
+    ("sofa_next,age_next", "age_next,sofa_next"), ("later,after", "later,after"), ("after,later", "after,later"),
+])  # fmt: skip
+def test_next_states_are_paired_by_their_names_if_these_tell_and_else_in_the_order_given(given, found):
+    names = ["age", "sofa", *given.split(","), "action", "reward"]
+    assert resolve(names, {"state": "age,sofa", "next_state": given}).next_state == tuple(found.split(","))
+
+
 REFUSED = {
     "no action": ("obs reward", None, "must have a column for the action, but it has 'obs', 'reward'. Say which column it is: --action NAME, "),
     "no state": ("age action reward", None, "must have a column for the state, .*--state NAME, "),

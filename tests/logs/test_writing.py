@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from kbrl import Transitions
+from kbrl import Transitions, load_log
 from kbrl.logs.writing import as_columns, write_log
 from samples import random_log
 
@@ -39,6 +39,21 @@ def test_npz_has_the_same_columns(tmp_path):
     with np.load(tmp_path / "log.npz") as file:
         assert set(file) == set(as_columns(LOG))
         np.testing.assert_array_equal(file["next_observation_1"], LOG.next_states[:, 1])
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow", ".npz"])
+def test_a_log_comes_back_as_it_was_written(tmp_path, ending):
+    rng, log = np.random.default_rng(0), random_log(n=50, n_dims=3, n_actions=3)
+    fields = (log.states, log.actions, log.rewards, log.next_states, log.terminals, np.arange(50) // 10)
+    lasting = np.where(log.terminals, 1.0, rng.uniform(0.5, 2.0, 50))  # after an end nothing follows
+    more = {"durations": lasting, "propensities": rng.uniform(0.1, 1.0, 50)}
+    log = Transitions(*fields, state_names=["age", "sofa", "a b"], **more)
+    write_log(log, tmp_path / f"log{ending}")
+    again = load_log(tmp_path / f"log{ending}")
+    assert again.state_names == ("observation_age", "observation_sofa", "observation_a b")
+    for name in ("states", "actions", "rewards", "next_states", "terminals", "episodes", *more):
+        np.testing.assert_array_equal(getattr(again, name), getattr(log, name))
+    assert list(as_columns(again)) == list(as_columns(log))
 
 
 def test_another_ending_is_refused_and_nothing_is_written(tmp_path):

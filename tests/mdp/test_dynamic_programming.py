@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from kbrl.mdp import solvers
 from kbrl.mdp.dynamic_programming import backup, evaluate_policy, greedy, solve, sweep
@@ -69,6 +70,16 @@ def test_without_rewards_nothing_has_value(method):
     solution = solve(make([[[0.5, 0.5], [0.0, 0.3]]], [[0.0, 0.0]], 0.99), method, values=[5.0, -5.0])
     np.testing.assert_array_equal(solution.values, [0.0, 0.0])
     assert solution.converged
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_later_changes_of_the_users_arrays_do_not_reach_an_mdp(is_sparse):
+    dense, rewards, available = np.array([[[0.0, 1.0], [0.0, 1.0]]]), np.array([[0.0, 1.0]]), np.ones((1, 2), bool)
+    given_rows = sparse.csr_array(dense[0]) if is_sparse else dense
+    mdp = FiniteMDP(given_rows, rewards, 0.5, available)
+    (given_rows.data if is_sparse else given_rows)[:] = 0.0
+    rewards[:], available[:] = 7.0, False
+    assert solve(mdp).values.round(6).tolist() == [1.0, 2.0]
 
 
 # The operators

@@ -192,6 +192,7 @@ CASES = {
         lambda: learner(variant=Variant(terminals="continue")).fit(timed()),
         "needs steps of one length",
     ),
+    "ends that KBRL ignores": (lambda: KBRL(terminals="continue").fit(timed()), "needs steps of one length"),
     "a learner without time": (lambda: FittedQ().fit(timed()), "FittedQ takes every step as equally long"),
     "judging": (lambda: judged(), "Judging takes every step as equally long"),
     "bounds": (lambda: bounded(), "its steps have durations"),

@@ -149,6 +149,18 @@ def test_states_asked_one_at_a_time_get_the_weights_they_get_together():
         np.testing.assert_array_equal(at.weights(states).toarray(), alone)
 
 
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("neighbors", [1, 2, 5, 11])
+def test_of_points_that_are_equally_near_the_first_ones_count(neighbors, norm):
+    rng = np.random.default_rng(0)
+    lattice = np.array([[x, y, z] for x in range(4) for y in range(4) for z in range(3)]) / 3.0
+    centres, states = rng.permutation(lattice)[:30], lattice
+    kept = weights_of(Kernel(1.0, "gaussian", neighbors, norm), states, centres) > 0
+    for state, row in zip(states, kept):
+        distances = [round(naive.distance(state, centre, norm), 9) for centre in centres]
+        assert np.flatnonzero(row).tolist() == sorted(sorted(range(30), key=lambda i: (distances[i], i))[:neighbors])
+
+
 def test_equal_widths_given_one_per_point_are_one_width():
     states, centres = points(30, 2), points(9, 2, seed=1)
     one, many = Kernel(0.3, neighbors=3), Kernel(np.full(9, 0.3), neighbors=3)

@@ -79,6 +79,20 @@ def test_frames_bags_and_promises_give_the_model_of_one_process(client, paths, l
         assert_bits(fit_on_dask(learner(**SPARSE), source), sparse)  # the client that was made last
 
 
+def test_frames_without_rows_are_left_out_and_levels_of_one_frame_are_known_to_all(client):
+    ages, drugs = np.arange(300) % 50 + 20.0, np.array(["a", "b"] * 150)
+    drugs[290:] = "c"
+    words = np.where(np.arange(300) < 250, "known early", "known late")
+    frame = pandas.DataFrame({"age": ages, "kind": words, "drug": drugs, "paid": np.sin(ages)})
+    frame = frame.assign(stay=np.arange(300) // 6, over=np.arange(300) % 6 == 5)
+    roles = {"state": ["age", "kind"], "action": "drug", "reward": "paid", "episode": "stay", "terminated": "over"}
+    parts = [frame[:0], frame[:120], frame[120:120], frame[120:240], frame[240:]]
+    found = fit_on_dask(learner(), [dask.delayed(part) for part in parts], client=client, columns=roles)
+    expected = fit_log(learner(), open_log(frame, columns=roles))
+    assert found.model_.recipe == expected.model_.recipe
+    assert_close(found, expected)
+
+
 def test_one_large_file_is_read_in_pieces(client, tmp_path, log, sparse, monkeypatch):
     monkeypatch.setattr(parts_module, "_LEAST_ROWS", 200)
     parquet.write_table(pa.table(as_columns(log)), tmp_path / "log.parquet", row_group_size=50)

@@ -65,6 +65,19 @@ def test_an_exported_policy_gives_the_values_actions_and_support_of_the_model(le
     check_same(model, exported(model, tmp_path), STATES)
 
 
+@pytest.mark.parametrize("neighbors", [1, 2, 3, 4])
+@pytest.mark.parametrize("norm", [1.0, 2.0, np.inf])
+def test_an_exported_policy_chooses_between_equally_near_states_as_the_model_does(neighbors, norm, tmp_path):
+    rng = np.random.default_rng(neighbors)
+    states, following = rng.integers(5, size=(2, 300, 2)) / 3.0  # thirds are rounded
+    log = Transitions(states, rng.integers(3, size=300), rng.normal(size=300), following)
+    reps = [[x, y] for x in (0.0, 2 / 3, 4 / 3) for y in (0.0, 2 / 3, 4 / 3)]
+    model = KBSF(reps=reps, rep_neighbors=neighbors, scaling=None, variant=Variant(norm=norm)).fit(log).model_
+    lattice = np.array([[x, y] for x in range(5) for y in range(5)]) / 3.0
+    check_same(model, exported(model, tmp_path), lattice)
+    assert [model.act(state) for state in lattice] == model.predict(lattice).tolist()
+
+
 @pytest.mark.parametrize("more", [{}, {"order": 1}, {"order": 1, "plan": Plan(decisions=2, hold=2, acting="reps")}])
 def test_an_exported_policy_defers_where_the_model_does(more, tmp_path):
     cases = 3 if not more else 12
@@ -168,16 +181,24 @@ COLUMNS = [
     StateColumn("n", missing="median", fill=3.5, has_indicator=True),
     StateColumn("n", "category", ("a", "b", "1", "true"), has_other=True, missing="level"),
     StateColumn("n", "category", ("a", "b"), missing="constant", fill=1.0),
+    StateColumn("n", "category", ("a", "b"), missing="forward", has_indicator=True),
+    StateColumn("n", "category", ("a", "b"), missing="forward", fill=-1.0),
     StateColumn("n", "ordinal", ("low", "1", "high"), missing="forward", fill=1.0),
     StateColumn("n", "boolean", missing="constant", fill=0.0),
     StateColumn("n", "elapsed", seconds=3600.0),
     StateColumn("n", "vector", width=2),
+    StateColumn("n", missing="median", fill=3.5, has_indicator=True, na=("-", "999")),
+    StateColumn("n", na=("-", "999", "nothing")),
+    StateColumn("n", "category", ("a", "b"), has_other=True, missing="level", na=("z", "1")),
+    StateColumn("n", "boolean", missing="constant", fill=0.0, na=("No", "1")),
+    StateColumn("n", "vector", width=2, na=("999",)),
 ]
 CELLS = [None, float("nan"), "", "NA", 0, 1, 1.0, 2.5, "1", "2.5", "a", "b", "z", "low", "high", True, False, "True"]
 CELLS += ["yes", "No", "2024-05-01", "2024-05-01T10:00:00+02:00", datetime(2024, 5, 1, tzinfo=UTC), [1.0, 2.0], [1.0]]
+CELLS += ["-", " - ", 999, 999.0, "999", "999.0", "nothing", [1.0, 999.0]]
 
 
-@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: f"{column.kind}-{column.missing}")
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: f"{column.kind}-{column.missing}-{column.na}")
 @pytest.mark.parametrize("cell", CELLS, ids=repr)
 def test_cells_become_the_variables_that_the_recipe_makes(column, cell):
     try:

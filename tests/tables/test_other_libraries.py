@@ -89,12 +89,21 @@ def test_a_replay_buffer_gives_one_row_per_step_and_environment(tmp_path, form, 
     np.savez(tmp_path / "buffer.npz", **buffer)
     source = buffer if form == "mapping" else tmp_path / "buffer.npz"
     log = load_log(source)
-    np.testing.assert_array_equal(log.states, buffer["observations"].reshape(-1, 3))
-    np.testing.assert_array_equal(log.next_states, buffer["next_observations"].reshape(-1, 3))
-    np.testing.assert_array_equal(log.actions, buffer["actions"].ravel())
-    np.testing.assert_array_equal(log.terminals, (buffer["dones"] * (1 - buffer["timeouts"])).ravel() == 1)
+    by_environment = {name: array.swapaxes(0, 1) for name, array in buffer.items()}
+    np.testing.assert_array_equal(log.states, by_environment["observations"].reshape(-1, 3))
+    np.testing.assert_array_equal(log.next_states, by_environment["next_observations"].reshape(-1, 3))
+    np.testing.assert_array_equal(log.actions, by_environment["actions"].ravel())
+    ends = by_environment["dones"] * (1 - by_environment["timeouts"])
+    np.testing.assert_array_equal(log.terminals, ends.ravel() == 1)
+    expected, number = [], -1  # episodes, counted one environment after the other
+    for environment in by_environment["dones"]:
+        for before in [1.0, *environment[:-1]]:
+            number += int(before == 1)
+            expected.append(number)
+    np.testing.assert_array_equal(log.episodes, expected)
     chunks = list(read_log(source, chunk_rows=5))
-    np.testing.assert_array_equal(np.concatenate([chunk.states for chunk in chunks]), log.states)
+    for name in ("states", "episodes"):
+        np.testing.assert_array_equal(np.concatenate([getattr(c, name) for c in chunks]), getattr(log, name))
 
 
 def test_a_buffer_of_several_environments_needs_next_observations(tmp_path):

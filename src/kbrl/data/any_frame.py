@@ -6,12 +6,14 @@ exceptions: a lazy frame of polars is collected, and answers become a series of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kbrl.arrays import Array
+from kbrl.data.column_names import listing
 
 
 def is_frame(source: Any) -> bool:
@@ -29,15 +31,16 @@ def is_lazy(source: Any) -> bool:
 def columns_of(frame: Any) -> list[tuple[Any, Any]] | None:
     """Return the columns of a frame with their labels, in their order; None for anything but a frame.
 
-    The index of a frame is not a column.  Labels may repeat.  A list of mappings is a frame, too: one mapping per row.
+    The index of a frame is not a column.  Labels may repeat.  A list of rows with labels is a frame, too: of mappings,
+    series, or named tuples.
 
     >>> import pyarrow as pa
     >>> [(label, column.to_pylist()) for label, column in columns_of(pa.table({"age": [61, 47]}))]
     [('age', [61, 47])]
     """
-    if isinstance(frame, (list, tuple)) and frame and all(isinstance(row, Mapping) for row in frame):
-        labels = dict.fromkeys(label for row in frame for label in row)
-        return [(label, [row.get(label) for row in frame]) for label in labels]
+    if isinstance(frame, (list, tuple)) and frame and (rows := _labelled_rows(frame)) is not None:
+        labels = dict.fromkeys(label for row in rows for label in row)
+        return [(label, [row.get(label) for row in rows]) for label in labels]
     if not is_frame(frame):
         return None
     if is_lazy(frame):
@@ -50,6 +53,36 @@ def columns_of(frame: Any) -> list[tuple[Any, Any]] | None:
 
     table = pa.table(frame)
     return list(zip(table.column_names, table.columns))
+
+
+def labelled(row: Any) -> Mapping[Any, Any] | None:
+    """Return a row whose cells have labels, a mapping, a series or a named tuple, as a mapping; None for others."""
+    if isinstance(row, Mapping):
+        return row
+    if isinstance(row, tuple):
+        return row._asdict() if hasattr(row, "_asdict") else None
+    if not (hasattr(row, "items") and hasattr(row, "index")) or hasattr(row, "columns"):
+        return None
+    cells = list(row.items())
+    if len(dict(cells)) < len(cells):
+        repeated = [name for name, count in Counter(str(label) for label, _ in cells).items() if count > 1]
+        raise ValueError(f"Columns of states must have different names, but {listing(repeated)} occur more than once.")
+    return dict(cells)
+
+
+def _labelled_rows(rows: Sequence[Any]) -> list[Mapping[Any, Any]] | None:
+    """Return rows as mappings if all of them have labels; None otherwise."""
+    found = []
+    for row in rows:
+        if (one := labelled(row)) is None:
+            return None
+        found.append(one)
+    return found
+
+
+def are_numbered(labels: Iterable[Any]) -> bool:
+    """Return whether columns have no names, but only whole numbers, as those of a frame made from an array."""
+    return all(isinstance(label, (int, np.integer)) and not isinstance(label, bool) for label in labels)
 
 
 def arrow_column(column: Any) -> Any:
@@ -65,6 +98,8 @@ def arrow_column(column: Any) -> Any:
     are_objects = pa.types.is_fixed_size_binary(array.type)  # polars gives their addresses
     if are_objects or getattr(array.type, "extension_name", "").startswith("pandas."):
         return None
+    if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
+        return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
     return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
 
 

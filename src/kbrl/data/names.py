@@ -26,9 +26,10 @@ from kbrl.checks import (
     refuse_masked,
     refuse_rows,
 )
-from kbrl.data.any_frame import as_series, columns_of
+from kbrl.data.any_frame import are_numbered, as_series, columns_of, labelled
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.data.recipe import Encoded, Recipe
+from kbrl.data.state_column import is_missing
 
 MANY_LABELS = 100  # more different fractions than this are probably not actions
 SOME_LABELS = 20  # nor are more than this, if most of them occur only a few times
@@ -81,12 +82,20 @@ class Source:
 
     def check_same_recipe(self, other: Source) -> None:
         """Refuse another source whose columns became state variables in another way."""
-        different = self.recipe.differences(other.recipe) if self.recipe and other.recipe else []
+        if self.recipe is not None and other.recipe is not None:
+            different = self.recipe.differences(other.recipe)
+        else:
+            different = self._more_than_numbers(other, marks=True) + other._more_than_numbers(self, marks=False)
         if different:
             raise ValueError(
                 f"State variables must be made of columns in the same way, but these differ in {'; '.join(different)}. "
                 f"Open further logs as the first model needs them: kbrl update, or open_log(..., recipe=model.recipe)."
             )
+
+    def _more_than_numbers(self, table: Source, *, marks: bool) -> list[str]:
+        """Return what the columns of this source are, in words, where those of a table without a recipe are not."""
+        is_read = table.recipe is None and table.roles is not None
+        return [] if self.recipe is None or not is_read else self.recipe.more_than_numbers(marks=marks)
 
     def places_in(self, other: Source) -> Integers | None:
         """Return the places of these state variables in another source, (n_dims,); None if the order is the same.
@@ -138,9 +147,9 @@ def find_names(available: Sequence[str], names: Sequence[str]) -> list[str] | No
 
 
 def frame_names(frame: Any) -> tuple[str, ...] | None:
-    """Return the names of the columns of a frame; None for anything else, or if some are not strings."""
+    """Return the names of the columns of a frame; None for anything else, or if the columns are only numbered."""
     labels = [label for label, _ in columns_of(frame) or ()]
-    return tuple(labels) if labels and all(isinstance(label, str) for label in labels) else None
+    return None if are_numbered(labels) else tuple(map(str, labels))
 
 
 def rows_by_name(states: Any, source: Source, what: str = "states") -> Any:
@@ -205,7 +214,7 @@ def _encoded(columns: Sequence[tuple[Any, Any]], source: Source) -> Encoded | No
         return None
     if not set(known) <= set(texts):
         is_made = find_names(texts, source.recipe.variables) == list(source.recipe.variables)
-        if is_made or not any(isinstance(label, str) for label, _ in columns):
+        if is_made or are_numbered(label for label, _ in columns):
             return None
         raise ValueError(f"{_differences(known, texts, 'The states')} Pass these columns by these names.")
     unknown = [text for text in texts if text not in known and not source.knows(text)]
@@ -223,17 +232,17 @@ def next_rows_by_name(next_states: Any, source: Source) -> Any:
     names, labels = source.state_names, frame_names(next_states)
     if names is None or labels is None or labels == names:
         return next_states
-    found = _with_one_affix(labels, names) or _with_one_affix(labels, without_prefix(names))
+    found = with_one_affix(labels, names) or with_one_affix(labels, without_prefix(names))
     if found is None:
         raise ValueError(
             f"next_states must have the variables of the states, {listing(names)}, but they have {listing(labels)}. "
             f"Name them alike, with a prefix if you like: next_{names[0]}."
         )
-    held = dict(columns_of(next_states) or ())
+    held = {str(label): column for label, column in columns_of(next_states) or ()}
     return np.column_stack([_numbers(held[label], f"next_states[{label!r}]") for label in found])
 
 
-def _with_one_affix(labels: Sequence[str], names: Sequence[str]) -> list[str] | None:
+def with_one_affix(labels: Sequence[str], names: Sequence[str]) -> list[str] | None:
     """Return the labels in the order of the names from which they differ by one prefix, or one suffix."""
     for label in labels:
         if label.endswith(names[0]):
@@ -257,29 +266,26 @@ def _numbers(column: Any, name: str) -> Floats:
 
 
 def row_by_name(state: Any, source: Source) -> Any:
-    """Return one state with the variables in the order of a source; only a Series or a dict is changed."""
-    if source.state_names is None or isinstance(state, (np.ndarray, list, tuple)):
+    """Return one state with the variables in the order of a source; only one with labels is changed."""
+    if source.state_names is None or (row := labelled(state)) is None:
         return state
-    labels = list(state) if isinstance(state, Mapping) else getattr(state, "index", None)
-    if labels is None or callable(labels):
-        return state
-    if source.recipe is not None and any(isinstance(label, str) for label in labels):
-        several = [c.name for c in source.recipe.columns if c.kind != "vector" and np.ndim(state.get(c.name)) > 0]
+    if source.recipe is not None and not are_numbered(row):
+        several = [c.name for c in source.recipe.columns if c.kind != "vector" and np.ndim(row.get(c.name, 0)) > 0]
         if several:
             raise ValueError(f"One state must have one value per column, but {listing(several)} has several.")
-        return rows_by_name({label: [state[label]] for label in labels}, source)[0]
-    found = _found_labels(list(labels), source, "states")
+        return rows_by_name({label: [value] for label, value in row.items()}, source)[0]
+    found = _found_labels(list(row), source, "states")
     if found is None:
         return state
-    return np.concatenate([np.atleast_1d(as_floats(state[label], f"state[{label!r}]")) for label in found])
+    return np.concatenate([np.atleast_1d(as_floats(row[label], f"state[{label!r}]")) for label in found])
 
 
 def _found_labels(labels: Sequence[Any], source: Source, what: str) -> list[Any] | None:
-    """Return the labels of the state variables in their order; None if all labels are numbers and none is a name."""
+    """Return the labels of the state variables in their order; None if columns are only numbered and none is a name."""
     names = source.state_names or ()
     texts = [str(label) for label in labels]
     found = find_names(texts, names) or _vector_name(texts, names)
-    if found is None and not any(isinstance(label, str) for label in labels):
+    if found is None and are_numbered(labels):
         return None
     unknown = [text for text in texts if text not in (found or names) and not source.knows(text)]
     if found is None or unknown:
@@ -349,7 +355,7 @@ def as_labels(values: Any, name: str) -> Array:
     if array.dtype.kind == "f":
         check_finite(array, name)
     if array.dtype.kind == "O":
-        missing = np.array([value is None or value != value for value in array])
+        missing = np.array([is_missing(value) or bool(value != value) for value in array])
         if missing.any():
             refuse_rows(missing, array, name, "be labels", "Drop these rows or give the missing label a name.")
         if len({type(value) for value in array}) > 1:

@@ -121,7 +121,8 @@ class Recipe:
         parts, reasons, notes = [], list[tuple[Booleans, str | Unfit]](), list[str]()
         episodes = _as_codes(table[self.episode]) if self.episode is not None and self.episode in table else None
         for column in self.columns:
-            cells = unmarked(as_cells(table[column.name]), column.na)
+            is_labelled = column.kind in ("category", "ordinal")
+            cells = unmarked(as_cells(table[column.name], labelled=is_labelled), column.na)
             found = column.values(cells)
             numbers = found.numbers
             if column.looks_back:
@@ -199,6 +200,13 @@ class Recipe:
         same_actions = (self.bins, self.actions) == (other.bins, other.actions)
         said += [] if same_actions else ["the classes of the actions"]
         return said + (["where actions are allowed"] if self.allowed != other.allowed else [])
+
+    def more_than_numbers(self, *, marks: bool) -> list[str]:
+        """Return in words which columns would be other numbers if they were read as they are; ``marks``: also by na."""
+        columns = [column for column in self.columns if column.kind not in ("number", "boolean", "vector")]
+        said = [f"kind of {column.name!r}: {column.kind!r} and 'number'" for column in columns]
+        marked = [column for column in self.columns if marks and column.na]
+        return said + [f"na of {column.name!r}: {column.na!r} and ()" for column in marked]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as a dict for JSON."""
@@ -280,11 +288,10 @@ def said_of_filled(column: StateColumn, n_filled: int, n_rows: int) -> list[str]
 
 def _as_codes(column: Any) -> Coded:
     """Return identifiers as codes."""
-    cells = as_cells(column)
-    if isinstance(cells, Coded):
-        return cells
-    distinct, codes = np.unique(cells, return_inverse=True)
-    return Coded(codes.reshape(-1), tuple(distinct.tolist()))
+    cells = as_cells(column, labelled=True)
+    if not isinstance(cells, Coded):
+        raise TypeError(f"Identifiers of episodes must be one value per row, but they are {cells[:1].tolist()[0]}.")
+    return cells
 
 
 def _shown(cells: Cells) -> Any:

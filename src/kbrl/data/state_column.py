@@ -53,7 +53,7 @@ class StateColumn:
         if self.kind != "category":
             main = (f"sin {self.name}", f"cos {self.name}") if self.kind == "angle" else (self.name,)
             return (*main, f"{self.name} is missing") if self.has_indicator else main
-        names = [*self.levels, *([OTHER] if self.has_other else []), *([MISSING] if self._has_missing_level else [])]
+        names = [*self.levels, *([OTHER] if self.has_other else []), *([MISSING] if self.has_missing_level else [])]
         return tuple(f"{self.name}={name}" for name in names)
 
     @property
@@ -62,7 +62,7 @@ class StateColumn:
         return self.kind in ("number", "vector") and self.missing in ("refuse", "drop")
 
     @property
-    def _has_missing_level(self) -> bool:
+    def has_missing_level(self) -> bool:
         """Whether a missing value of a category is a level of its own."""
         return self.kind == "category" and (self.missing == "level" or self.has_indicator)
 
@@ -129,7 +129,7 @@ class StateColumn:
         """
         missing = np.isnan(values)
         if self.kind == "category":
-            if self._has_missing_level:
+            if self.has_missing_level:
                 values = np.where(missing, len(self.levels) + self.has_other, values)
             elif self.missing in ("forward", "constant") and self.fill is not None:
                 values = np.where(missing, self.fill, values)
@@ -152,7 +152,7 @@ class StateColumn:
         if self.kind == "category":
             names = tuple(name.removeprefix(f"{self.name}=") for name in self.variables)
             codes = np.where(rows.max(axis=1) > 0, rows.argmax(axis=1), len(names))
-            gone = len(names) - 1 if self._has_missing_level else -2
+            gone = len(names) - 1 if self.has_missing_level else -2
             return Coded(np.where(codes == gone, -1, codes), (*names, OTHER))
         numbers = _rounded(self._angles(rows) if self.kind == "angle" else rows[:, 0])
         if self.has_indicator:
@@ -231,7 +231,7 @@ def level_text(value: Any) -> str | None:
         return None
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
-    if isinstance(value, (float, np.floating)) and value == int(value):
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     text = str(value).strip()
     if text in ("True", "False", "TRUE", "FALSE"):
@@ -239,12 +239,16 @@ def level_text(value: Any) -> str | None:
     return None if text.lower() in BLANK_TEXTS else text
 
 
-def as_cells(column: Any) -> Cells:
-    """Return a column of a frame, or a list, as numbers or as texts."""
+def as_cells(column: Any, *, labelled: bool = False) -> Cells:
+    """Return a column of a frame, or a list, as numbers or as texts; ``labelled`` numbers and dates stay labels."""
     if isinstance(column, Coded):
         return column
     values = column.to_pylist() if hasattr(column, "to_pylist") else column
     array = np.asarray(values)
+    if labelled and array.dtype.kind in "iufM":  # exact: doubles would merge large whole numbers
+        is_exact = array.dtype.kind != "M" or array.dtype == "M8[D]"
+        distinct, codes = np.unique(array if is_exact else array.astype("M8[us]"), return_inverse=True)
+        return Coded(codes.reshape(-1), tuple(distinct.tolist()))
     if array.dtype.kind == "M":
         seconds = array.astype("datetime64[us]").astype(np.int64) / 1e6
         return np.where(np.isnat(array), np.nan, seconds)
@@ -252,15 +256,16 @@ def as_cells(column: Any) -> Cells:
         return Coded(np.atleast_1d(array).astype(np.intp), (False, True))  # a level is true or false, not 1 or 0
     if array.dtype.kind in "iuf":
         return np.atleast_1d(array).astype(np.float64)
-    places: dict[Any, int] = {}
     objects = np.atleast_1d(np.asarray(values, dtype=object)).tolist()
     if objects and all(np.ndim(cell) == 1 for cell in objects):
         return np.array([list(cell) for cell in objects], dtype=np.float64)
     known = [None if is_missing(cell) else cell for cell in objects]
-    if all(cell is None or isinstance(cell, (int, float, np.number)) for cell in known):
+    if not labelled and all(cell is None or isinstance(cell, (int, float, np.number)) for cell in known):
         return np.array([np.nan if cell is None else float(cell) for cell in known])
-    codes = [-1 if cell is None else places.setdefault(cell, len(places)) for cell in known]
-    return Coded(np.array(codes, dtype=np.intp), tuple(places))
+    places: dict[Any, int] = {}  # True equals 1, so truth values are kept apart
+    keys = [(isinstance(cell, (bool, np.bool_)), cell) for cell in known]
+    found = [-1 if key[1] is None else places.setdefault(key, len(places)) for key in keys]
+    return Coded(np.array(found, dtype=np.intp), tuple(cell for _, cell in places))
 
 
 def is_missing(cell: Any) -> bool:

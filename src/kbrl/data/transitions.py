@@ -97,7 +97,7 @@ class Transitions:
         _check_state_names(source, states.shape[1])
         actions = as_labels(actions, "actions")
         rewards = one_entry_per_row(as_floats(rewards, "rewards"), "rewards")
-        terminals = np.zeros(len(states), dtype=bool) if terminals is None else _as_flags(terminals)
+        terminals = np.zeros(len(states), dtype=bool) if terminals is None else as_flags(terminals, "terminals")
         lengths = {"states": len(states), "actions": len(actions), "rewards": len(rewards)}
         lengths |= {"next_states": len(next_states), "terminals": len(terminals)}
         if episodes is not None:
@@ -191,7 +191,7 @@ class Transitions:
 
     def __getitem__(self, rows: slice | Integers | Booleans | list[int] | list[bool]) -> Transitions:
         """Return some of the rows, at least one; the set of possible actions stays the same."""
-        if isinstance(rows, (int, np.integer)):
+        if not isinstance(rows, slice) and np.ndim(rows) != 1:
             raise TypeError(
                 f"Transitions are sliced by a range or an array of rows, not by {rows!r}; use log[i:i + 1]."
             )
@@ -315,6 +315,16 @@ def refuse_allowed(log: Transitions, who: str) -> None:
         )
 
 
+def without_ends(log: Transitions) -> Transitions:
+    """Return a log in which no episode ends, for terminals='continue'; refuse ends of steps with durations."""
+    if log.durations is not None and log.terminals.any():
+        raise ValueError(
+            "terminals='continue' needs steps of one length: the duration of a last step is not known. Leave out "
+            "the durations, or use terminals='absorb'."
+        )
+    return log.replaced(terminals=np.zeros(len(log), dtype=bool))
+
+
 def _source(state_names: Any, states: Any, columns: Iterable[Any], next_states: Any) -> Source:
     """Return the names that were given, or those of the frame of states, and those of other columns."""
     given = frame_names(states) if state_names is None else tuple(state_names)
@@ -343,16 +353,17 @@ def _as_logs(logs: Any) -> list[Transitions]:
     return logs
 
 
-def _as_flags(values: Any) -> Booleans:
-    refuse_masked(values, "terminals")
-    array = one_entry_per_row(np.asarray(values), "terminals")
+def as_flags(values: Any, name: str) -> Booleans:
+    """Return truth values, (n,), given as such or as 0 and 1; refuse anything else, such as the word "False"."""
+    refuse_masked(values, name)
+    array = one_entry_per_row(np.asarray(values), name)
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"terminals must be true or false, but their type is {array.dtype}.")
+        raise TypeError(f"{name} must be true or false, but their type is {array.dtype}. Pass booleans, or 0 and 1.")
     bad = (array != 0) & (array != 1)
     if bad.any():
-        refuse_rows(bad, array, "terminals", "be true or false", "Pass booleans, or 0 and 1.")
+        refuse_rows(bad, array, name, "be true or false", "Pass booleans, or 0 and 1.")
     return array.astype(bool)
 
 

@@ -92,19 +92,22 @@ class Committee(Learner):
         """The name of the method whose best column ``predict`` chooses: "votes", or "q_values" for vote="mean"."""
         return "q_values" if self.vote == "mean" else "votes"
 
-    def predict(self, states: Any) -> Array:
+    def _best(self, states: Any) -> Array:
         """Return the label of the action that the committee prefers in each state, (n_states,)."""
         if self.vote == "mean":
-            return super().predict(states)
+            return super()._best(states)
         decided = _decided(self.votes(states), self._scaled(states))
-        return self.action_labels_[best_actions(decided)]
+        return self.action_labels_[best_actions(decided, where_none=None)]
 
     def act(self, state: Any) -> Any:
         """Return the label of the action that the committee prefers in one state, (n_dims,)."""
         return self.predict([row_by_name(state, self.source_)])[0]
 
     def votes(self, states: Any) -> Floats:
-        """Return the fraction of the members that prefer each action, (n_states, n_actions)."""
+        """Return the fraction of the members that prefer each action, (n_states, n_actions).
+
+        Members to which no action is available, as where none is allowed, prefer none.
+        """
         self._check_fitted()
         return _votes(self._all_q(states))
 
@@ -155,18 +158,18 @@ class Committee(Learner):
 
 def _votes(all_q: Floats) -> Floats:
     """Return the fraction of the members that prefer each action, (n_states, n_actions)."""
-    preferred = np.stack([best_actions(q) for q in all_q])
+    preferred = np.stack([best_actions(q, where_none=-1) for q in all_q])
     return (preferred[:, :, None] == np.arange(all_q.shape[2])).mean(axis=0)
 
 
 def _decided(votes: Floats, states: Floats) -> Floats:
-    """Return the votes, with slightly more for the action that wins a tie.
+    """Return the votes, with slightly more for the action that wins a tie; -inf where no member prefers any.
 
     It is the one whose hash together with the state is smallest: the same whenever and in whatever company a state is
     asked about.
     """
-    tied = votes == votes.max(axis=1, keepdims=True)
-    rows, decided = np.flatnonzero(tied.sum(axis=1) > 1), votes.copy()
+    tied, has_votes = votes == votes.max(axis=1, keepdims=True), votes.max(axis=1) > 0
+    rows, decided = np.flatnonzero((tied.sum(axis=1) > 1) & has_votes), np.where(has_votes[:, None], votes, -np.inf)
     if len(rows):
         columns, actions = [*states[rows].T], range(votes.shape[1])
         hashes = np.stack([row_hashes([*columns, np.full(len(rows), action)]) for action in actions], axis=1)

@@ -16,7 +16,7 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import check_norm, check_profile, in_unit_interval, one_of, positive, whole
 from kbrl.data.scaling import coordinates
-from kbrl.data.transitions import Transitions, as_log, refuse_allowed
+from kbrl.data.transitions import Transitions, as_log, refuse_allowed, without_ends
 from kbrl.learners.learner import Learner, say_if_rare
 from kbrl.mdp.dynamic_programming import solve
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -72,24 +72,23 @@ class KBRL(Learner):
     def fit(self, log: Transitions) -> KBRL:
         """Learn from transitions: build the MDP of their next states and solve it."""
         self._check_parameters()
-        log = as_log(log)
+        log = as_log(log) if self.terminals == "absorb" else without_ends(as_log(log))
         refuse_allowed(log, "KBRL")
         fades = None if log.durations is None else 1.0 - lost_over_time(log, float(self.discount))
         kernel = Kernel(self.sample_width, self.profile, self.sample_neighbors, self.norm)
         units = coordinates(log.states, self.scaling, source=log.source)
         states, next_states = units.of(log.states), units.of(log.next_states)
-        ends = log.terminals if self.terminals == "absorb" else np.zeros(len(log), dtype=bool)
         all_rows = log.by_action()
         counts = np.array([len(rows) for rows in all_rows])
         often = often_taken(counts, cases_needed(self.min_cases))
         by_action = [rows if kept else rows[:0] for rows, kept in zip(all_rows, often)]
         samples = SampleQ.of(kernel, states, log.rewards, by_action)
-        mdp = _sample_mdp(samples, next_states, ends, by_action, float(self.discount), fades)
+        mdp = _sample_mdp(samples, next_states, log.terminals, by_action, float(self.discount), fades)
         solution = solve(mdp, self.solver, tolerance=self.tolerance)
         if not solution.converged:
             say_not_converged(solution)
         ahead = (self.discount if fades is None else fades) * solution.values
-        worths = log.rewards + np.where(ends, 0.0, ahead)
+        worths = log.rewards + np.where(log.terminals, 0.0, ahead)
         self.mdp_, self.solution_ = mdp, solution  # one state per next state, in the order of the transitions
         self._samples = SampleQ(samples.samples, [worths[rows] for rows in by_action])
         self.coordinates_ = units

@@ -19,8 +19,9 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import as_generator, as_rows, check_finite, check_lengths, one_entry_per_row, whole
-from kbrl.data.transitions import Transitions
+from kbrl.data.transitions import Transitions, as_flags
 from kbrl.learners.exploration import Exploration, as_actions, as_exploration
+from kbrl.model.model import models_of
 from kbrl.model.q_functions import GreedyPolicy
 from kbrl.trials.streams import as_stream
 
@@ -63,6 +64,11 @@ class OnlineAgent:
             raise TypeError(
                 f"An agent needs a learner with partial_fit, such as KBSF(), but it got {learner!r}, which has none."
             )
+        if any(model.allowed is not None for model in models_of(learner)):
+            raise ValueError(
+                "An agent explores with any action, but the model of this learner says where actions are allowed. Let "
+                "people or rules act, and learn from their log: learner.partial_fit(log)."
+            )
         self.learner = learner
         self.action_labels = as_actions(actions)
         self.exploration: Exploration = as_exploration(exploration)
@@ -97,7 +103,7 @@ class OnlineAgent:
         rows = as_rows([observation, next_observation], "observations")
         rewards = np.array([float(reward)])
         check_finite(rewards, "reward")
-        self.observe_all(rows[:1], np.array([action]), rewards, rows[1:], np.array([bool(terminated)]))
+        self.observe_all(rows[:1], np.array([action]), rewards, rows[1:], np.array([terminated]))
 
     def observe_all(
         self, observations: Floats, actions: Array, rewards: Floats, next_observations: Floats, terminals: Booleans
@@ -108,7 +114,7 @@ class OnlineAgent:
             return
         rewards = one_entry_per_row(np.asarray(rewards, dtype=np.float64), "rewards")
         check_finite(rewards, "rewards")
-        terminals = one_entry_per_row(np.asarray(terminals, dtype=bool), "terminals")
+        terminals = as_flags(terminals, "terminals")
         n_dims = self._pending.n_dims
         states, next_states = (as_rows(x, "observations", n_dims=n_dims) for x in (observations, next_observations))
         lengths = {"observations": len(states), "actions": len(places), "rewards": len(rewards)}
@@ -192,6 +198,9 @@ class OnlineRecord:
 class OnlineRun:
     """An agent in an environment: a task, a Gymnasium environment, or a Gymnasium vector environment.
 
+    Observations of Gymnasium become rows of numbers as in `kbrl.tasks.from_gymnasium`: one variable per case of a
+    Discrete.  The agent's actions are places or names of the environment's, as in all trials: of Discrete(2, start=1)
+    the places are 0 and 1, and the names "1" and "2".
     n_parallel: the number of episodes of a task that run side by side.
 
     ``steps(n)`` runs n more transitions and returns the record; call it again to continue.  Ctrl-C stops it after the
@@ -214,6 +223,7 @@ class OnlineRun:
                 f"Agent and environment must have the same number of actions, but they have "
                 f"{len(agent.action_labels)} and {self._stream.n_actions}."
             )
+        self._stream.check_actions(agent.action_labels)
         n = len(self._stream.observations)
         self._returns, self._weights, self._lengths = np.zeros(n), np.ones(n), np.zeros(n, dtype=np.intp)
         self._spent = 0.0

@@ -17,6 +17,7 @@ import numpy as np
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.checks import as_floats, as_generator, as_rows, in_unit_interval, positive, whole
 from kbrl.data.scaling import Coordinates
+from kbrl.data.transitions import as_flags
 from kbrl.learners.exploration import as_actions, as_exploration
 from kbrl.learners.learner import Learner
 from kbrl.learners.tile_coding import fill_q, fill_tiles
@@ -128,7 +129,10 @@ class SARSA(Learner):
         if not isfinite(reward):
             raise ValueError(f"reward must be finite, but it is {reward!r}.")
         self._meet(state)
-        self._learn(place, float(reward), next_state, bool(terminated))
+        is_flag = isinstance(terminated, (bool, np.bool_))
+        self._learn(
+            place, float(reward), next_state, bool(terminated if is_flag else as_flags([terminated], "terminals"))
+        )
         self.n_seen += 1
 
     def _checked(self, state: Any, name: str) -> Floats:

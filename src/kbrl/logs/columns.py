@@ -15,6 +15,7 @@ from typing import Any
 from kbrl.checks import flag
 from kbrl.data.column_names import ALIASES, PREFIXES, listing, without_prefix
 from kbrl.data.expressions import ExpressionError, Name, filled_in, parse
+from kbrl.data.names import with_one_affix
 from kbrl.data.recipe import JOINED
 from kbrl.data.values import RULES, Rules, rules_of
 from kbrl.logs.sequence import period_text, stride_text
@@ -434,7 +435,9 @@ def _recognised(role: str, names: Sequence[str], chosen: Mapping[str, tuple[str,
 
 def _in_order_of(state: tuple[str, ...], next_state: tuple[str, ...], given: bool) -> tuple[str, ...]:
     """Return the columns of the next state in the order of those of the state, by the names after the prefix."""
-    if given or len(next_state) <= 1:
+    if given:  # they may have any names, and are in this order then
+        return tuple(with_one_affix(next_state, state) or next_state)
+    if len(next_state) <= 1:
         return next_state
     variables = without_prefix(state)
     prefixes = (*PREFIXES["next_state"], "next_")

@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from kbrl.arrays import Array, Booleans, Integers
+from kbrl.data.column_names import without_prefix
 from kbrl.data.transitions import Transitions
 from kbrl.files import written_beside
 
@@ -139,8 +140,9 @@ def _arrow(column: Array) -> Any:
 def write_log(log: Transitions, path: str | os.PathLike[str], *, names: Sequence[str] | None = None) -> None:
     """Write a log as CSV, Parquet, Arrow or .npz, by the ending of the path, one row per transition.
 
-    Columns: episode_id, step, observation_NAME, action, reward, next_observation_NAME, terminated, truncated.
-    ``names`` are those of the state variables, by default 0, 1, 2 and so on.
+    Columns: episode_id, step, observation_NAME, action, reward, next_observation_NAME, terminated, truncated; also
+    step_duration and action_prob, if the log has them.  ``names`` are those of the state variables, by default those of
+    the log, or 0, 1, 2 and so on if it has none.
 
     >>> from kbrl import Transitions, load_log
     >>> log = Transitions([[0.0], [0.5]], ["go", "wait"], [0.0, 1.0], [[0.5], [1.0]], terminals=[False, True])
@@ -156,7 +158,8 @@ def write_log(log: Transitions, path: str | os.PathLike[str], *, names: Sequence
 
 def as_columns(log: Transitions, names: Sequence[str] | None = None) -> dict[str, Array]:
     """Return a log as columns by canonical names; the last row of an episode is terminated or truncated."""
-    names = [str(k) for k in range(log.n_dims)] if names is None else list(names)
+    if names is None:
+        names = without_prefix(log.state_names) if log.state_names else [str(k) for k in range(log.n_dims)]
     episodes = np.arange(len(log)) if log.episodes is None else log.episodes
     steps, is_last = _within_episodes(episodes)
     return {
@@ -169,6 +172,7 @@ def as_columns(log: Transitions, names: Sequence[str] | None = None) -> dict[str
         "terminated": log.terminals,
         "truncated": is_last & ~log.terminals,
         **({} if log.durations is None else {"step_duration": log.durations}),
+        **({} if log.propensities is None else {"action_prob": log.propensities}),
     }
 
 

@@ -49,11 +49,11 @@ class FiniteMDP:
     n_states: int
 
     def __init__(self, probabilities: Any, rewards: Any, discount: float, available: Any = None) -> None:
-        rewards = as_floats(rewards, "rewards")
+        rewards = as_floats(rewards, "rewards").copy()
         if rewards.ndim != 2 or rewards.size == 0:
             raise ValueError(f"rewards must have the shape (n_actions, n_states), but it is {rewards.shape}.")
         stacked = _stack(probabilities, rewards.shape)
-        available = np.ones(rewards.shape, dtype=bool) if available is None else np.asarray(available, dtype=bool)
+        available = np.ones(rewards.shape, dtype=bool) if available is None else np.array(available, dtype=bool)
         if available.shape != rewards.shape:
             raise ValueError(f"available must have the rewards' shape {rewards.shape}, but it is {available.shape}.")
         _check_probabilities(stacked)
@@ -109,7 +109,7 @@ class FiniteMDP:
 def _stack(probabilities: Any, shape: tuple[int, int]) -> Any:
     n_actions, n_states = shape
     if sparse.issparse(probabilities):
-        stacked = sparse.csr_array(probabilities, dtype=np.float64)
+        stacked = sparse.csr_array(probabilities, dtype=np.float64, copy=True)
     else:
         dense = as_floats(probabilities, "probabilities")
         if dense.shape != (n_actions, n_states, n_states):
@@ -117,7 +117,8 @@ def _stack(probabilities: Any, shape: tuple[int, int]) -> Any:
                 f"probabilities must have the shape (n_actions, n_states, n_states) = "
                 f"{(n_actions, n_states, n_states)} to go with the rewards, but it is {dense.shape}."
             )
-        stacked = np.ascontiguousarray(dense).reshape(n_actions * n_states, n_states)
+        own = dense.copy() if dense is probabilities else dense  # later changes of the user's array do not reach it
+        stacked = np.ascontiguousarray(own).reshape(n_actions * n_states, n_states)
     if stacked.shape != (n_actions * n_states, n_states):
         raise ValueError(
             f"Sparse probabilities must have the shape (n_actions * n_states, n_states) = "

@@ -26,25 +26,19 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.checks import (
-    check_norm,
-    check_profile,
-    check_width,
-    in_unit_interval,
-    profile_values,
-    whole,
-)
+from kbrl.checks import check_norm, check_profile, check_width, in_unit_interval, profile_values, whole
 from kbrl.data.scaling import Coordinates
 from kbrl.data.transitions import Transitions
 from kbrl.lines.circles import NO_CIRCLES, Circles
 from kbrl.model import compiled
-from kbrl.model.compiled import FARTHEST
+from kbrl.model.compiled import CLOSE, FARTHEST
 
 Profile = str | Callable[[Floats], Floats]
 
 BLOCK_ROWS = 1024  # of a block of distances, so that it stays in the cache
 _BLOCK_ENTRIES = 2**22  # of distances or weights that are held at a time
 _FEW = 100  # states
+_TIED = CLOSE / 4  # distances with a smaller relative difference are equal but for rounding: CLOSE is about squares
 
 _LEAST_LOSS = 1e-12  # of the value ahead, in one step: less would be rounded away
 
@@ -149,10 +143,10 @@ class KernelAt:
         return cKDTree(self.points)
 
     @cached_property
-    def ranks(self) -> list[int]:
-        """Which neighbours count, for the tree: the nearest, the second, and so on."""
+    def n_neighbors(self) -> int:
+        """How many points count for a state."""
         n_points = len(self.points)
-        return [*range(1, min(self.kernel.neighbors or n_points, n_points) + 1)]
+        return min(self.kernel.neighbors or n_points, n_points)
 
     @cached_property
     def kind(self) -> compiled.Kind | None:
@@ -197,8 +191,35 @@ class KernelAt:
         return np.minimum(distances_between(states, self.points, self.kernel.norm) * self.inverse_widths, FARTHEST)
 
     def nearest(self, states: Floats) -> Integers:
-        """Return the index of the point nearest to each state, whatever the widths."""
-        return nearest_points(self.tree, states, [1], self.kernel.norm)[1][:, 0].astype(np.intp)
+        """Return the index of the point nearest to each state, whatever the widths; of equals, the first."""
+        return self.nearest_few(states, 1)[1][:, 0].astype(np.intp)
+
+    def nearest_few(self, states: Floats, n: int) -> tuple[Floats, Integers]:
+        """Return the distances to the n nearest points and their places, (n_states, n), whatever the widths.
+
+        Of points that are equally far but for rounding, the first ones count: neither the tree nor rounding decides.
+        """
+        reach = min(n + 1, len(self.points))
+        distances, places = nearest_points(self.tree, states, [*range(1, reach + 1)], self.kernel.norm)
+        if reach > n:
+            tied = np.flatnonzero(distances[:, n] <= distances[:, n - 1] * (1 + _TIED))
+            distances, places = distances[:, :n], places[:, :n]
+            if len(tied):
+                distances[tied], places[tied] = self._first_of_tied(states[tied], n)
+        return distances, places
+
+    def _first_of_tied(self, states: Floats, n: int) -> tuple[Floats, Integers]:
+        reach = n + 1
+        while True:
+            reach = min(2 * reach, len(self.points))
+            distances, places = nearest_points(self.tree, states, [*range(1, reach + 1)], self.kernel.norm)
+            last = distances[:, n - 1 : n]
+            if reach == len(self.points) or (distances[:, -1:] > last * (1 + _TIED)).all():
+                break
+        tied = np.where(distances <= last * (1 + _TIED), places, len(self.points))
+        order = np.argsort(np.where(distances < last * (1 - _TIED), -1, tied), axis=1, kind="stable")[:, :n]
+        order.sort(axis=1)  # the nearest first
+        return np.take_along_axis(distances, order, axis=1), np.take_along_axis(places, order, axis=1)
 
     def neighbor_weights(self, states: Floats) -> tuple[Floats, Integers]:
         """Return the weights of the points that count and their places, (n_states, n_neighbors) each."""
@@ -211,9 +232,10 @@ class KernelAt:
         If all points have one width, these are the nearest, and a tree finds them.  Otherwise all points are compared.
         """
         if not self.widths_differ:
-            distances, places = nearest_points(self.tree, states, self.ranks, self.kernel.norm)
+            distances, places = self.nearest_few(states, self.n_neighbors)
             return np.minimum(distances * self.inverse_widths[places], FARTHEST), places
-        z, places = np.empty((len(states), len(self.ranks))), np.zeros((len(states), len(self.ranks)), dtype=np.intp)
+        shape = len(states), self.n_neighbors
+        z, places = np.empty(shape), np.zeros(shape, dtype=np.intp)
         if self.kernel.norm == 2:
             compiled.nearest_in_widths(states, self.columns, self.inverse_widths, z, places)
         else:

@@ -19,7 +19,7 @@ from kbrl.checks import NotFittedError, as_generator, as_rows, check_norm
 from kbrl.data.names import Source, rows_by_name
 from kbrl.data.scaling import Coordinates, Moments, around_centre, scale_of, state_scale
 from kbrl.data.sketch import Sketch
-from kbrl.data.transitions import Transitions, as_log
+from kbrl.data.transitions import Transitions, as_log, without_ends
 from kbrl.lines.circles import find_circles
 from kbrl.lines.local_lines import LocalLines
 from kbrl.lines.moments import check_sizes
@@ -32,7 +32,9 @@ from kbrl.model.representatives import choose, cover, distinct_rows, growth_dist
 from kbrl.model.sums import Statistics, new_statistics
 from kbrl.model.support import check_can_defer
 from kbrl.notebooks import MOST_LABELS, counted, html_table
-from kbrl.settings import Settings, flattened
+from kbrl.settings import Settings, check_settings, flattened, with_groups
+
+_LATER = ("discount", "sample_neighbors", "min_cases", "plan", "solver", "n_jobs")  # settings that sums need not hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,13 +132,7 @@ class Model(ReducedModel):
                 "plan.window counts steps, which must be of one length, but this log has durations. Leave out the "
                 "durations, or plan.window (--plan-window)."
             )
-        if self.settings.variant.terminals == "absorb":
-            return log
-        if log.durations is not None and log.terminals.any():
-            raise ValueError(
-                "terminals='continue' needs steps of one length: the duration of a last step is not known."
-            )
-        return log.replaced(terminals=np.zeros(len(log), dtype=bool))
+        return log if self.settings.variant.terminals == "absorb" else without_ends(log)
 
     def cases(self, log: Transitions) -> Transitions | None:
         """Return what is learnt of prepared transitions: themselves, or windows that begin with them; None: nothing."""
@@ -222,9 +218,27 @@ class Model(ReducedModel):
         return Model(self.basis, sums, self.settings, self.action_labels, self.source, deferral=self.deferral)
 
     def with_settings(self, **changes: Any) -> Model:
-        """Return the model of the same sums with other settings for solving and answering."""
+        """Return the model of the same sums with other settings for solving and answering; refuse others."""
+        settings = replace(self.settings, **with_groups(changes))
+        check_settings(settings)
+        self._refuse_new_fit(settings, changes)
         fitted = None if "sample_neighbors" in changes else self._fitted()
-        return replace(self, settings=replace(self.settings, **changes), solved=None, start=None, fitted=fitted)
+        return replace(self, settings=settings, solved=None, start=None, fitted=fitted, resamples=None)
+
+    def _refuse_new_fit(self, settings: Settings, changes: Iterable[str]) -> None:
+        """Refuse settings that the sums of this model hold already."""
+        fixed = [name for name in changes if name not in _LATER]
+        if "sample_neighbors" in changes and self.settings.order == 0:
+            fixed.append("sample_neighbors")
+        if "discount" in changes and (self.basis.discount is not None or self.window is not None):
+            fixed.append("discount")
+        if settings.plan.window != self.settings.plan.window:
+            fixed.append("plan.window")
+        if fixed:
+            raise ValueError(
+                f"Only settings for solving and answering can be changed without the data, {', '.join(_LATER)}, but "
+                f"the sums of this model depend on {', '.join(fixed)}. Fit again."
+            )
 
     def _fitted(self) -> tuple[Statistics, LocalLines] | None:
         """Return the sums and their lines, if these were fitted: a model that only decides otherwise shares them."""

@@ -82,18 +82,17 @@ class RepQ:
 def _nearest_decider(at: KernelAt, rep_q: Floats, kind: compiled.Kind) -> Callable[[Floats], int]:
     """Prepare the decision by the points that count: found among all if they are few, else by the tree.
 
-    The tree takes some 15 microseconds for one state, however few the points are.  It also chooses between points
-    that are equally near, so that a decision does not depend on how it was asked for.  Where each point has a width of
+    The tree takes some 15 microseconds for one state, however few the points are.  Points that are equally near are
+    left to it, so that a decision does not depend on how it was asked for.  Where each point has a width of
     its own, no tree can tell which have the largest kernel values.
     """
-    columns, widths, n_neighbors = at.columns, at.inverse_widths, len(at.ranks)
+    columns, widths, n_neighbors = at.columns, at.inverse_widths, at.n_neighbors
     if at.widths_differ:
         return lambda state: int(compiled.decide_in_widths(state, columns, n_neighbors, widths, rep_q, kind))
-    ranks, query = at.ranks, at.tree.query
 
     def by_tree(state: Floats) -> int:
-        distances, places = query(state, ranks)
-        return int(compiled.decide_near(distances, places, widths, rep_q, kind))
+        distances, places = at.nearest_few(state[None], n_neighbors)
+        return int(compiled.decide_near(distances[0], places[0], widths, rep_q, kind))
 
     def by_all(state: Floats) -> int:
         action = int(compiled.decide_nearest(state, columns, n_neighbors, widths, rep_q, kind))

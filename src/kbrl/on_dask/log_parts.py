@@ -160,7 +160,13 @@ def values_in(opened: Any, columns: Columns) -> ValueFacts | None:
     tables = opened if isinstance(opened, list) else [opened]
     if any(isinstance(table, Transitions) for table in tables):
         return None  # the look that follows says if both are there
-    found = [look_at_values(in_order(table, columns), columns) for table in tables]
+    found = []
+    for table in tables:
+        try:
+            found.append(look_at_values(in_order(table, columns), columns))
+        except LogError as error:
+            if error.fault.name != "empty_log":  # the look that follows leaves such a part out
+                raise
     return sum(found[1:], found[0]) if found else None
 
 

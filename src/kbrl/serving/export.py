@@ -160,10 +160,9 @@ def _columns(model: Model) -> list[dict[str, Any]]:
 def _column(column: StateColumn) -> dict[str, Any]:
     """Return a column as facts, with the value that a missing one gets where no earlier row is known."""
     fill = column.fill
-    if column.kind == "category" and column.missing == "level":
-        fill = len(column.levels) + column.has_other
     shown: list[str | None] = [name.removeprefix(f"{column.name}=") for name in column.variables]
-    if column.missing == "level":
+    if column.has_missing_level:
+        fill = len(column.levels) + column.has_other
         shown[-1] = None
     facts = {"variables": list(column.variables), "width": len(column.variables), "shown": shown}
     return asdict(column) | facts | {"fill": fill, "why_missing": column.why_missing()}

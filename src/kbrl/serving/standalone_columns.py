@@ -7,7 +7,7 @@ columns; the tests hold the two against each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
@@ -38,10 +38,12 @@ def encoded(column: Mapping[str, Any], cell: Any) -> list[float]:
     if kind == "vector":
         if not isinstance(cell, (list, tuple)) or len(cell) != column["width"]:
             raise UnanswerableError(f"{name} must be a list of {column['width']} numbers, but it is {cell!r}")
+        if any(_is_marked(value, column["na"]) for value in cell):
+            raise UnanswerableError(column["why_missing"])
         return [number_in(value, name) for value in cell]
     if isinstance(cell, (list, tuple, dict)):
         raise UnanswerableError(f"{name} must be one value, but it is {cell!r}")
-    is_missing = _is_missing(cell)
+    is_missing = _is_missing(cell) or _is_marked(cell, column["na"])
     if is_missing and column["fill"] is None:
         raise UnanswerableError(column["why_missing"])
     value = float(column["fill"]) if is_missing else _READERS[kind](column, cell)
@@ -56,6 +58,21 @@ def encoded(column: Mapping[str, Any], cell: Any) -> list[float]:
 
 def _is_missing(cell: Any) -> bool:
     return cell is None or cell != cell or (isinstance(cell, str) and cell.strip().lower() in BLANKS)
+
+
+def _is_marked(cell: Any, marks: Sequence[str]) -> bool:
+    """Return whether a cell holds what stands for a missing value in the tables of the model, such as - or 999."""
+    if not marks:
+        return False
+    number = _as_number(cell)
+    return str(cell).strip() in marks or (number is not None and number in map(_as_number, marks))
+
+
+def _as_number(cell: Any) -> float | None:
+    try:
+        return None if isinstance(cell, bool) else float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _level(cell: Any) -> str:

@@ -29,6 +29,7 @@ from kbrl.serving.standalone_plans import Plans
 DATA = ""  # what was learnt, as JSON; `kbrl export` fills it in
 TIE = 1e-12  # values that differ by less, relative to the largest in size, are equal but for rounding
 FARTHEST = 1e150  # a distance in widths
+TIED = 2.5e-13  # distances with a smaller relative difference are equal but for rounding
 MOST_STATES, MOST_BYTES = 10_000, 10_000_000  # of one request
 
 
@@ -38,6 +39,7 @@ class Policy:
     def __init__(self, facts: dict[str, Any]) -> None:
         self.facts = {**facts, **{name: _unpacked(*packed) for name, packed in facts["arrays"].items()}}
         self.plans = Plans(self.facts) if facts["plan"] else None
+        self.widths_differ = len(set(self.facts["widths"])) > 1
 
     def decide(self, state: Any) -> dict[str, Any]:
         """Return the answer for one state: a dict of columns, or a list of numbers in the order of the variables."""
@@ -88,11 +90,13 @@ class Policy:
     def _weights(self, state: list[float]) -> list[float]:
         """Return the share of each representative state in the answer."""
         facts, log_ratio = self.facts, LOG_RATIOS[self.facts["profile"]]
-        z = [min(_distance(state, r, facts["norm"]) / w, FARTHEST) for r, w in zip(facts["reps"], facts["widths"])]
+        ways = [_distance(state, rep, facts["norm"]) for rep in facts["reps"]]
+        z = [min(way / width, FARTHEST) for way, width in zip(ways, facts["widths"])]
         nearest = min(z)
         weights = [math.exp(log_ratio(each, nearest)) for each in z]
         if facts["neighbors"]:
-            kept = set(sorted(range(len(z)), key=z.__getitem__)[: facts["neighbors"]])
+            by, tolerance = (z, 0.0) if self.widths_differ else (ways, TIED)
+            kept = _nearest(by, facts["neighbors"], tolerance)
             weights = [weight if i in kept else 0.0 for i, weight in enumerate(weights)]
         total = math.fsum(weights)
         return [weight / total for weight in weights]
@@ -173,6 +177,14 @@ def _distance(one: list[float], other: list[float], norm: float | None) -> float
         return math.dist(one, other)
     gaps = [abs(a - b) for a, b in zip(one, other)]
     return max(gaps) if norm is None else float(sum(gap**norm for gap in gaps) ** (1 / norm))
+
+
+def _nearest(ways: list[float], n: int, tolerance: float) -> set[int]:
+    """Return the places of the n smallest distances; of those that are equal but for rounding, the first ones."""
+    last = sorted(ways)[min(n, len(ways)) - 1]
+    nearer = [place for place, way in enumerate(ways) if way < last * (1 - tolerance)]
+    tied = [place for place, way in enumerate(ways) if last * (1 - tolerance) <= way <= last * (1 + tolerance)]
+    return {*nearer, *tied[: n - len(nearer)]}
 
 
 def _mixed(q: list[list[float]], weights: list[float]) -> list[float]:

@@ -135,8 +135,10 @@ def stripped(column: Column) -> Column:
 
 
 def as_array(values: Any) -> Array:
-    """Return an array; whole numbers that NumPy would round to floats stay Python objects."""
+    """Return an array; whole numbers that NumPy would round to floats, and numbers among words, stay Python objects."""
     array = np.asarray(values)
+    if array.dtype.kind == "U" and array.ndim == 1 and not all(isinstance(value, str) for value in values):
+        return np.array(values, dtype=object)
     if array.dtype.kind == "f" and isinstance(values, (list, tuple)) and all(map(is_whole, values)):
         return np.array(values, dtype=object)
     return array

@@ -11,7 +11,7 @@ import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -44,9 +44,9 @@ class FrameTable:
         if isinstance(frame, Mapping):
             arrays = {name: as_array(column) for name, column in self._columns.items()}
             check_lengths({name: len(column) for name, column in arrays.items()}, "The mapping")
-            if n_environments({name: column.shape for name, column in arrays.items()}) is not None:
-                arrays = {name: without_environments(column) for name, column in arrays.items()}
-            self._columns = arrays
+            n = n_environments({name: column.shape for name, column in arrays.items()})
+            self._columns = arrays if n is None else _rows_of_buffer(arrays, n)
+            self.names = tuple(self._columns)
         self._n_rows = len(next(iter(self._columns.values()), ()))
         self._converted: dict[str, Any] = {}
 
@@ -95,23 +95,31 @@ class NpzTable:
             n_stated = sum(member.file_size for member in archive.infolist())
             refuse_size(too_empty(path, "the archive", n_stated, bytes_on_disk(path)), path)
             shapes = {name: _member(archive, name).shape for name in archive.namelist() if name.endswith(".npy")}
-        lengths = {name.removesuffix(".npy"): shape[0] for name, shape in shapes.items() if shape}
+        held = {name.removesuffix(".npy"): shape for name, shape in shapes.items() if shape}
+        lengths = {name: shape[0] for name, shape in held.items()}
         check_lengths(lengths, str(path))
-        self.names = tuple(lengths)
-        self._n_environments = n_environments({name.removesuffix(".npy"): s for name, s in shapes.items() if s})
+        self._n_rows, self._n_environments = next(iter(lengths.values()), 0), n_environments(held)
+        self._steps = _counts_steps(lengths, self._n_environments)
+        self.names = (*lengths, *self._steps)
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
-        """Yield the rows in their order, at most ``n_rows`` at a time, or those of one step of a replay buffer."""
+        """Yield the rows in their order, at most ``n_rows`` at a time; a replay buffer environment by environment."""
         n_rows = max(1, n_rows // (self._n_environments or 1))
-        with zipfile.ZipFile(self.path) as archive, ExitStack() as stack, refusing_damage(self.path, _DAMAGED):
-            members = {name: self._opened(stack, archive, f"{name}.npy", n_rows) for name in kinds}
-            length = next(iter(members.values())).shape[0]
-            for start in range(0, length, n_rows):
-                count = min(n_rows, length - start)
-                arrays = {name: _rows(member, count) for name, member in members.items()}
+        for place in range(self._n_environments or 1):
+            with refusing_damage(self.path, _DAMAGED):
+                yield from self._batches_of(place, kinds, n_rows)
+
+    def _batches_of(self, place: int, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
+        with ExitStack() as stack:
+            archive = stack.enter_context(zipfile.ZipFile(self.path))
+            members = {k: self._opened(stack, archive, f"{k}.npy", n_rows) for k in kinds if k not in self._steps}
+            for start in range(0, self._n_rows, n_rows):
+                stop = min(start + n_rows, self._n_rows)
+                arrays = {name: _rows(member, stop - start) for name, member in members.items()}
                 if self._n_environments is not None:
-                    arrays = {name: without_environments(array) for name, array in arrays.items()}
-                yield {name: from_array(array, kinds[name], name) for name, array in arrays.items()}
+                    arrays = {name: _flat(array[:, place]) for name, array in arrays.items()}
+                arrays |= dict.fromkeys(self._steps, np.arange(start, stop))
+                yield {name: from_array(arrays[name], kind, name) for name, kind in kinds.items()}
 
     def _opened(self, stack: ExitStack, archive: zipfile.ZipFile, name: str, n_rows: int) -> _Member:
         """Open an array of which ``n_rows`` rows at a time fit into memory; the stack closes it."""
@@ -142,9 +150,20 @@ def n_environments(shapes: Mapping[str, tuple[int, ...]]) -> int | None:
     return rewards[1]
 
 
-def without_environments(array: Array) -> Array:
-    """Return an array (n_steps, n_environments, ...) with one row per step and environment."""
-    rows = array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
+def _counts_steps(names: Container[str], n_environments: int | None) -> tuple[str, ...]:
+    """Return the name of a column with the steps of a replay buffer, which tell where its next environment begins."""
+    return () if (n_environments or 1) == 1 or "step" in names else ("step",)
+
+
+def _rows_of_buffer(arrays: Mapping[str, Array], n_environments: int) -> dict[str, Array]:
+    """Return the columns of a replay buffer, environment by environment: the rows of an episode follow each other."""
+    rows = {k: _flat(array.swapaxes(0, 1).reshape(-1, *array.shape[2:])) for k, array in arrays.items()}
+    steps = np.tile(np.arange(len(next(iter(arrays.values())))), n_environments)
+    return rows | dict.fromkeys(_counts_steps(arrays, n_environments), steps)
+
+
+def _flat(rows: Array) -> Array:
+    """Return observations with one row each, (n,) or (n, entries)."""
     return rows if rows.ndim < 3 else rows.reshape(len(rows), -1)
 
 

@@ -7,8 +7,7 @@ environment brings it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_rows, in_unit_interval, whole
 from kbrl.tasks.task import Task
 from kbrl.trials.evaluation import Evaluation
+from kbrl.trials.observations import names_of_actions, numbers_of, variables
 from kbrl.trials.policies import Policy
 
 
@@ -48,19 +48,14 @@ class GymnasiumTask(Task):
     max_parallel = 1
 
     def __init__(self, env: Any, *, discount: float = 0.99, max_steps: int | None = None) -> None:
-        seen, actions = env.observation_space, env.action_space
-        if type(actions).__name__ != "Discrete":
-            raise TypeError(
-                f"The environment must have Discrete actions, but it has {actions}. Wrap it with "
-                f"gymnasium.wrappers.TransformAction to discretise them."
-            )
-        self.env, self._variables = env, list(_variables(seen, "x"))
+        actions = names_of_actions(env.action_space)
+        self.env, self._variables = env, list(variables(env.observation_space, "x"))
         self.name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         self.discount = in_unit_interval(discount, "discount", closed=True)
         self.max_steps = _time_limit(env, max_steps)
         own = getattr(env.unwrapped, "task", None)  # one of ours, whose names are known
         own = own if isinstance(own, Task) else None
-        self.actions = own.actions if own else tuple(str(actions.start + i) for i in range(actions.n))
+        self.actions = own.actions if own else actions
         self.low = np.array([variable.low for variable in self._variables], dtype=np.float64)
         self.high = np.array([variable.high for variable in self._variables], dtype=np.float64)
         self.state_names = own.observation_names if own else tuple(variable.name for variable in self._variables)
@@ -100,68 +95,7 @@ class GymnasiumTask(Task):
         return self._current, np.array([float(reward)]), np.array([bool(terminated)])
 
     def _as_state(self, observation: Any) -> Floats:
-        numbers = _numbers(self.env.observation_space, observation)
-        return as_rows(np.concatenate(list(numbers)).reshape(1, -1), f"observations of {self.name}")
-
-
-class _Variable(NamedTuple):
-    """One number of an observation."""
-
-    name: str
-    low: float
-    high: float
-
-
-def _variables(space: Any, name: str) -> Iterator[_Variable]:
-    """Yield the variables of a space in their order; ``name`` is that of the part of the observation."""
-    kind = type(space).__name__
-    if kind == "Box":
-        bounds = np.asarray(space.low, dtype=np.float64).ravel(), np.asarray(space.high, dtype=np.float64).ravel()
-        names = [name] if name != "x" and len(bounds[0]) == 1 else _numbered(name, len(bounds[0]))
-        yield from map(_Variable, names, *bounds)
-    elif kind == "Discrete":
-        yield from (_Variable(f"{name}={space.start + case}", 0.0, 1.0) for case in range(int(space.n)))
-    elif kind == "MultiDiscrete":
-        for own, cases, start in zip(_numbered(name, space.nvec.size), space.nvec.flat, space.start.flat):
-            yield from (_Variable(f"{own}={start + case}", 0.0, 1.0) for case in range(int(cases)))
-    elif kind == "MultiBinary":
-        yield from (_Variable(own, 0.0, 1.0) for own in _numbered(name, int(np.prod(space.shape))))
-    elif kind in ("Dict", "Tuple"):
-        for key, part in _parts(space):
-            yield from _variables(part, str(key) if kind == "Dict" and name == "x" else _joined(name, key))
-    else:
-        raise TypeError(
-            f"Observations must be Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of these, but {name!r} "
-            f"is {space}. Wrap the environment with gymnasium.wrappers.TransformObservation."
-        )
-
-
-def _numbers(space: Any, observation: Any) -> Iterator[Floats]:
-    """Yield the numbers of an observation in the order of ``_variables``."""
-    kind = type(space).__name__
-    if kind in ("Dict", "Tuple"):
-        for key, part in _parts(space):
-            yield from _numbers(part, observation[key])
-    elif kind == "Discrete":
-        yield (np.arange(space.n) == int(observation) - int(space.start)).astype(np.float64)
-    elif kind == "MultiDiscrete":
-        for cases, start, value in zip(space.nvec.flat, space.start.flat, np.asarray(observation).flat):
-            yield (np.arange(cases) == value - start).astype(np.float64)
-    else:
-        yield np.asarray(observation, dtype=np.float64).ravel()
-
-
-def _parts(space: Any) -> list[tuple[Any, Any]]:
-    """Return the parts of a Dict or a Tuple, with what an observation is indexed by."""
-    return list(space.spaces.items()) if type(space).__name__ == "Dict" else list(enumerate(space.spaces))
-
-
-def _numbered(name: str, n: int) -> list[str]:
-    return [_joined(name, place) for place in range(n)]
-
-
-def _joined(name: str, key: Any) -> str:
-    return f"x{key}" if name == "x" else f"{name}_{key}"
+        return as_rows([numbers_of(self.env.observation_space, observation)], f"observations of {self.name}")
 
 
 def _time_limit(env: Any, max_steps: int | None) -> int:

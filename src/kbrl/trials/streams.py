@@ -12,6 +12,8 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats
 from kbrl.checks import whole
+from kbrl.trials.observations import names_of_actions, numbers_of, variables
+from kbrl.trials.policies import action_indices
 from kbrl.trials.rollouts import Simulator
 
 
@@ -31,6 +33,9 @@ class Stream(Protocol):
     observations: Floats  # (n_parallel, n_observed), where the next decisions are to be taken
     n_actions: int
 
+    def check_actions(self, labels: Array) -> None:
+        """Refuse labels of actions, (n_actions,), that are not those of the environment."""
+
     def step(self, actions: Array) -> Step:
         """Take one decision in each episode."""
 
@@ -44,6 +49,10 @@ class SimulatorStream:
         self._states = simulator.reset(n_parallel, rng)
         self._lengths = np.zeros(n_parallel, dtype=np.intp)
         self.observations = simulator.observe(self._states)
+
+    def check_actions(self, labels: Array) -> None:
+        """Refuse labels that are neither places nor names of the simulator's actions."""
+        action_indices(labels, len(labels), self._simulator.actions)
 
     def step(self, actions: Array) -> Step:
         """Take one decision in each episode."""
@@ -66,18 +75,28 @@ class GymnasiumStream:
 
     def __init__(self, env: Any, rng: np.random.Generator) -> None:
         self._env = env
-        self.n_actions = int(env.action_space.n)
+        self._actions = names_of_actions(env.action_space)
+        self.n_actions = len(self._actions)
+        list(variables(env.observation_space, "x"))  # refuses what is not a fixed number of numbers
         observation, _ = env.reset(seed=int(rng.integers(2**31)))
-        self.observations = _row(observation)
+        self.observations = self._row(observation)
+
+    def check_actions(self, labels: Array) -> None:
+        """Refuse labels that are neither places nor names of the environment's actions."""
+        action_indices(labels, len(labels), self._actions)
 
     def step(self, actions: Array) -> Step:
         """Take one decision."""
-        observation, reward, terminated, truncated, _ = self._env.step(actions[0])
-        next_observations = _row(observation)
+        place = int(action_indices(actions, 1, self._actions)[0])
+        observation, reward, terminated, truncated, _ = self._env.step(int(self._env.action_space.start) + place)
+        next_observations = self._row(observation)
         over = bool(terminated or truncated)
-        self.observations = _row(self._env.reset()[0]) if over else next_observations
+        self.observations = self._row(self._env.reset()[0]) if over else next_observations
         flags = (np.array([bool(terminated)]), np.array([over]), np.array([True]))
         return Step(np.array([float(reward)]), next_observations, *flags)
+
+    def _row(self, observation: Any) -> Floats:
+        return numbers_of(self._env.observation_space, observation)[None]
 
 
 class VectorStream:
@@ -85,7 +104,9 @@ class VectorStream:
 
     def __init__(self, envs: Any, rng: np.random.Generator) -> None:
         self._envs = envs
-        self.n_actions = int(envs.single_action_space.n)
+        self._actions = names_of_actions(envs.single_action_space)
+        self.n_actions = len(self._actions)
+        list(variables(envs.single_observation_space, "x"))  # refuses what is not a fixed number of numbers
         mode = envs.metadata.get("autoreset_mode")
         self._mode = str(getattr(mode, "value", mode))
         if self._mode not in ("NextStep", "SameStep"):
@@ -93,22 +114,35 @@ class VectorStream:
                 f"A vector environment must reset itself in the next or in the same step, but its mode is {self._mode}."
             )
         observations, _ = envs.reset(seed=int(rng.integers(2**31)))
-        self.observations = _rows(observations)
+        self.observations = self._rows(observations)
         self._was_over = np.zeros(len(self.observations), dtype=bool)
+
+    def check_actions(self, labels: Array) -> None:
+        """Refuse labels that are neither places nor names of each environment's actions."""
+        action_indices(labels, len(labels), self._actions)
 
     def step(self, actions: Array) -> Step:
         """Take one decision in each environment."""
-        observations, rewards, terminated, truncated, infos = self._envs.step(np.asarray(actions))
+        chosen = int(self._envs.single_action_space.start) + action_indices(actions, len(actions), self._actions)
+        observations, rewards, terminated, truncated, infos = self._envs.step(chosen)
         over = np.asarray(terminated | truncated, dtype=bool)
-        self.observations = next_observations = _rows(observations)
+        self.observations = next_observations = self._rows(observations)
         if self._mode == "SameStep" and over.any():
             next_observations = next_observations.copy()
             for row in np.flatnonzero(over):
-                next_observations[row] = np.ravel(infos["final_obs"][row])
+                next_observations[row] = numbers_of(self._envs.single_observation_space, infos["final_obs"][row])
         happened = ~self._was_over
         self._was_over = over if self._mode == "NextStep" else np.zeros_like(over)
         flags = (np.asarray(terminated, dtype=bool), over & happened, happened)
         return Step(np.asarray(rewards, dtype=np.float64), next_observations, *flags)
+
+    def _rows(self, observations: Any) -> Floats:
+        space = self._envs.single_observation_space
+        if isinstance(observations, np.ndarray):
+            return np.stack([numbers_of(space, each) for each in observations])
+        from gymnasium.vector.utils import iterate
+
+        return np.stack([numbers_of(space, each) for each in iterate(self._envs.observation_space, observations)])
 
 
 def as_stream(environment: Any, n_parallel: int, rng: np.random.Generator) -> Stream:
@@ -124,12 +158,3 @@ def as_stream(environment: Any, n_parallel: int, rng: np.random.Generator) -> St
         f"Online learning needs a task, a Gymnasium environment or a vector of them, "
         f"but it got {type(environment).__name__}."
     )
-
-
-def _row(observation: Any) -> Floats:
-    return np.array(observation, dtype=np.float64).reshape(1, -1)
-
-
-def _rows(observations: Any) -> Floats:
-    array = np.array(observations, dtype=np.float64)
-    return array.reshape(len(array), -1)

@@ -258,6 +258,15 @@ def test_runs_start_anywhere_where_few_episodes_start():
     np.testing.assert_array_equal(anywhere.starts, own)
 
 
+def test_logged_decisions_are_paid_for_as_many_steps_as_rehearsed_ones():
+    """Every step costs 1, so no policy is better; runs are shorter than episodes, whose later costs must not count."""
+    log = noisy(0.05)  # 20 steps each; runs have 5, after which a reward counts less than a twentieth
+    log = log.replaced(rewards=np.full(len(log), -1.0))
+    choice = choose_by_rehearsal(log, KBSF(discount=0.5, reps="spread", random_state=0))
+    assert choice.now == pytest.approx(choice.tried[0].mean)
+    assert not choice.is_better_than_now
+
+
 def driven_out(seed=0):
     """Return episodes whose rows have nothing to do with each other: each step leads far outside."""
     log = noisy(0.01, seed)
@@ -344,9 +353,14 @@ def test_states_beyond_the_range_of_the_data_do_not_count_as_predicted_badly():
 def test_a_model_that_promises_more_than_was_ever_earned_is_flagged():
     learnt = drift(0.0, 1.0)
     model = KBSF(40, reps="spread", order=1, discount=0.9, random_state=0).fit(learnt).model_
-    flags = _flags(model, drift(0.0, 0.5, seed=1), 1.0, True)
+    held = drift(0.0, 0.5, seed=1)  # all are cut
+    ended = held.replaced(terminals=np.append(held.episodes[1:] != held.episodes[:-1], True))
+    flags = _flags(model, ended, 1.0, True)
     assert any("promises up to 10, and no held-out episode earned more than 4.392" in flag for flag in flags)
     assert pytest.approx(4.392, abs=1e-3) == 0.5 * (1 - 0.9**20) / 0.1
+    flags = _flags(model, held, 1.0, True)  # 0.5 for ever
+    assert any("and no held-out episode could have earned more without its cut than 5" in flag for flag in flags)
+    assert not any("promises" in flag for flag in _flags(model, learnt, 1.0, True))  # 1 for ever
 
 
 def test_decisions_that_depend_on_the_seed_are_flagged():

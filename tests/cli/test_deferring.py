@@ -2,9 +2,10 @@
 
 import csv
 
+import numpy as np
 import pytest
 
-from kbrl import load_model
+from kbrl import load_log, load_model, split_episodes, with_agreement
 from kbrl.cli import main
 from kbrl.logs.writing import write_log
 from kbrl.tasks import PuddleWorld
@@ -57,6 +58,16 @@ def test_predict_shows_agreement_where_the_model_knows_it(folder):
     assert len(set(shares)) > 3
     run("defer", folder / "m.kbrl", "-o", folder / "safe.kbrl", "--log", folder / "log.csv")
     assert load_model(folder / "safe.kbrl").resamples.shape == (20, 40, 5)
+
+
+def test_the_agreement_of_a_model_with_held_out_episodes_is_that_of_what_it_learnt_from(folder):
+    options = ["--discount", "0.95", "--reps", "20", "--sample-width", "0.2", "--rep-width", "0.2", "-q"]
+    write_log(PuddleWorld().collect(1500, random_state=0, max_steps=30), folder / "short.csv")
+    run("fit", folder / "short.csv", "-o", folder / "half.kbrl", "--hold-out", "0.5", *options)
+    run("defer", folder / "half.kbrl", "-o", folder / "safe.kbrl", "--log", folder / "short.csv")
+    learnt, _ = split_episodes(load_log(folder / "short.csv"), 0.5)
+    expected = with_agreement(load_model(folder / "half.kbrl").deferring(), learnt)
+    np.testing.assert_allclose(load_model(folder / "safe.kbrl").resamples, expected.resamples)
 
 
 def test_what_is_wrong_is_said(folder, capsys):

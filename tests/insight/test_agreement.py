@@ -126,6 +126,14 @@ def test_memory_limits_the_number_of_blocks_and_too_few_are_refused():
         with_agreement(fitted(log, variant=Variant(q_function="samples")), log)
 
 
+def test_few_episodes_are_refused_because_resamples_of_one_block_would_all_agree():
+    log = ward()
+    few = log[np.isin(log.episodes, ["p0", "p1", "p2", "p3"])]
+    for part in (few, few[:4]):
+        with pytest.raises(ValueError, match=r"episodes in at least 5 blocks.* are in [1-4]. Use a log with more"):
+            with_agreement(fitted(log), part)
+
+
 def test_without_episodes_rows_are_resampled():
     log = ward()
     model = with_agreement(fitted(log), Transitions(log.states, log.actions, log.rewards, log.next_states))

@@ -91,6 +91,10 @@ def test_one_episode_gives_no_verdict_and_no_number_beyond_what_rewards_allow(lo
     widest = (single.rewards.max() - single.rewards.min()) / (1 - 0.9)
     assert found.gain.high - found.gain.low <= 2 * widest + 10
     assert found.influences == ()
+    said = " ".join(found.refusals)
+    assert "there is one episode, and a verdict needs at least 40" in said
+    assert "all episodes are in one of 20 blocks" in said
+    assert "equations" not in said
 
 
 def test_rows_that_nothing_follows_give_no_verdict():
@@ -117,6 +121,30 @@ def test_an_action_that_was_never_tried_gives_no_verdict(log):
     found = judge(always(2), known, discount=0.9)
     assert found.verdict == "cannot tell"
     assert found.thin_share > 0.9
+
+
+def stairs(n_episodes=200, n_steps=40, seed=0):
+    """Return walks on numbered stairs, from 0: people go up or down at random, and never up from 15."""
+    rng = np.random.default_rng(seed)
+    x, parts = np.zeros(n_episodes), []
+    for step in range(n_steps):
+        up = (rng.random(n_episodes) < 0.8) & (x < 15)
+        following = np.maximum(x + np.where(up, 1, -1), 0)
+        parts.append((np.arange(n_episodes), np.full(n_episodes, step), x, up, following))
+        x = following
+    columns = [np.concatenate(column) for column in zip(*parts)]
+    names, _, x, up, following = (column[np.lexsort([columns[1], columns[0]])] for column in columns)
+    rewards = rng.normal(-1.0, 0.1, len(x))
+    return Transitions(x[:, None], up.astype(int), rewards, following[:, None], episodes=names, action_labels=[0, 1])
+
+
+def test_all_that_follows_a_decision_that_nobody_took_counts_as_not_supported():
+    log = stairs()
+    found = judge(always(1), log, discount=0.95)  # 15 decisions that many took, and then one that nobody took
+    after = 0.95**15 / (1 - 0.95)
+    assert found.thin_share == pytest.approx(after / (1 / (1 - 0.95)), rel=0.05)
+    assert not found.is_bounded
+    assert judge(lambda states: (states[:, 0] < 15).astype(int), log, discount=0.95).is_bounded
 
 
 def test_a_state_that_lacks_what_matters_is_noticed():
@@ -302,6 +330,26 @@ def test_compared_policies_share_the_level(log):
     assert difference.estimate == pytest.approx(one - zero)
 
 
+def test_compared_policies_take_the_options_of_judge(log):
+    given = {"one": always(1), "zero": always(0)}
+    chances = np.full(len(log), 0.5)
+    found = compare(given, log, discount=0.9, rehearsed=False, propensities=chances)
+    for name, policy in given.items():
+        assert found.judgements[name].importance == importance_estimate(policy, log, chances, discount=0.9)
+        assert found.judgements[name].not_rehearsed == "it was not asked for"
+    with pytest.raises(TypeError, match="a dict of policies by name"):
+        compare([always(1)], log, discount=0.9)
+
+
+def test_policies_of_different_discounts_are_not_compared_unless_one_is_given(log):
+    learn, rest = split_episodes(log, 0.5)
+    short, long = (KBSF(2, discount=discount, random_state=0).fit(learn).model_ for discount in (0.5, 0.9))
+    with pytest.raises(ValueError, match=r"different ones: short 0.5, long 0.9. Pass discount="):
+        compare({"short": short, "long": long}, rest)
+    assert compare({"short": short, "long": long}, rest, discount=0.9).judgements["short"].discount == 0.9
+    assert compare({"rule": always(1), "long": long}, rest).judgements["rule"].discount == 0.9
+
+
 def test_a_log_that_is_read_in_chunks_is_judged_as_in_memory(log, tmp_path):
     from kbrl.logs.writing import write_log
 
@@ -379,6 +427,14 @@ def test_importance_weights_are_the_products_of_ratios_worked_out_by_hand():
     assert found.value == pytest.approx(2.0 + 0.5 * 2.0)
     assert found.effective_episodes == pytest.approx(1.0)
     assert not found.is_usable
+
+
+def test_importance_weights_begin_anew_after_an_end_although_the_identifier_stays():
+    parts = ([1, 1, 1, 0], [1.0, 2.0, 3.0, 5.0], np.zeros((4, 1)), [0, 1, 0, 1])
+    apart, alike = (Transitions(np.zeros((4, 1)), *parts, names) for names in (["x", "x", "y", "y"], ["x"] * 4))
+    found = [importance_estimate(always(1), log, np.full(4, 0.5), discount=0.5) for log in (apart, alike)]
+    assert found[0].value == found[1].value
+    assert found[0].n_episodes == found[1].n_episodes == 2
 
 
 def test_a_policy_is_asked_once_about_each_row_and_for_probabilities_twice():

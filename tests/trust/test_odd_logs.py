@@ -41,6 +41,42 @@ def test_states_in_other_units_give_the_same_judgement(usual):
     assert found.verdict == usual.verdict
 
 
+def test_a_constant_added_to_all_rewards_changes_no_gain(usual):
+    log = walk(seed=1)  # nothing ends, so that values change by 1000 / (1 - discount); all episodes are cut
+    found = judge(mostly_right, log.replaced(rewards=log.rewards + 1000.0), discount=DISCOUNT)
+    for one, other in ((found, usual), (found.by_sums, usual.by_sums), (found.by_rehearsal, usual.by_rehearsal)):
+        np.testing.assert_allclose(
+            [one.gain.estimate, one.gain.low, one.gain.high],
+            [other.gain.estimate, other.gain.low, other.gain.high],
+            atol=0.01,
+        )
+    assert found.value.estimate == pytest.approx(usual.value.estimate + 1000 / (1 - DISCOUNT), abs=0.01)
+    assert (found.verdict, found.refusals) == (usual.verdict, usual.refusals)
+
+
+def test_rows_that_do_not_follow_each_other_are_counted_and_named():
+    log = walk(n_episodes=50)
+    doubled = judge(right, log[np.repeat(np.arange(len(log)), 2)], discount=DISCOUNT, rehearsed=False)
+    assert any(f"after {len(log):,} rows, the next row of the same episode starts" in text for text in doubled.warnings)
+    assert any("missing, doubled or out of order (kbrl check)" in text for text in doubled.refusals)
+    missing = log[np.arange(len(log)) % 30 != 7]  # one row of each episode
+    found = judge(right, missing, discount=DISCOUNT, rehearsed=False)
+    assert any("after 50 rows, the next row of the same episode starts" in text for text in found.warnings)
+    whole = judge(right, log, discount=DISCOUNT, rehearsed=False)
+    assert not any("starts in another state" in text for text in whole.warnings)
+
+
+@pytest.mark.parametrize("log", [42, iter([])])
+def test_what_is_no_log_or_can_be_read_only_once_is_refused(log):
+    with pytest.raises(TypeError, match=r"read more than once here, so it must be Transitions.* but it is"):
+        judge(right, log, discount=DISCOUNT)
+
+
+def test_sums_that_would_not_fit_into_memory_are_refused():
+    with pytest.raises(ValueError, match=r"would keep 7\.37 GB of sums for 2400 .* may have 2 GB. Ask"):
+        judge(right, walk(n_episodes=100), discount=DISCOUNT, n_reps=2400)
+
+
 def test_a_log_with_one_action_says_that_doing_the_same_gains_nothing():
     log = walk(habit=1.1)  # always to the right
     found = judge(right, log, discount=DISCOUNT)

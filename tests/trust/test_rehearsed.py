@@ -86,6 +86,66 @@ def test_a_policy_that_leaves_the_log_is_far_from_it():
     assert usual.far_share < 0.05
 
 
+def test_a_difference_is_as_open_as_the_values_it_is_of():
+    def pushing(share):
+        return lambda states: np.tile([1 - share, share], (len(states), 1))
+
+    log = walk()  # to the right half of the time: hardly any episode earns what always does
+    policies = {"right": pushing(1.0), "nearly": pushing(0.97), "left": pushing(0.0), "practice": pushing(0.5)}
+    found = compare(policies, log, discount=DISCOUNT, rehearsed=False)
+    right, nearly, left, practice = (found.judgements[name].value for name in policies)
+    assert right.is_open_above
+    assert nearly.is_open_above
+    assert left.is_open_below
+    assert (practice.is_open_above, practice.is_open_below) == (False, False)
+    assert found.differences["right", "left"].high == pytest.approx(right.high - left.low)
+    assert found.verdict("right", "left") == found.verdict("right", "practice") == "better"
+    assert found.verdict("right", "nearly") == "cannot tell"  # how much either earns is not known
+    never = compare({"other": lambda states: ["c"] * len(states), "now": lambda states: ["as now"] * len(states)},
+                    log.replaced(action_labels=np.array(["a", "b"])).with_actions(np.array(["a", "b", "c"])),
+                    discount=DISCOUNT)  # fmt: skip
+    assert not never.judgements["other"].is_bounded
+    assert never.differences["other", "now"].low < -5 < 5 < never.differences["other", "now"].high
+
+
+def one_sided(n_episodes=1000, n_steps=20, cost=-1.0, seed=0):
+    """Return walks on a line from 0 to 1 that cost about 1 per step: above 0.5, people only ever go left."""
+    rng = np.random.default_rng(seed)
+    x = np.where(np.arange(n_episodes) % 5 > 0, rng.uniform(0.0, 0.3, n_episodes), rng.uniform(0.6, 1.0, n_episodes))
+    parts = []
+    for step in range(n_steps):
+        action = ((x < 0.5) & (rng.random(n_episodes) < 0.5)).astype(int)
+        following = np.clip(x + 0.1 * action - 0.05, 0.0, 1.0)
+        parts.append((np.arange(n_episodes), np.full(n_episodes, step), x, action, following))
+        x = following
+    columns = [np.concatenate(column) for column in zip(*parts)]
+    names, _, x, action, following = (column[np.lexsort([columns[1], columns[0]])] for column in columns)
+    rewards = cost + rng.normal(0.0, 0.2, len(x))
+    return Transitions(x[:, None], action, rewards, following[:, None], episodes=names, action_labels=[0, 1])
+
+
+def test_a_run_that_stops_where_nothing_is_known_gains_nothing_and_the_rest_of_it_is_far():
+    to_the_right = lambda states: np.ones(len(states), dtype=int)  # noqa: E731
+    (costly,), (paid,) = (rehearsed(one_sided(cost=cost), to_the_right) for cost in (-1.0, 1.0))
+    for found, cost in ((costly, -1.0), (paid, 1.0)):
+        assert found.rung.estimates[0] == pytest.approx(10 * cost, abs=1.0)  # as any policy
+        assert found.far_share > 0.2  # of the starts are where nobody went right
+    judged = judge(to_the_right, one_sided(), discount=DISCOUNT)
+    assert judged.verdict == "cannot tell"
+    assert not judged.is_bounded
+
+
+def test_decisions_are_far_from_the_log_also_where_many_actions_are_rare():
+    # two of a hundred decisions are actions with one case each; the policy goes where nobody went right
+    log = walk(habit=0.03, seed=2)
+    rare = np.flatnonzero(np.random.default_rng(0).random(len(log)) < 0.02)
+    actions = log.action_indices.copy()
+    actions[rare] = 2 + np.arange(len(rare))
+    odd = log.replaced(action_indices=actions, action_labels=np.arange(2 + len(rare)))
+    (found,) = rehearsed(odd, lambda states: np.ones(len(states), dtype=int))
+    assert found.far_share > 0.5
+
+
 def test_a_policy_that_defers_does_as_people_do():
     log = walk(seed=3)
     (found,) = rehearsed(log, lambda states: np.full(len(states), "as now"))

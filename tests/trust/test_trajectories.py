@@ -53,6 +53,15 @@ def test_chunks_of_any_size_tell_the_same(chunk_rows):
         np.testing.assert_array_equal(parts[name], expected, err_msg=name)
 
 
+@pytest.mark.parametrize("chunk_rows", [1, 2, 3, 4])
+def test_an_identifier_may_start_again_at_once_after_an_end_wherever_chunks_are_cut(chunk_rows):
+    log = log_of([1, 1, 1, 1, 2, 2], ends=[1, 3])
+    whole, parts = read(log, 100), read(log, chunk_rows)
+    assert whole["is_start"].tolist() == [True, False, True, False, True, False]
+    for name, expected in whole.items():
+        np.testing.assert_array_equal(parts[name], expected, err_msg=name)
+
+
 @pytest.mark.parametrize("chunk_rows", [1, 100])
 def test_an_episode_that_comes_back_after_others_is_refused_by_name(chunk_rows):
     with pytest.raises(ValueError, match=r"episode 7 starts again.*Sort the log"):

@@ -51,8 +51,9 @@ class HeldOutStage(Stage):
 def held_out_stage(
     log: Transitions, others: Transitions, learner: KBSF, has_episodes: bool
 ) -> tuple[HeldOutStage, float | None]:
-    """Return the lines of held-out episodes as a stage, and what their decisions earned on average.
+    """Return the lines of held-out episodes as a stage, and what their decisions earned in as many steps as a run has.
 
+    What they earned is None if fewer than five episodes tell it.
     Runs start where episodes start; anywhere if these are too few to tell chance from difference.
     A run has left the data if it is farther from them than plans may end, and half as far again as nearly all states of
     the ``others``.  "Nearly all" is so many that fewer than one in twenty runs leave the data if they go where people
@@ -61,7 +62,6 @@ def held_out_stage(
     model = lines_of(log, learner)
     is_start = np.append(True, log.episodes[1:] != log.episodes[:-1])  # type: ignore[index]
     fades = model.fades(log)
-    to_go = returns_to_go(log, is_start, fades)
     has_starts = has_episodes and int(is_start.sum()) >= _LEAST_EPISODES
     starts = log.states[is_start] if has_starts else log.states
     picked = starts[np.linspace(0, len(starts) - 1, min(len(starts), _RUNS)).astype(np.intp)]
@@ -81,7 +81,8 @@ def held_out_stage(
         value_outside=low_returns(log, is_start, fades, n_steps),
         model=model,
     )
-    return stage, float(to_go[is_start].mean()) if has_starts else None
+    earned = _first_returns(log, fades, n_steps) if has_starts else np.zeros(0)
+    return stage, float(earned.mean()) if len(earned) >= _LEAST_EPISODES else None
 
 
 def _longest(log: Transitions, is_start: Booleans) -> int:
@@ -141,6 +142,21 @@ def returns_to_go(log: Transitions, is_start: Booleans, fades: Floats) -> Floats
         if not is_last[row]:
             result[row] += fades[row] * result[row + 1]
     return result
+
+
+def most_earned(log: Transitions, is_start: Booleans, fades: Floats) -> tuple[float, bool]:
+    """Return the largest return of an episode, and whether that one was cut.
+
+    After a cut, an episode could have gone on with the largest of all rewards.
+    """
+    largest, going = max(float(log.rewards.max()), 0.0), fades[~log.terminals]
+    for_ever = largest / (1.0 - going.max()) if len(going) and going.max() < 1.0 else 0.0
+    last = np.append(np.flatnonzero(is_start)[1:], len(log)) - 1
+    paid = log.rewards.copy()
+    paid[last] += fades[last] * for_ever  # the fade of an end is 0
+    most = returns_to_go(log.replaced(rewards=paid), is_start, fades)[is_start]
+    best = int(np.argmax(most))
+    return float(most[best]), bool(fades[last[best]] > 0)
 
 
 def low_returns(log: Transitions, is_start: Booleans, fades: Floats, n_steps: int) -> Floats:

@@ -164,6 +164,7 @@ def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str
 
     Example: kbrl defer model.kbrl -o safe.kbrl --cases 3 --caution 1
     """
+    from kbrl.data.episodes import EpisodePart
     from kbrl.insight.agreement import with_agreement
     from kbrl.storage.model_file import read_model, save_model
 
@@ -171,7 +172,10 @@ def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str
     saved = read_model(model)
     safe = saved.model.deferring(cases, caution, label=label)
     if log:
-        safe = with_agreement(safe, open_for(saved, log, {}).chunks())
+        opened = open_for(saved, log, {})
+        if safe.held_out is not None:
+            opened = opened.only(EpisodePart(1.0 - safe.held_out))  # what it has learnt from
+        safe = with_agreement(safe, opened.chunks())
     deferred = safe.deferred(safe.reps)
     save_model(safe, output, columns=saved.columns)
     share = 100 * float(deferred.mean())

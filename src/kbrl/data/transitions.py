@@ -297,13 +297,13 @@ def _check_propensities(propensities: Floats | None) -> None:
             refuse_rows(bad, propensities, "propensities", "lie above 0 and up to 1", "An action taken was possible.")
 
 
-def refuse_durations(log: Transitions, who: str) -> None:
-    """Refuse a log with durations for a learner that takes all steps as equally long."""
+_BY_TIME = "Learn by KBSF or KBRL, which discount by time, or leave the durations out."
+
+
+def refuse_durations(log: Transitions, who: str, way_out: str = _BY_TIME) -> None:
+    """Refuse a log with durations where all steps are taken as equally long."""
     if log.durations is not None:
-        raise ValueError(
-            f"{who} takes every step as equally long, but this log has durations. Learn by KBSF or KBRL, which "
-            f"discount by time, or leave the durations out."
-        )
+        raise ValueError(f"{who} takes every step as equally long, but this log has durations. {way_out}")
 
 
 def refuse_allowed(log: Transitions, who: str) -> None:

@@ -58,9 +58,19 @@ class BlockSums:
         for block in np.unique(places):
             self.blocks[block].accumulate(log[places == block])
 
+    @property
+    def used(self) -> list[Any]:
+        """The sums of the blocks that have a row."""
+        return [block for block in self.blocks if block.counts.sum()]
+
     def resampled(self, *, n_resamples: int = N_RESAMPLES, random_state: Any = 0) -> Floats:
         """Return the action values of resampled logs at the representative states, (n_resamples, n_reps, n_answers)."""
-        rng, used = as_generator(random_state), [block for block in self.blocks if block.counts.sum()]
+        rng, used = as_generator(random_state), self.used
+        if len(used) < LEAST_BLOCKS:  # those of one would all be the same, and agree
+            raise ValueError(
+                f"Agreement needs episodes in at least {LEAST_BLOCKS} blocks to resample, but those of this log are in "
+                f"{len(used)}. Use a log with more episodes, or leave the agreement out (--agreement)."
+            )
         draws = rng.integers(len(used), size=(whole(n_resamples, "n_resamples"), len(used)))
         return np.stack([_solved(self.model, reduce(add, [used[place] for place in draw])) for draw in draws])
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kbrl.data.episodes import EpisodePart
 from kbrl.data.transitions import Transitions
-from kbrl.insight.agreement import BlockSums, check_resamples
+from kbrl.insight.agreement import LEAST_BLOCKS, BlockSums, check_resamples
 from kbrl.logs.log import Log
 from kbrl.model.model import Model
 from kbrl.report.inputs import Inputs
@@ -53,7 +53,7 @@ class Stability:
         if not np.array_equal(counts, self._model.sums.counts):
             self.reason = "The model was not fitted to this log, so the log does not show how stable its answers are."
             return self._model
-        if sum(block.counts.sum() > 0 for block in self._blocks.blocks) < 2:
+        if len(self._blocks.used) < LEAST_BLOCKS:
             self.reason = "There are too few episodes to resample."
             return self._model
         return replace(self._model, resamples=self._blocks.resampled())

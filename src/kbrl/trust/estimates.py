@@ -1,9 +1,10 @@
 """From sums per block to values, their standard errors, and how much they depend on smoothing.
 
 For weights of the blocks, X = sum of w_b X_b.  With M = (1 - lambda) S + lambda diag(W) - discount T + ridge,
-theta solves M theta = R (around the observed mean c, to which the ridge pulls what was never seen), and the value is
-V = D theta / n.  lambda = 1 is KBSF's averager on the features, lambda = 0 the fixed point of LSTD-Q.  The standard
-error is that of the jackknife that leaves out one block at a time (Busing et al. 1999, for blocks of unequal size).
+theta solves M theta = R (around c, the value if all states and actions were alike, to which the ridge pulls what was
+never seen), and the value is V = D theta / n.  lambda = 1 is KBSF's averager on the features, lambda = 0 the fixed
+point of LSTD-Q.  The standard error is that of the jackknife that leaves out one block at a time (Busing et al. 1999,
+for blocks of unequal size).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ RIDGE = 0.01  # rows; less than any row that counts
 LADDER = ((0.03, 0.1), (0.1, 0.3))  # (lambda of the estimate, the next one, to which it is compared)
 CORRECTIONS = 4  # of a solution without one block, by the factors of all blocks
 SETTLED = 0.02  # the last correction, relative to all of them
+ROUNDING = 1e-10  # relative to the largest value
 SMALL_WEIGHT = 5.0  # pairs with fewer rows around them carry no change
 
 
@@ -41,10 +43,10 @@ class System:
     cut: Floats  # (m,)
     n_episodes: Any
 
-    @property
-    def mean(self) -> float:
-        """The mean return that was observed: c."""
-        return float(self.returns / self.n_episodes)
+    def level(self, discount: float) -> float:
+        """Return c, the value of each state and action if all were alike."""
+        lost = self.weight.sum() - discount * self.following.sum()
+        return float(_level(self.reward.sum(), lost, self.returns / self.n_episodes))
 
     def coarser(self, groups: Integers) -> System:
         """Return the equations with the features of a group, (m,), summed up to one."""
@@ -79,7 +81,7 @@ class System:
 
     def target(self, discount: float) -> Floats:
         """Return what M (theta - c) equals: R + c (discount T 1 - W)."""
-        return self.reward + self.mean * (discount * self.following.sum(axis=1) - self.weight)
+        return self.reward + self.level(discount) * (discount * self.following.sum(axis=1) - self.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +99,11 @@ class Solved:
         return np.concatenate([theta, ratios, ratios * theta]).T
 
 
+def _level(rewards: Any, lost: Any, otherwise: Any) -> Any:
+    """Return rewards over the weight that is lost by discounting and ends; the mean return where there are no rows."""
+    return np.where(lost > 0, rewards / np.where(lost > 0, lost, 1.0), otherwise)
+
+
 def factorized(matrix: Floats) -> Any:
     """Return the LU factors of a matrix; raises LinAlgError where it is singular."""
     factors = lu_factor(matrix, check_finite=False)
@@ -112,7 +119,7 @@ def solve_system(system: System, smoothing: float, discount: float) -> Solved:
     factors = factorized(system.matrix(smoothing, discount))
     away = lu_solve(factors, system.target(discount), check_finite=False)
     ratios = lu_solve(factors, system.start, trans=1, check_finite=False)
-    theta = system.mean + away
+    theta = system.level(discount) + away
     value = float(system.start @ theta) / float(system.n_episodes)
     return Solved(theta, ratios, value, RIDGE * float(ratios @ away))
 
@@ -125,16 +132,18 @@ def leave_one_out(
     The factors of all blocks solve the equations without one by a few corrections; where these do not settle, the
     equations are solved afresh.
     """
-    means = (whole.returns - blocks.returns) / (whole.n_episodes - blocks.n_episodes)
     ones = discount * (whole.following.sum(axis=1) - blocks.following.sum(axis=2)) - (whole.weight - blocks.weight)
-    targets = whole.reward - blocks.reward + means[:, None] * ones
-    matrix, away = whole.matrix(smoothing, discount), theta - means[:, None]
-    steps = np.zeros(len(means))
+    rewards = whole.reward - blocks.reward
+    means = (whole.returns - blocks.returns) / (whole.n_episodes - blocks.n_episodes)
+    levels = _level(rewards.sum(axis=1), -ones.sum(axis=1), means)[:, None]
+    targets = rewards + levels * ones
+    matrix, away = whole.matrix(smoothing, discount), theta - levels
+    steps = np.zeros(len(levels))
     for _ in range(CORRECTIONS):
         applied = away @ matrix.T - _applied(blocks, away, smoothing, discount)
         change = lu_solve(factors, (targets - applied).T, check_finite=False).T
         away, steps = away + change, np.abs((whole.start - blocks.start) * change).sum(axis=1)
-    found = away + means[:, None]
+    found = away + levels
     moved = np.abs((whole.start - blocks.start) * (found - theta)).sum(axis=1)
     for block in np.flatnonzero(~(steps <= SETTLED * moved)):
         without = System(*(x - y[block] for x, y in zip(vars(whole).values(), vars(blocks).values())))
@@ -242,7 +251,7 @@ class Evidence:
         whole, blocks = self.system(now=now), self.blocks(now=now)
         factors = factorized(whole.matrix(smoothing, self.discount))
         away = lu_solve(factors, whole.target(self.discount), check_finite=False)
-        theta = whole.mean + away
+        theta = whole.level(self.discount) + away
         found = leave_one_out(whole, blocks, factors, theta, smoothing, self.discount)
         values = ((whole.start - blocks.start) * found).sum(axis=1) / (whole.n_episodes - blocks.n_episodes)
         return np.append(values, whole.start @ theta / whole.n_episodes), np.vstack([found, theta])
@@ -267,17 +276,22 @@ class Evidence:
 
     @cached_property
     def visits(self) -> Floats:
-        """Where the policy would be, (A m,), by the averager (lambda = 1): shares of all discounted decisions."""
+        """How often the policy would be where, (A m,), by the averager (lambda = 1): discounted decisions in all."""
         system = self.system(now=False)
         solved = solve_system(system, 1.0, self.discount)
-        inflow = np.maximum(solved.ratios * (system.weight + RIDGE), 0.0)
-        return np.asarray(inflow / inflow.sum())
+        return np.maximum(solved.ratios * (system.weight + RIDGE), 0.0)
 
     @cached_property
     def thin_share(self) -> float:
-        """The share of the policy's decisions at pairs of state and action with fewer than five rows."""
-        weight = self.sums.weight.sum(axis=(0, 1)).ravel()
-        return float(self.visits[weight < SMALL_WEIGHT].sum())
+        """The share of the policy's decisions at pairs of state and action with fewer than five rows, or after them.
+
+        Where there is no row, it is not known what follows: all that usually follows a decision is counted, too.
+        """
+        weight, following = self.system(now=False).weight, self.system(now=False).following
+        n_ahead = self.discount * weight.sum() / (weight.sum() - self.discount * following.sum())
+        unknown = n_ahead * float(self.visits @ (RIDGE / (weight + RIDGE)))
+        thin = float(self.visits[weight < SMALL_WEIGHT].sum())
+        return float((thin + unknown) / (self.visits.sum() + unknown))
 
     @cached_property
     def followed_share(self) -> float:
@@ -290,6 +304,12 @@ class Evidence:
         """The number of episodes that ended, and were not cut."""
         return round(float(self.sums.weight[0].sum() - self.sums.next_now.sum()))  # features of a state sum to one
 
+    @cached_property
+    def n_gaps(self) -> int:
+        """The number of rows that another row of the episode comes after, but one that starts in another state."""
+        cut = float(self.sums.weight[1].sum())
+        return max(0, round(cut - float(self.sums.n_episodes.sum())) + self.n_ends)
+
     @property
     def ends_are_rare(self) -> bool:
         """Whether values depend on ends alone, as all rewards are the same, and the log hardly shows any."""
@@ -301,9 +321,15 @@ class Evidence:
     def memory(self) -> float:
         """The correlation of a TD error of the logged policy with the next one; nan where there are none."""
         n, _, square, next_square, product = self.sums.residuals
-        if n < 2 or square <= 0 or next_square <= 0:
+        if n < 2 or min(square, next_square) <= n * self._rounding**2:
             return float("nan")
         return float(product / np.sqrt(square * next_square))
+
+    @property
+    def _rounding(self) -> float:
+        """About what rounding makes of a TD error: with equal rewards and no end, there is nothing else."""
+        largest = max(abs(float(self.sums.smallest_reward[0])), abs(float(self.sums.largest_reward[0])))
+        return ROUNDING * largest / (1.0 - self.discount)
 
     @cached_property
     def lasting(self) -> tuple[float, float]:
@@ -315,7 +341,7 @@ class Evidence:
         and hardly any end, there is nothing to be wrong about.
         """
         totals, squares, *products = self.sums.lasting
-        if squares <= 0 or self.ends_are_rare:
+        if squares <= self.sums.n_episodes.sum() * self._rounding**2 or self.ends_are_rare:
             return float("nan"), float("nan")
         ratio = totals / squares
         variance = products[0] - 2.0 * ratio * products[1] + ratio**2 * products[2]

@@ -5,7 +5,7 @@ Sites that share a first evaluator (its features and blocks) can add up their su
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,11 +23,12 @@ from kbrl.threads import one_blas_thread
 from kbrl.trust.block_sums import BlockSums, Seen, accumulate, add_residuals
 from kbrl.trust.estimates import Evidence, solve_system
 from kbrl.trust.features import Features, choose_features
-from kbrl.trust.policy_answers import Answers, PolicyAnswers, Remembered, as_answers, discount_of, labels_with
+from kbrl.trust.policy_answers import Answers, PolicyAnswers, Remembered, as_answers, labels_with, shared_discount
 from kbrl.trust.trajectories import Stretch, Trajectories
 
 N_BLOCKS = 20
 CHUNK_ROWS = 16384
+MOST_BYTES = 2e9  # of the sums
 LARGEST_VALUE = 1e70  # of returns: sums of their fourth powers are numbers
 _MEMORY_SMOOTHING = 0.01  # lambda of the values behind the TD errors: smoothing itself leaves errors with a memory
 
@@ -60,7 +61,7 @@ class PolicyEvaluator:
 
     policies: a Model, a learner, a committee, or a function from states, (n, n_dims), to labels, (n,), or to
         probabilities, (n, n_actions); or a dict of them.
-    discount: the value of a reward of 1 one step later; by default that of the (first) policy.
+    discount: the value of a reward of 1 one step later; by default that of the policies, which must have the same.
     n_reps: the number of representative states that judging uses; by default as many as the rows carry, up to 200, and
         no more than 400 pairs of a state and an action, so that memory is bounded.
     n_blocks: of episodes.  Fewer than two episodes per block give no verdict.
@@ -102,7 +103,7 @@ class PolicyEvaluator:
             known = like.checked_frame()
             self.frame = replace(known, names=tuple(named))
             self.n_blocks, discount = known.n_blocks, known.discount if discount is None else discount
-        self.discount = in_unit_interval(discount_of(next(iter(named.values())), discount), "discount")
+        self.discount = in_unit_interval(shared_discount(named, discount), "discount")
         if self.frame is not None and self.discount != self.frame.discount:
             raise ValueError(f"like= has the discount {self.frame.discount:g}, but {self.discount:g} was asked for.")
         self._trajectories: Trajectories | None = None
@@ -142,6 +143,7 @@ class PolicyEvaluator:
         for policy in self.policies.values():
             labels = labels_with(labels, policy)
         features = choose_features(seen, self.n_reps)
+        _refuse_large(features.n_reps, len(labels), self.n_blocks, 1 + len(self.policies))
         self.frame = Frame(features, labels, self.discount, self.n_blocks, tuple(self.policies), seen.source)
 
     def partial_fit(self, chunk: Transitions) -> PolicyEvaluator:
@@ -219,6 +221,17 @@ def _refuse_huge(rewards: Floats, discount: float) -> None:
         )
 
 
+def _refuse_large(n_reps: int, n_actions: int, n_blocks: int, n_products: int) -> None:
+    """Refuse sums that would not fit into memory: one product of all pairs per block, for each policy and practice."""
+    n_bytes = 8.0 * n_products * n_blocks * (n_reps * n_actions) ** 2
+    if n_bytes > MOST_BYTES:
+        raise ValueError(
+            f"Judging would keep {n_bytes / 1e9:.3g} GB of sums for {n_reps} representative states and {n_actions} "
+            f"actions, and they may have {MOST_BYTES / 1e9:g} GB. Ask for fewer n_reps, n_blocks or policies, or put "
+            f"actions such as amounts into a few classes."
+        )
+
+
 def _check_addable(one: PolicyEvaluator, other: PolicyEvaluator) -> None:
     different = one.checked_frame().differences(other.checked_frame())
     if not different and not np.allclose(one.decisions, other.decisions, atol=1e-9):  # type: ignore[arg-type]
@@ -247,4 +260,11 @@ def chunks_of(log: Any) -> Iterable[Transitions]:
     """Return the chunks of Transitions, of an opened log, or of a list of them."""
     if isinstance(log, Transitions):
         return log.chunks(CHUNK_ROWS)
-    return log.chunks() if hasattr(log, "chunks") else log
+    if hasattr(log, "chunks"):
+        return log.chunks()
+    if not isinstance(log, Iterable) or isinstance(log, Iterator):
+        raise TypeError(
+            f"A log is read more than once here, so it must be Transitions, an opened log (open_log) or a list of "
+            f"chunks, but it is {type(log).__name__}."
+        )
+    return log

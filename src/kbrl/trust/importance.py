@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.arrays import Floats, Integers
+from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import as_floats, check_lengths, in_unit_interval, one_entry_per_row, refuse_rows
 from kbrl.data.episodes import block_of, episode_hashes
 from kbrl.data.sketch import Hashes
@@ -41,7 +41,8 @@ class ImportanceEstimate:
         left = f"{self.effective_episodes:.1f} of {self.n_episodes} episodes count"
         if not self.is_usable:
             return f"Importance weights on logged propensities: {left}, fewer than {ENOUGH_EPISODES:g}: not usable."
-        return f"Importance weights on logged propensities: {self.value:.4g} (standard error {self.error:.3g}; {left})."
+        found = f"{self.value:.4g} up to where episodes end or are cut (standard error {self.error:.3g}; {left})"
+        return f"Importance weights on logged propensities: {found}."
 
 
 def importance_estimate(
@@ -64,24 +65,26 @@ def importance_estimate(
     True
     """
     gamma = in_unit_interval(discount_of(policy, discount), "discount")
-    log_ratios, rewards, hashes = _gathered(policy, log, propensities)
-    episodes, first, places = np.unique(hashes, return_index=True, return_inverse=True)
-    steps = np.arange(len(hashes)) - first[places]
-    if len(np.flatnonzero(np.diff(places))) + 1 != len(episodes):
+    log_ratios, rewards, hashes, ends = _gathered(policy, log, propensities)
+    is_other = np.append(True, hashes[1:] != hashes[:-1])
+    if is_other.sum() != len(np.unique(hashes)):
         raise ValueError("The rows of an episode must follow each other. Sort the log by episode and step.")
-    totals, paid, weights = _sums_per_step(log_ratios, rewards, steps, places, block_of(episodes, n_blocks))
-    kept = np.unique(block_of(episodes, n_blocks))
+    is_start = is_other | np.append(True, ends[:-1])
+    first, places = np.flatnonzero(is_start), np.cumsum(is_start) - 1
+    steps, blocks = np.arange(len(hashes)) - first[places], block_of(hashes[first], n_blocks)
+    totals, paid, weights = _sums_per_step(log_ratios, rewards, steps, places, blocks)
+    kept = np.unique(blocks)
     value, effective = _value(totals.sum(axis=1), paid.sum(axis=1), gamma), _effective(weights)
     if len(kept) < 2:
-        return ImportanceEstimate(value, float("inf"), effective, len(episodes))
+        return ImportanceEstimate(value, float("inf"), effective, len(first))
     others = [np.arange(totals.shape[1]) != block for block in kept]
     left_out = np.array([_value(totals[:, b].sum(axis=1), paid[:, b].sum(axis=1), gamma) for b in others])
     error = float(np.sqrt((len(kept) - 1) / len(kept) * ((left_out - left_out.mean()) ** 2).sum()))
-    return ImportanceEstimate(value, error, effective, len(episodes))
+    return ImportanceEstimate(value, error, effective, len(first))
 
 
-def _gathered(policy: Any, log: Any, propensities: Any) -> tuple[Floats, Floats, Hashes]:
-    """Return the logarithms of the ratios, the rewards and the hashes of the episodes, (n,) each."""
+def _gathered(policy: Any, log: Any, propensities: Any) -> tuple[Floats, Floats, Hashes, Booleans]:
+    """Return the logarithms of the ratios, the rewards, the hashes of the episodes, and where they end, (n,) each."""
     chunks = [log] if isinstance(log, Transitions) else chunks_of(log)
     given = None if propensities is None else one_entry_per_row(as_floats(propensities, "propensities"), "propensities")
     found, n = [], 0
@@ -91,11 +94,11 @@ def _gathered(policy: Any, log: Any, propensities: Any) -> tuple[Floats, Floats,
             raise ValueError("The log has no propensities. Name their column (action_prob), or pass propensities=.")
         n += len(chunk)
         if given is None or n <= len(given):
-            found.append((_log_ratios(policy, chunk, chances), chunk.rewards, episode_hashes(chunk)))
+            found.append((_log_ratios(policy, chunk, chances), chunk.rewards, episode_hashes(chunk), chunk.terminals))
     if given is not None:
         check_lengths({"log": n, "propensities": len(given)})
-    ratios, rewards, hashes = (np.concatenate(parts) for parts in zip(*found))
-    return ratios, rewards, hashes
+    ratios, rewards, hashes, ends = (np.concatenate(parts) for parts in zip(*found))
+    return ratios, rewards, hashes, ends
 
 
 def _log_ratios(policy: Any, log: Transitions, chances: Floats) -> Floats:

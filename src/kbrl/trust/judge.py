@@ -18,7 +18,7 @@ from kbrl.data.episodes import EpisodePart
 from kbrl.data.transitions import Transitions
 from kbrl.learners.matching_log import opened
 from kbrl.logs.log import Mapped
-from kbrl.model.model import Model
+from kbrl.model.model import Model, models_of
 from kbrl.threads import one_blas_thread
 from kbrl.trust.estimates import VALUE, Evidence, Rung, rungs
 from kbrl.trust.evaluator import N_BLOCKS, PolicyEvaluator, chunks_of
@@ -27,9 +27,10 @@ from kbrl.trust.influence import episode_terms
 from kbrl.trust.judgement import BETTER, CANNOT_TELL, WORSE, Interval, Judgement
 from kbrl.trust.learnt_episodes import refuse_learnt
 from kbrl.trust.rehearsed import ROWS, Rehearsed, looks_ahead, rehearse, runs_for
-from kbrl.trust.verdict import excess_of_self_check, judged, quantile, sums_count
+from kbrl.trust.verdict import Limits, excess_of_self_check, judged, quantile, sums_count, unseen_ends
 
 MOST_ROWS_AHEAD = 100_000
+NOT_ASKED = "it was not asked for"
 _AFFORDABLE_SEED = 104  # of a split of episodes that has nothing to do with others
 
 
@@ -106,13 +107,15 @@ def with_share(judgement: Judgement, is_part: bool) -> Judgement:
 
 
 def _n_rows(log: Any) -> int:
+    if isinstance(log, Sequence):  # chunks
+        return sum(map(len, log))
     return len(log) if isinstance(log, Transitions) else int(getattr(log, "n_rows", 0))
 
 
 def judge_evaluated(evaluator: PolicyEvaluator, log: Any, level: float = 0.95, *, rehearsed: bool = True) -> Judgement:
     """Judge by an evaluator that was fitted to a log, which is read again to rehearse and to name episodes."""
     evidence = _evidence(evaluator)
-    second = _rehearsed(evaluator, log)[0] if rehearsed else "it was not asked for"
+    second = _rehearsed(evaluator, log)[0] if rehearsed else NOT_ASKED
     judgement, rung = judged(evidence, rungs(evidence), level, second=second)
     importance = None
     if _has_propensities(log):
@@ -157,15 +160,18 @@ class _Judged:
 
     judgement: Judgement
     methods: tuple[Rung | None, Rung | None]  # by sums and by rehearsal; None: it has no say
+    unseen: float  # what ends that the log hardly shows may cost
 
 
-def _all_judged(evaluator: PolicyEvaluator, log: Any, level: float) -> list[_Judged]:
+def _all_judged(evaluator: PolicyEvaluator, log: Any, level: float, *, rehearsed: bool = True) -> list[_Judged]:
     evidence = [_evidence(evaluator).of(place) for place in range(len(evaluator.policies))]
+    seconds = _rehearsed(evaluator, log) if rehearsed else [NOT_ASKED] * len(evidence)
     found = []
-    for each, second in zip(evidence, _rehearsed(evaluator, log)):
+    for each, second in zip(evidence, seconds):
         judgement, rung = judged(each, rungs(each), level, second=second)
         by_sums = rung if sums_count(each, second) else None
-        found.append(_Judged(judgement, (by_sums, None if isinstance(second, str) else second.rung)))
+        methods = by_sums, None if isinstance(second, str) else second.rung
+        found.append(_Judged(judgement, methods, unseen_ends(each, Limits.of(each), level)))
     return found
 
 
@@ -223,11 +229,23 @@ class Comparison:
         return "\n".join([*lines, shared])
 
 
-def compare(policies: Mapping[str, Any], log: Any, level: float = 0.95, **options: Any) -> Comparison:
+def compare(
+    policies: Mapping[str, Any],
+    log: Any,
+    level: float = 0.95,
+    *,
+    discount: float | None = None,
+    n_reps: int | None = None,
+    n_blocks: int = N_BLOCKS,
+    propensities: Any = None,
+    rehearsed: bool = True,
+    allow_learnt: bool = False,
+    columns: Mapped = None,
+) -> Comparison:
     """Judge several policies by name on one log, against what was done and against each other.
 
-    The level holds for all intervals together: each of k has the level 1 - (1 - level) / k (Bonferroni).  Options are
-    those of `judge`.
+    The level holds for all intervals together: each of k has the level 1 - (1 - level) / k (Bonferroni).  The other
+    arguments are those of `judge`.  No episode is named.
 
     >>> import numpy as np
     >>> from kbrl import compare
@@ -238,19 +256,27 @@ def compare(policies: Mapping[str, Any], log: Any, level: float = 0.95, **option
     >>> found.n_statements, found.verdict("corner", "down")
     (3, 'better')
     """
-    log = opened(log, options.pop("columns", None), policy=next(iter(policies.values()), None))
-    if not options.pop("allow_learnt", False):
-        for policy in policies.values():
-            refuse_learnt(policy, log)
+    if not isinstance(policies, Mapping):
+        raise TypeError(f"compare takes a dict of policies by name, as in {{'a': a, 'b': b}}, but it got {policies!r}.")
+    in_unit_interval(level, "level")
+    log = opened(log, columns, policy=next((each for each in policies.values() if models_of(each)), None))
+    for policy in policies.values() if not allow_learnt else ():
+        refuse_learnt(policy, log)
     ahead = next((policy for policy in policies.values() if looks_ahead(policy)), None)
     some = log if ahead is None else affordable(ahead, log, _n_rows(log))
-    evaluator = PolicyEvaluator(policies, **options).fit(some)
+    evaluator = PolicyEvaluator(policies, discount=discount, n_reps=n_reps, n_blocks=n_blocks).fit(some)
     names = list(policies)
     n_statements = len(names) * (len(names) + 1) // 2
-    each = 1.0 - (1.0 - in_unit_interval(level, "level")) / n_statements
-    found = dict(zip(names, _all_judged(evaluator, some, each)))
+    each = 1.0 - (1.0 - level) / n_statements
+    found = dict(zip(names, _all_judged(evaluator, some, each, rehearsed=rehearsed)))
     differences = {(a, b): _difference(found[a], found[b], each) for a, b in combinations(names, 2)}
     judgements = {name: with_share(one.judgement, some is not log) for name, one in found.items()}
+    if propensities is not None or _has_propensities(log):
+        weighed = {
+            name: importance_estimate(policy, log, propensities, discount=evaluator.discount)
+            for name, policy in policies.items()
+        }
+        judgements = {name: replace(one, importance=weighed[name]) for name, one in judgements.items()}
     return Comparison(judgements, differences, level, n_statements)
 
 
@@ -261,11 +287,21 @@ def _evidence(evaluator: PolicyEvaluator) -> Evidence:
 
 
 def _difference(one: _Judged, other: _Judged, level: float) -> Interval:
-    """Return the difference of two values with its interval, by the methods that have a say about both."""
-    found = [_paired(a, b, level) for a, b in zip(one.methods, other.methods) if a is not None and b is not None]
-    if not found:
+    """Return the difference of two values with its interval, by the methods that have a say about both.
+
+    Where an end of the interval of a value is not known, the one of the difference is not known either.
+    """
+    methods = [_paired(a, b, level) for a, b in zip(one.methods, other.methods) if a is not None and b is not None]
+    if not methods:
         return Interval(float("nan"), -np.inf, np.inf)
-    return found[0] if len(found) == 1 else found[0].mixed(found[1])
+    found = methods[0] if len(methods) == 1 else methods[0].mixed(methods[1])
+    found = found.widened(max(one.unseen, other.unseen))
+    a, b = one.judgement.value, other.judgement.value
+    if a.is_open_above or b.is_open_below:
+        found = replace(found, high=max(found.high, a.high - b.low))
+    if a.is_open_below or b.is_open_above:
+        found = replace(found, low=min(found.low, a.low - b.high))
+    return found
 
 
 def _paired(one: Rung, other: Rung, level: float) -> Interval:

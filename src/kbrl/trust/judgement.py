@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.checks import whole
+from kbrl.checks import counted, whole
 from kbrl.notebooks import html_table
 
 BETTER, WORSE, CANNOT_TELL = "better", "worse", "cannot tell"
+_ROUNDING = 1e-9  # of the length of an interval
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,16 @@ class Interval:
     def parts(self) -> str:
         """The parts of the half width, for people."""
         return f"sampling {self.sampling:.3g}, smoothing {self.smoothing:.3g}, self-check {self.self_check:.3g}"
+
+    @property
+    def is_open_above(self) -> bool:
+        """Whether the upper end is not known: it is farther away than the half width says."""
+        return self.high > self.estimate + self.half + _ROUNDING * abs(self.high - self.low)
+
+    @property
+    def is_open_below(self) -> bool:
+        """Whether the lower end is not known."""
+        return self.low < self.estimate - self.half - _ROUNDING * abs(self.high - self.low)
 
     def widened(self, by: float) -> Interval:
         """Return the same with so much more to both sides, which counts as sampling."""
@@ -139,10 +150,12 @@ class Judgement:
     @property
     def sentence(self) -> str:
         """The verdict in one sentence, with its numbers."""
+        episodes = counted(self.n_episodes, "episode")
         if not self.is_bounded:
-            return f"Cannot tell: {self.n_episodes:,} episodes do not tell what the policy gains over what is done now."
+            tell = "does" if self.n_episodes == 1 else "do"
+            return f"Cannot tell: {episodes} {tell} not tell what the policy gains over what is done now."
         low, high = self.gain.low, self.gain.high
-        about = f"judged on {self.n_episodes:,} episodes."
+        about = f"judged on {episodes}."
         if self.verdict == WORSE:
             span = f"{100 * self.level:.4g} % interval {-high:.4g} to {-low:.4g}"
             return f"Worse: the policy loses {-self.gain.estimate:.4g} against what is done now ({span}), {about}"

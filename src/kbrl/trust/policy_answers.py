@@ -7,7 +7,7 @@ action of that moment counts.  If the log has an action of that name, it means t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,7 +68,9 @@ class PolicyAnswers:
         if found.shape != (len(states),):
             raise ValueError(
                 f"A policy must return one label per state, shape {(len(states),)}, or one probability per state and "
-                f"action, shape {(len(states), len(self.labels))}, but the shape of its answer is {found.shape}."
+                f"action, shape {(len(states), len(self.labels))} for the actions {self.labels.tolist()}, but the "
+                f"shape of its answer is {found.shape}. If it knows actions that are not in this log, return labels, "
+                f"or name all actions in the log: Transitions(..., action_labels=[...])."
             )
         rows = np.arange(len(states))
         return Answers(rows, self._places(found), np.ones(len(states)))
@@ -166,19 +168,36 @@ def labels_with(labels: Array, policy: Any) -> Array:
     return unite_labels([labels, known])
 
 
-def discount_of(policy: Any, discount: Any) -> float:
+def discount_of(policy: Any, discount: Any) -> Any:
     """Return the discount that was given, or else that of the policy, or of the learner that it is made of."""
-    sources = (
-        policy,
-        getattr(policy, "model_", None),
-        getattr(policy, "learner", None),
-        getattr(policy, "model", None),
-    )
-    found = [discount, *(getattr(source, "discount", None) for source in sources)]
-    known = [float(value) for value in found if isinstance(value, (int, float, np.number))]
+    return shared_discount({"policy": policy}, discount)
+
+
+def shared_discount(policies: Mapping[str, Any], discount: Any) -> Any:
+    """Return the discount that was given, not checked, or else the one that policies have; refuse different ones."""
+    if discount is not None:
+        return discount
+    own = {name: _own_discount(policy) for name, policy in policies.items()}
+    known = {name: value for name, value in own.items() if value is not None}
     if not known:
         raise ValueError(
             "A discount is needed, and this policy has none of its own. Pass discount=0.99, say: the value of a "
             "reward of 1 one step later."
         )
-    return known[0]
+    if len(set(known.values())) > 1:
+        said = ", ".join(f"{name} {value:g}" for name, value in known.items())
+        raise ValueError(
+            f"Policies are judged with one discount, but these have learnt with different ones: {said}. Pass "
+            f"discount=: the one that counts for you."
+        )
+    return next(iter(known.values()))
+
+
+def _own_discount(policy: Any) -> float | None:
+    sources = (policy, *(getattr(policy, name, None) for name in ("model_", "learner", "model")))
+    found: list[Any] = [getattr(source, "discount", None) for source in sources]
+    return next((float(value) for value in found if _is_number(value)), None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)

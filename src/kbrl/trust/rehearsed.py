@@ -194,7 +194,9 @@ class _Theatre:
     def _stage(self, n_worlds: int, starts: Floats) -> _Stages:
         enough = np.log(_LAST_WEIGHT) / np.log(self.discount) if self.discount > 0 else 1.0
         n_steps, all_starts = max(1, min(_MOST_STEPS, int(np.ceil(enough)))), np.tile(starts, (n_worlds, 1))
-        return _Stages(self.world, all_starts, n_steps, self.discount, value_outside=0.0, n_worlds=n_worlds)
+        lost = len(self.log) - self.discount * float((~self.log.terminals).sum())
+        unknown = float(self.log.rewards.sum()) / lost  # the value if all states were alike: no gain and no loss
+        return _Stages(self.world, all_starts, n_steps, self.discount, value_outside=unknown, n_worlds=n_worlds)
 
     def _decider(self, answers: PolicyAnswers) -> Decide:
         def decide(states: Floats, luck: Floats, worlds: Integers) -> Integers:
@@ -235,13 +237,19 @@ class _Far:
         states = theatre.basis.coordinates.of(log.states)
         self._trees = [cKDTree(states[half & (log.action_indices == action)]) for action in range(log.n_actions)]
         usual = self._distances(states[~half], log.action_indices[~half])
-        self._limit = _FAR * float(np.quantile(usual, _USUAL)) if len(usual) else np.inf
+        usual = usual[np.isfinite(usual)]  # of actions that have five cases at all
+        self._limit = _FAR * float(np.quantile(usual, _USUAL)) if len(usual) else 0.0
         self._far = self._all = 0.0
 
     def __call__(self, states: Floats, actions: Integers, weights: Floats) -> None:
         """Count some decisions."""
         self._far += float(weights @ (self._distances(states, actions) > self._limit))
         self._all += float(weights.sum())
+
+    def add_missed(self, weight: float) -> None:
+        """Count decisions that were not taken, because runs stopped where nothing is known of the action, as far."""
+        self._far += weight
+        self._all += weight
 
     @property
     def share(self) -> float:
@@ -295,11 +303,23 @@ class _Actor:
         self._draws = np.random.default_rng([0, 1])
         self._luck = self._weights = np.empty(0)
         self._worlds: Integers = np.empty(0, dtype=np.intp)
+        self._last, self._total = np.zeros((2, len(stages.starts)))  # weights of decisions, by run
 
     def told(self, acting: Integers, weights: Floats) -> None:
         """Draw luck for the runs that act now."""
         self._luck, self._weights = self._stages.luck(self._draws)[acting], weights
         self._worlds = self._stages.worlds(acting)
+        self._last[acting] = weights
+        self._total[acting] += weights
+
+    def missed(self, left: Booleans) -> float:
+        """Return how much the decisions count that runs did not take because they left the data.
+
+        They would have been as many as those of the runs that stayed.
+        """
+        stages = self._stages
+        usual = np.sum(stages.discount ** np.arange(stages.n_steps)) if left.all() else self._total[~left].mean()
+        return float(stages.discount * usual * self._last[left].sum())
 
     def __call__(self, states: Floats) -> Integers:
         """Return the places of actions, (n,), at scaled states."""
@@ -313,6 +333,8 @@ def _played(stages: _Stages, decide: Decide, watch: _Far | None = None) -> Float
     """Return what a policy earns in each run."""
     actor = _Actor(decide, stages, watch)
     run = stages.rehearse(actor, told=actor.told)
+    if watch is not None:
+        watch.add_missed(actor.missed(run.left))
     return np.asarray(run.returns + run.ahead)
 
 

@@ -18,6 +18,7 @@ from kbrl.data.episodes import episode_hashes
 from kbrl.data.sketch import Hashes
 from kbrl.data.transitions import Transitions, join, refuse_durations
 
+_EQUAL_STEPS = "Judge a log with equal steps, or leave the durations out: then every step has the same discount."
 _SAME = 1e-5  # next states and states that differ by less, relative to the spread of the variable, are the same
 
 
@@ -60,10 +61,11 @@ class Trajectories:
         self._scale = scale  # (n_dims,): the spread of each state variable
         self._waiting: Stretch | None = None
         self._seen: Hashes = np.empty(0, dtype=np.uint64)  # sorted
+        self._last: Hashes = np.empty(0, dtype=np.uint64)  # of the last row, if there was one
 
     def add(self, chunk: Transitions) -> Iterator[Stretch]:
         """Yield the rows that can be counted now that this chunk has come."""
-        refuse_durations(chunk, "Judging")
+        refuse_durations(chunk, "Judging", _EQUAL_STEPS)
         before = self._waiting
         log = chunk if before is None else join([before.log, chunk])
         stretch = self._stretch(log, before)
@@ -82,7 +84,7 @@ class Trajectories:
 
     def _stretch(self, log: Transitions, before: Stretch | None) -> Stretch:
         hashes = episode_hashes(log)
-        self._refuse_returns(hashes, log, before)
+        self._refuse_returns(hashes, log)
         same = hashes[1:] == hashes[:-1]
         goes_on = same & ~log.terminals[:-1]
         follows = goes_on & self._is_same_state(log.next_states[:-1], log.states[1:])
@@ -100,11 +102,11 @@ class Trajectories:
         differences = np.abs(next_states - states)
         return np.asarray((differences <= _SAME * self._scale).all(axis=1))
 
-    def _refuse_returns(self, hashes: Hashes, log: Transitions, before: Stretch | None) -> None:
+    def _refuse_returns(self, hashes: Hashes, log: Transitions) -> None:
         starts = np.append(0, 1 + np.flatnonzero(hashes[1:] != hashes[:-1]))
         runs = hashes[starts]
         is_old = np.isin(runs, self._seen, kind="sort")  # a table of hashes overflows in NumPy 2.0.0
-        is_old[0] &= before is None
+        is_old[0] &= not np.isin(runs[0], self._last)  # goes on, or starts again at once after an end
         order = np.argsort(runs, kind="stable")
         is_old[order[1:]] |= runs[order[1:]] == runs[order[:-1]]
         if is_old.any():
@@ -114,7 +116,7 @@ class Trajectories:
                 f"The rows of an episode must follow each other, but episode {name} starts again after others. "
                 f"Sort the log by episode and step."
             )
-        self._seen = np.union1d(self._seen, runs)
+        self._seen, self._last = np.union1d(self._seen, runs), hashes[-1:]
 
 
 def _powers(is_start: Booleans, is_gap: Booleans, first: float, discount: float) -> Floats:

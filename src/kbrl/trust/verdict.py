@@ -227,10 +227,18 @@ def _unbounded(evidence: Evidence, second: Rehearsed | str, impossible: bool) ->
     if evidence.followed_share < LEAST_FOLLOWED:
         yield (
             f"{100 * (1 - evidence.followed_share):.0f} % of the rows are the last ones before a cut, so that the next "
-            f"action is not known; at most {100 * (1 - LEAST_FOLLOWED):.0f} % may be."
+            f"action is not known; at most {100 * (1 - LEAST_FOLLOWED):.0f} % may be. {_way_out_of_cuts(evidence)}"
         )
-    if impossible:
+    if evidence.kept.sum() < 2:
+        yield f"all episodes are in one of {len(evidence.kept)} blocks, and standard errors need at least two blocks."
+    elif impossible:
         yield "the estimate lies outside of what the rewards allow, or the equations could not be solved."
+
+
+def _way_out_of_cuts(evidence: Evidence) -> str:
+    if evidence.n_gaps:
+        return "Look for rows that are missing, doubled or out of order (kbrl check)."
+    return "If episodes really end there, mark these rows as ends."
 
 
 def _thin(evidence: Evidence) -> str:
@@ -244,7 +252,8 @@ def _refusals(evidence: Evidence, first: Three | None, other: Three | None) -> I
     sums = evidence.sums
     n, least = int(sums.n_episodes.sum()), EPISODES_PER_BLOCK * len(sums.n_episodes)
     if n < least:
-        yield f"there are {n} episodes, and a verdict needs at least {least} ({len(sums.n_episodes)} blocks of two)."
+        there = f"there are {n} episodes" if n > 1 else "there is one episode"
+        yield f"{there}, and a verdict needs at least {least} ({len(sums.n_episodes)} blocks of two)."
     if (
         first is not None
         and other is not None
@@ -292,6 +301,11 @@ def _warnings(evidence: Evidence, rung: Rung | None, three: Three | None, limits
         yield (
             f"all rewards are the same, and {evidence.n_ends} of {n:.0f} episodes ended. So few do not tell how often "
             f"episodes end; the intervals allow for ends that the log does not show."
+        )
+    if evidence.n_gaps:
+        yield (
+            f"after {evidence.n_gaps:,} rows, the next row of the same episode starts in another state: rows are "
+            f"missing, doubled or out of order. Episodes count as cut there."
         )
     cut = float(sums.cut.sum()) / n
     if cut > SOME_CUT:

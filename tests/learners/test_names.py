@@ -11,6 +11,7 @@ from kbrl import (
     LSPI,
     Committee,
     FittedQ,
+    KbrlWarning,
     Transitions,
     coverage,
     explain,
@@ -277,6 +278,18 @@ def test_next_states_of_quite_other_names_are_refused(names):
         Transitions(STATES, DOSES, STATES["age"], NEXT.set_axis(names, axis=1))
     unnamed = Transitions(STATES.to_numpy(), DOSES, STATES["age"], NEXT.set_axis(names, axis=1))
     assert unnamed.next_states.tolist() == NEXT.to_numpy().tolist()
+
+
+@pytest.mark.parametrize("learner", [KBSF(**SETTINGS), Committee(KBSF(**SETTINGS), n_members=2, random_state=0)])
+def test_a_row_without_a_state_has_the_answer_none(learner):
+    table = STATES.assign(sex=np.where(RNG.random(N) < 0.5, "F", "M"), dose=DOSES, score=-STATES["sofa"], over=1)
+    roles = {"state": ["sofa", "sex"], "action": "dose", "reward": "score", "terminated": "over"}
+    learner.fit(load_log(table, columns=roles))
+    asked = table[["sofa", "sex"]][:3]
+    asked.loc[1, "sofa"] = np.nan
+    with pytest.warns(KbrlWarning, match="1 of 3 rows have no answer; the first is row 1: sofa is missing"):
+        answers = learner.predict(asked)
+    assert answers.tolist() == [*learner.predict(asked[:1]), None, *learner.predict(asked[2:])]
 
 
 def test_a_model_of_a_column_of_vectors_takes_that_column_and_its_numbered_parts(tmp_path):

@@ -109,7 +109,8 @@ def as_series(frame: Any, values: Array) -> Any:
     if library == "pandas" and is_frame(frame):
         import pandas
 
-        return pandas.Series(values, index=frame.index, name="action")
+        kept = object if values.dtype == object else None  # else None among words would become NaN
+        return pandas.Series(values, index=frame.index, name="action", dtype=kept)
     if library == "polars" and is_frame(frame):
         import polars
 

@@ -5,10 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 import pandas
+import pyarrow as pa
 import pytest
 
 from eight_rows import NAN, ROLES, load, quietly, table
-from kbrl import KBSF, load_log, open_log
+from kbrl import KBSF, join, load_log, open_log, read_log
 from kbrl.checks import KbrlWarning
 from kbrl.logs.columns import resolve
 from kbrl.logs.value_facts import look_at_values
@@ -209,3 +210,16 @@ HOLED = {
 @pytest.mark.parametrize("holes", HOLED)
 def test_a_policy_from_a_log_with_holes_is_by_default_as_good_as_from_the_clean_one(ward, clean_score, holes):
     assert score(fitted(HOLED[holes](ward)).predict) > 0.95 * clean_score
+
+
+@pytest.mark.parametrize("rule", [0, "median", "forward"])
+def test_a_batch_without_gaps_is_read_like_one_with_them(rule):
+    cells = [4.0, None, 3.0, 1.0, 2.0, None]
+    held = pa.table({"x": cells, "act": ["a", "b"] * 3, "paid": [1.0] * 6, "stay": [0] * 6, "over": [0] * 5 + [1]})
+    roles = {"state": "x", "action": "act", "reward": "paid", "episode": "stay", "terminated": "over"}
+    roles["missing"] = {"x": rule}
+    expected = load_log(held, columns=roles)
+    for chunk_rows in (1, 2, 4):
+        found = join(list(read_log(held, columns=roles, chunk_rows=chunk_rows)))
+        assert found.states.tolist() == expected.states.tolist()
+        assert found.next_states.tolist() == expected.next_states.tolist()

@@ -256,8 +256,9 @@ class _Variables:
             self.n_filled += int((np.isnan(found) & ~odd).sum())
             found[odd] = np.nan
         rows = self.column.expanded(found)
-        rows[odd] = np.nan
-        return Numbers(rows, odd if odd.any() else None, texts)
+        if not odd.any():
+            return Numbers(rows)
+        return Numbers(np.where(odd[:, None], np.nan, rows), odd, texts)
 
     def _values(self, raw: _Raw, name: str) -> tuple[Floats, Booleans, tuple[str, ...]]:
         """Return the numbers behind the cells of a column, which of them cannot be used, and their texts."""

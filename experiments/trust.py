@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Judging policies by logs whose truth is known"
-PAGE = Path(__file__).parents[1] / "docs" / "trust.md"
+PAGE = Path(__file__).parents[1] / "docs" / "trust_study.md"
 START, END = "<!-- table: made by make figures ONLY=trust -->", "<!-- end of table -->"
 
 CELLS = [(name, "wide") for name in WORLDS] + [(name, "narrow") for name in NARROW] + [(n, "hidden") for n in HIDDEN]
@@ -185,7 +185,7 @@ def _percent(found: Any) -> float:
 
 
 def write_page(rows: list[Row]) -> None:
-    """Put the table into docs/trust.md, between its two marks."""
+    """Put the table into docs/trust_study.md, between its two marks."""
     text = PAGE.read_text(encoding="utf-8")
     before, after = text[: text.index(START)], text[text.index(END) :]
     with written_beside(PAGE) as beside:
@@ -220,10 +220,10 @@ def _shown(share: float) -> str:
 def _pooled(rows: list[Row]) -> str:
     whole, wide = Cell.of(rows), select(rows, policy="learnt", variant="wide")
     lines = [
-        f"Of {whole.n_logs} judgements, {whole.no_interval:.0f} % gave no interval. Those that were given cover the "
-        f"truth in {_shown(whole.covered)} %;",
-        f"in the same logs, those by sums alone in {_shown(whole.by_sums)} % and those by rehearsal alone in "
-        f"{_shown(whole.by_rehearsal)} %.",
+        f"Of {whole.n_logs} judgements, {whole.no_interval:.0f} % gave no interval. Of the intervals that were given, "
+        f"{_shown(whole.covered)} % hold the truth;",
+        f"in the same logs, {_shown(whole.by_sums)} % of those by sums alone and {_shown(whole.by_rehearsal)} % of "
+        f"those by rehearsal alone do.",
         f'{whole.n_not_better} judgements are of policies that are not better: "better" was said of '
         f"{_shown(whole.false_better)} % of these.",
     ]

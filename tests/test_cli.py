@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from kbrl.cli import main
+from kbrl.cli import commands, main
+from kbrl.cli.console import options_by_heading
 from kbrl.files import written_beside
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -47,8 +49,26 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_no_traceback(tmp_path):
 
 
 def test_help_says_what_it_is_for_and_gives_an_example():
-    assert "Kernel-based reinforcement learning" in run("--help").stdout
+    out = run("--help").stdout
+    assert "Learn decision policies from logs" in out
+    assert "..." not in out.partition("Commands:")[2]  # each is summed up in a line
     assert "Example: kbrl demo" in run("demo", "--help").stdout
+
+
+def test_help_lists_each_option_once_below_its_heading():
+    fit = commands.get_command(click.Context(commands), "fit")
+    found = options_by_heading(fit, click.Context(fit))
+    assert list(found) == [
+        "Options",
+        "Columns of the log",
+        "How the log is written",
+        "What values mean",
+        "Settings of the model",
+        "Settings that few people change",
+    ]
+    names = [name.split()[0].strip(",") for rows in found.values() for name, _ in rows]
+    assert len(names) == len(set(names)) == len(fit.get_params(click.Context(fit))) - 1  # the LOG is no option
+    assert any(name.startswith("--grow-distance") for name, _ in found["Settings that few people change"])
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A Gymnasium task: log, learn, act, compare
 #
-# You have an environment, and a paper in mind. Record a log, learn from it without touching the environment again, act,
-# and compare learners on equal terms.
+# You have an environment, and a paper in mind. Record a log, learn from it without using the environment again, act,
+# and compare learners on the same log. This needs the extras `gym` and `plot`: `pip install '.[gym,plot]'` in the
+# folder of the repository.
 
 # %%
 import warnings
@@ -20,8 +21,7 @@ log = task.collect(10_000, random_state=0)  # random pushes, left or right
 log
 
 # %% [markdown]
-# Random pushes keep the pole up for some twenty steps. No episode in the log is good. Can one learn to balance from
-# them?
+# Random pushes keep the pole up for some twenty steps. No episode in the log is good. Is it enough to learn to balance?
 
 # %%
 learners = {
@@ -65,8 +65,8 @@ for speed, push in zip(speeds, model.predict(states)):
 # %% [markdown]
 # ## Would we have known without the environment?
 #
-# Judge the policy by episodes that it has not seen. It would act far longer than any logged episode, in places that
-# random pushes seldom reach; read the warnings.
+# Judge the policy by episodes that it has not seen. It keeps the pole up far longer than any logged episode did, and so
+# reaches states that random pushes seldom reach. Read the notes below the table.
 
 # %%
 learn, rest = split_episodes(log, 0.5)

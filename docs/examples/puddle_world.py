@@ -2,7 +2,8 @@
 # # The puddle world: every picture of the method
 #
 # The paper's first task (section 4.3.1). An agent walks in a unit square to the corner at the top right, and should not
-# get wet. Each part of the method is small enough here to be looked at.
+# get wet. Each part of the method is small enough here to be looked at. The pictures need the extra `plot`:
+# `pip install '.[plot]'` in the folder of the repository.
 
 # %%
 import matplotlib.pyplot as plt
@@ -43,7 +44,7 @@ plt.show()
 # %% [markdown]
 # ## The width of the kernels
 #
-# Too narrow, and few cases count; too wide, and the puddle's edge is lost.
+# If it is too small, few cases count; if it is too large, the edge of the puddle is lost.
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(8.5, 3), layout="constrained")
@@ -111,4 +112,4 @@ for m in (5, 10, 20, 50, 100, 200):
     print(f"m = {m:3}: return {task.evaluate(learner.predict, random_state=1).mean:6.2f}")
 
 # %% [markdown]
-# One run per size: the intervals are in `docs/study.md`, over many.
+# This is one run per size. `docs/study.md` has intervals over many runs.

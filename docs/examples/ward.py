@@ -3,7 +3,7 @@
 #
 # You have a table that people kept: semicolons, decimal commas, dates, missing values, notes. You want to know whether
 # another way to dose would be better, and where to leave the decision to people. The ward is simulated, so at the end
-# we can look up the truth.
+# we can look up the truth. The pictures need the extra `plot`: `pip install '.[plot]'` in the folder of the repository.
 
 # %%
 import tomllib
@@ -22,8 +22,8 @@ print(*Path("ward.csv").read_text().splitlines()[:5], sep="\n")
 # %% [markdown]
 # ## Say which column is what
 #
-# `kbrl init ward.csv` proposes these lines. They say what kbrl cannot know: which texts are ends, and what is to be
-# large.
+# `kbrl init ward.csv` proposes these lines. They say what kbrl cannot know, such as which texts mean that a stay ended,
+# and which column is the reward.
 
 # %%
 columns = tomllib.loads("""
@@ -39,7 +39,7 @@ state = ["sofa", "lactate", "ventilated"]
 check_log("ward.csv", columns=columns)
 
 # %% [markdown]
-# Nothing stops learning. What does the log look like?
+# None of this stops learning. What does the log look like?
 
 # %%
 load_log("ward.csv", columns=columns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from html import escape
+from inspect import cleandoc
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,6 +17,7 @@ from mkdocs.structure.files import File, Files
 
 import kbrl
 from kbrl.cli import commands
+from kbrl.cli.console import options_by_heading
 
 ROOT = Path(__file__).parents[2]
 # Pages from outside docs/, and where the site has them.
@@ -150,20 +152,24 @@ def command_page() -> str:
 
 
 def _help(command: click.Command) -> list[str]:
-    paragraphs = [" ".join(part.split()) for part in (command.help or "").split("\n\n")]
     lines: list[str] = []
-    for paragraph in paragraphs:
-        is_example = paragraph.startswith("Example: ")
-        lines += ["```", paragraph.removeprefix("Example: "), "```", ""] if is_example else [_plain(paragraph), ""]
+    for part in cleandoc(command.help or "").split("\n\n"):
+        paragraph = " ".join(part.split())
+        if part.startswith("\b"):  # as it stands
+            lines += ["```", *part.splitlines()[1:], "```", ""]
+        elif paragraph.startswith("Example: "):
+            lines += ["```", paragraph.removeprefix("Example: "), "```", ""]
+        else:
+            lines += [_plain(paragraph), ""]
     return lines
 
 
 def _options(command: click.Command, context: click.Context) -> list[str]:
-    rows = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
-    if not rows:
-        return []
-    table = [f"| `{name}` | {_plain(text)} |" for name, text in rows]  # a | within code does not end a cell
-    return ["| option | |", "|---|---|", *table, ""]
+    lines = []
+    for heading, rows in options_by_heading(command, context).items():
+        table = [f"| `{name}` | {_plain(text)} |" for name, text in rows]  # a | within code does not end a cell
+        lines += [f"| {heading} | |", "|---|---|", *table, ""] if rows else []
+    return lines
 
 
 def _plain(text: str) -> str:

@@ -289,7 +289,7 @@ def test_another_log_is_warned_of_on_standard_error(in_folder, capsys):
 @pytest.mark.parametrize("command", ["predict", "explain"])
 def test_the_help_says_from_where_rows_are_counted(command, capsys):
     main([command, "--help"])
-    assert "Rows are counted from 0 over the whole log, without headers." in " ".join(
+    assert "counted from 0 over the whole log, without headers" in " ".join(
         capsys.readouterr().out.replace("LOG", "log").split()
     )
 

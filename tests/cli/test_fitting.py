@@ -71,7 +71,7 @@ def arrays(path):
 def test_a_log_with_canonical_names_needs_no_option_and_the_summary_says_what_was_done(folder, capsys):
     run("fit", "log.csv", "-o", "model.kbrl", "--order", 0)
     out, err = capsys.readouterr()
-    for words in ("600 transitions of 600 rows in", "episodes", "0.99 (--discount)", "--reps", "as large as its data",
+    for words in ("600 transitions of 600 rows in", "episodes", "0.99 (--discount)", "--reps", "smaller than its data",
                   "--sample-width", "--rep-width", "chosen by the errors of", "looking through the log", "model.kbrl",
                   "down (", "observation_0, observation_1"):  # fmt: skip
         assert words in out
@@ -104,7 +104,7 @@ def test_variables_that_do_not_matter_are_named_and_asking_for_a_scaling_keeps_t
     log = Transitions(states, push, -np.square(x), next_states, episodes=np.arange(2000) // 20)
     write_log(log, "noisy.csv")
     run("fit", "noisy.csv", "-o", "model.kbrl")
-    assert "observation_1: they did not help to predict rewards" in capsys.readouterr().out
+    assert "observation_1: not needed to predict rewards" in capsys.readouterr().out
     facts = told(capsys, "fit", "noisy.csv", "-o", "model.kbrl")
     assert facts["variables_ignored"] == ["observation_1"]
     model = load_model("model.kbrl")

@@ -223,7 +223,7 @@ def test_variables_left_out_of_distances_are_named_where_columns_become_several(
     (tmp_path / "pumps.csv").write_text("\n".join(lines))
     columns = ["--state", "wear,noise,oil", "--action", "decision", "--minimize", "cost", "--episode", "pump"]
     main(["fit", "pumps.csv", *columns, "--step", "day", "-o", "pumps.kbrl"])
-    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("not in distances"))
+    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("ignored variables"))
     assert "oil=used" in told
 
 

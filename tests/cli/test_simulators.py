@@ -88,14 +88,14 @@ def test_an_environment_of_gymnasium_is_collected_from_and_acted_in(in_folder, c
     saved("cart.kbrl", log)
     facts = evaluated(capsys, "cart.kbrl", "--env", "CartPole-v1", "--runs", "2", "--states", "5")
     assert facts["task"] == "CartPole-v1"
-    assert facts["episodes_a_run"] == 5
+    assert facts["episodes_per_run"] == 5
     steps = {name: scores["steps"]["mean"] for name, scores in facts["policies"].items()}
     assert steps["model"] > 2 * steps["random moves"]  # the pole stands for longer
 
 
 def test_a_model_is_compared_with_random_moves_over_runs(in_folder, capsys):
     facts = evaluated(capsys, "puddle.kbrl", "--task", "puddleworld", "--runs", "3", "--seed", "5")
-    assert facts["episodes_a_run"] == 13
+    assert facts["episodes_per_run"] == 13
     assert facts["discount"] == 0.99
     rngs = [np.random.default_rng([5, run, 0]) for run in range(3)]
     means = [PuddleWorld().evaluate(in_folder.model.predict, "paper", rng).mean for rng in rngs]
@@ -112,7 +112,7 @@ def test_a_model_is_compared_with_random_moves_over_runs(in_folder, capsys):
 
 def test_options_of_the_task_and_sets_of_states_count(in_folder, capsys):
     facts = evaluated(capsys, "puddle.kbrl", "--task", "PuddleWorld", "--set", "noise=false", "--states", "grid")
-    assert facts["episodes_a_run"] == 9
+    assert facts["episodes_per_run"] == 9
     assert facts["policies"]["model"]["return"]["half_width"] == pytest.approx(0, abs=1e-12)  # nothing is random
     one = evaluated(capsys, "puddle.kbrl", "--task", "PuddleWorld", "--runs", "1", "--states", "4")
     assert one["policies"]["model"]["return"]["half_width"] is None

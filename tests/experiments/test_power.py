@@ -32,7 +32,7 @@ def test_a_figure_is_the_mean_over_logs_with_its_standard_error():
     text = page(rows_of(order_1=(30.0, 60.0, 90.0), order_0=(20.0, 20.0, 20.0)))
     assert "| 20.0 +- 0.00 | - | 60.0 +- 17.3 | - | - |" in section(text, "Returns")  # 30 / sqrt(3)
     assert "| 2.00 | - | 2.00 | - | - |" in section(text, "CPU seconds of one fit")
-    assert "3 logs for each task" in text
+    assert "the same logs, 3 per task" in text
 
 
 def test_methods_are_compared_log_by_log():

@@ -56,12 +56,12 @@ def test_the_same_seed_gives_the_same_rows_and_they_can_be_shown(tmp_path, monke
     assert [found["policy"] for found in first] == ["learnt", "other"]
     save_figure(trust.draw(first), tmp_path, "trust")
     page = tmp_path / "trust.md"
-    page.write_text(f"before\n{trust.START}\nold\n{trust.END}\nafter\n")
+    page.write_text(f"before\n{trust.START}\nstale\n{trust.END}\nafter\n")
     monkeypatch.setattr(trust, "PAGE", page)
     trust.write_page(first)
     text = page.read_text()
     assert "| puddle, hidden | 60 | learnt | 1 |" in text
-    assert "old" not in text
+    assert "stale" not in text
     assert text.startswith("before")
     assert text.endswith("after\n")
     assert table(first) in text

@@ -286,10 +286,10 @@ def port(tmp_path_factory):
             process.terminate()
 
 
-def ask(port, body, headers=None):
+def ask(port, body, headers=None, method="POST"):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
-        connection.request("POST", "/", body=body, headers=headers or {})
+        connection.request(method, "/", body=body, headers=headers or {})
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
@@ -300,6 +300,13 @@ def test_the_service_answers_one_state_or_many(port):
     status, one = ask(port, "[0.2, 0.4]")
     assert status == 200
     assert ask(port, '[[0.2, 0.4], {"x0": 0.2, "x1": 0.4}]') == (200, [one, one])
+
+
+def test_the_service_tells_a_browser_what_to_send(port):
+    status, told = ask(port, None, method="GET")
+    assert (status, told["columns"], told["actions"]) == (200, ["x0", "x1"], [0, 1, 2, 3])
+    state = dict.fromkeys(told["columns"], 0.3)
+    assert ask(port, json.dumps(state))[1]["action"] in told["actions"]
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def _number_for_lines(seen: Survey, megabytes: float | None, window: int | None)
     most = max(1, int(limit / (8e-6 * COPIES * numbers)))
     if wanted <= most:
         rows = "15 rows" if window is None else f"{15 * np.sqrt(window):.0f} rows"
-        return NumberOfReps(wanted, f"one per {rows}, from 50 to 2,000: lines need no more")
+        return NumberOfReps(wanted, f"one per {rows}, at least 50 and at most 2,000")
     return NumberOfReps(most, f"more would need over {limit:g} MB of memory")
 
 

@@ -109,7 +109,7 @@ def why_not_believed(stage: HeldOutStage, log: Transitions, has_episodes: bool) 
     chance = _APART * float(np.hypot(copied.error, earned.std(ddof=1) / np.sqrt(len(earned))))
     if apart <= chance + _ROUNDING * float(np.abs(earned).max()):
         return ""
-    return f"a copy of what people did earned {copied.mean:.4g} there, and people earned {earned.mean():.4g}"
+    return f"a copy of what people did earned {copied.mean:.4g} there, but people earned {earned.mean():.4g}"
 
 
 def _as_people(stage: Stage) -> Callable[[Floats], Integers]:

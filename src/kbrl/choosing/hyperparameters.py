@@ -44,7 +44,7 @@ MEGABYTES = 256.0  # for the sums and their copies
 _LEAST, _MOST = 50, 10_000  # unless there are fewer transitions; more than that only if they are asked for
 # On logs of 20 000 rows, a thousand earned more than the 190 to 330 that make a model as large as its data.
 _ENOUGH, _ROWS_PER_REP = 1000, 10
-_WHY_ENOUGH = "one per 10 rows, at most 1,000; beyond that, no more than make the model as large as its data"
+_WHY_ENOUGH = "one per 10 rows up to 1,000, and more only while the model stays smaller than its data"
 _WORK = 2e12  # n m^2: about a minute
 COPIES = 4  # of the sums, while the MDP is made of them and saved
 _TRIED, _ROWS = (96, 384), (4096, 65536)  # representative states and transitions (dense, truncated) of a measurement

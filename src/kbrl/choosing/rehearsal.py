@@ -277,16 +277,16 @@ def _flags(model: Model, held: Transitions, share: float, has_episodes: bool) ->
     found = []
     has_steps = model.settings.order == 1 and model.window is None
     if has_steps and (error := _prediction_error(model, _checked_rows(held))) > 1:
-        found.append(f"it predicts next states worse than saying that nothing moves ({error:.2g} times the error)")
+        found.append(f"it predicts next states worse than 'nothing moves' does ({error:.2g} times the error)")
     if share < LEAST_AGREEMENT:
-        found.append(f"another random_state decides otherwise in {1 - share:.0%} of the states")
+        found.append(f"with another random_state, it decides differently in {1 - share:.0%} of the states")
     if has_episodes:
         is_start = np.append(True, held.episodes[1:] != held.episodes[:-1])  # type: ignore[index]
         most, is_cut = most_earned(held, is_start, model.fades(held))
         promised = float(model.values(held.states[is_start]).max())
         if promised > most + 1e-9 * abs(most):
             earned = "could have earned more without its cut" if is_cut else "earned more"
-            found.append(f"it promises up to {promised:.4g}, and no held-out episode {earned} than {most:.4g}")
+            found.append(f"it promises up to {promised:.4g}, but no held-out episode {earned} than {most:.4g}")
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.console import data_output, print_table, row_progress, say
+from kbrl.cli.console import HeadedCommand, data_output, print_table, row_progress, say
 from kbrl.cli.opening import columns_in, open_for, parse_state, variables
 from kbrl.cli.options import (
     FILE,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kbrl.model.model import Model
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @model_argument
 @log_argument
 @click.option(
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--digits", default=6, show_default=True, type=click.IntRange(1, 17), help="Digits of numbers in CSV; 17 is exact."
 )
-@click.option("--for-spreadsheet", is_flag=True, help="CSV in which no label is run as a formula: '=... for =...")
+@click.option("--for-spreadsheet", is_flag=True, help="Write CSV in which no label is run as a formula: '=... for =...")
 @dialect_options
 @json_option
 @quiet_option
@@ -66,16 +66,25 @@ def predict(
     quiet: bool,
     **dialect: str | None,
 ) -> None:
-    """Print the best action for each row of a LOG, with values and how well the data of the MODEL cover the state.
+    """Print the best action for each row of a LOG.
 
     The LOG needs only the columns of the state.  A row that cannot be answered, for example because a value is missing
-    and the model has no rule for it, has an empty answer and a reason.  Columns of the answer: row; action; value;
-    q_LABEL for each action (-inf if it is not available); distance to the nearest representative state, in units of the
-    model's scale; support, about how many logged cases of the chosen action there are around the state (0 outside of
-    the data; nan in CSV if the model file does not tell); log_mass, the log of the kernel sums, which is not a number
-    of cases; agreement, the share of resampled logs with the same answer, if the MODEL knows it (kbrl fit --agreement);
-    reason.  For the answer "as now" of a model that defers, support and log_mass are those of all actions together.
-    Rows are counted from 0 over the whole LOG, without headers.  Only .npz is held in memory.
+    and the model has no rule for it, has an empty answer and a reason.  The columns of the answers are:
+
+    \b
+    row        counted from 0 over the whole LOG, without headers
+    action     the best action
+    value      what is expected from the state on; q_LABEL is this value for
+               each action, -inf if the action is not available
+    distance   to the nearest representative state, in units of the scale
+    support    about how many logged cases of the action there are around the
+               state; nan if the model file does not tell
+    log_mass   the log of the kernel sums, which is not a number of cases
+    agreement  share of resampled logs with the same answer, if the MODEL
+               knows it (kbrl fit --agreement)
+    reason     why there is no answer
+
+    For the answer "as now" of a model that defers, support and log_mass are those of all actions together.
 
     CSV holds the labels as they are.  A spreadsheet program runs a label that starts with =, +, - or @ as a formula: if
     you do not know who wrote the labels, use --for-spreadsheet.
@@ -107,7 +116,7 @@ def predict(
         say(f"{output}: {n_rows} answers.")
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @model_argument
 @click.option(
     "--state", "state_text", required=True, metavar="VALUES", help="The state, for example 0.2,0.4 or x=0.2,y=0.4."
@@ -120,12 +129,13 @@ def predict(
 def explain(
     model: str, state_text: str, log: tuple[str, ...], cases: int, as_json: bool, quiet: bool, **columns: str | None
 ) -> None:
-    """Show which logged cases have the largest weight in the value of each action, in one state.
+    """Show the logged cases behind the values of one state.
 
-    Every value is a weighted mean over logged cases of what each was worth: its reward plus the discounted value of its
-    next state.  A MODEL with sample_neighbors has kept the outcomes of the cases that matter.  To see the rows of the
-    cases, or for other models, give the log that the model was fitted to.  Its columns are those that the MODEL was
-    fitted to, unless others are named.  Rows are counted from 0 over the whole log, without headers.
+    For each action, these are the cases with the largest weight in its value.  Every value is a weighted mean over
+    logged cases of what each was worth: its reward plus the discounted value of its next state.  A MODEL with
+    sample_neighbors has kept the outcomes of the cases that matter.  To see the rows of the cases, or for other models,
+    give the log that the model was fitted to.  Its columns are those that the MODEL was fitted to, unless others are
+    named.  Rows are counted from 0 over the whole log, without headers.
 
     Example: kbrl explain model.kbrl --state x=0.2,y=0.4 --log log.csv
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kbrl.cli.console import print_table
+from kbrl.cli.console import HeadedCommand, print_table
 from kbrl.cli.options import (
     column_options,
     config_option,
@@ -36,19 +36,19 @@ def _options_of_fit() -> list[str]:
 config_of_fit_option = partial(config_option, also=_options_of_fit)  # one file serves check, fit and report
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @log_argument
 @column_options
 @value_options
 @config_of_fit_option
 @json_option
 def check(log: tuple[str, ...], as_json: bool, **columns: str | None) -> None:
-    """List what is wrong with a LOG: a file, a folder or a glob of Parquet, CSV, Arrow or .npz.
+    """List what is wrong with a LOG: a file, folder, glob or database.
 
     The exit status is 1 if a fault stops learning.  With --json, rows are counted from 0 over the whole log, without
     headers; places are the same rows as lines of their files, or counted from 1.
 
-    Example: kbrl check log.csv --state age,sofa --action dose
+    Example: kbrl check log.csv --config log.toml
     """
     from kbrl.logs.check import check_log
 

@@ -47,6 +47,34 @@ _HOMES = {
 }
 
 
+class HeadedOption(click.Option):
+    """An option that the help lists below a heading of its own."""
+
+    def __init__(self, *names: Any, heading: str, **attributes: Any) -> None:
+        super().__init__(*names, **attributes)
+        self.heading = heading
+
+
+class HeadedCommand(click.Command):
+    """A command whose help lists options below their headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those without a heading first."""
+        for heading, rows in options_by_heading(self, ctx).items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
+def options_by_heading(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:
+    """Return the options of a command as they are written, with their help, by heading."""
+    found: dict[str, list[tuple[str, str]]] = {"Options": []}
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None and isinstance(parameter, click.Option):
+            found.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
+    return found
+
+
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_HOMES)
@@ -91,7 +119,10 @@ def _check_given_once(context: click.Context, arguments: list[str]) -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Log what is done, and how long it takes, to standard error.")
 @click.pass_context
 def commands(context: click.Context, memory_limit: str | None, verbose: bool) -> None:
-    """Kernel-based reinforcement learning: decision policies from logged transitions."""
+    """Learn decision policies from logs, and judge them, by kernel-based reinforcement learning.
+
+    To see it at work: kbrl demo.  To begin with a table of your own: kbrl init TABLE.
+    """
     if verbose:
         context.with_resource(_logged())
     if memory_limit is not None:

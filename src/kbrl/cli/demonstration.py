@@ -51,10 +51,11 @@ PARTS = ("table", "ward", "puddles")
 def demo(
     only: str | None, transitions: int, reps: int, runs: int, seed: int, output: Path, quiet: bool
 ) -> None:  # fmt: skip
-    """Show the main job on a simulated ward, then learn the puddle world and draw what was learnt.
+    """Show what kbrl does with a table, on a simulated ward.
 
     The ward's table is as people keep them: semicolons, decimal commas, dates, missing values, notes.  Each command is
-    printed before it runs, so that you can repeat it.
+    printed before it runs, so that you can repeat it.  After the ward comes the paper's puddle world, with a picture of
+    what was learnt.
 
     Example: kbrl demo --only table -o .
     """

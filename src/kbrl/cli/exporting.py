@@ -15,11 +15,11 @@ from kbrl.cli.options import FILE, model_argument, refuse_input_as_output
 @model_argument
 @click.option("-o", "--output", required=True, type=FILE, help="Python file to write, ending in .py.")
 def export(model: str, output: Path) -> None:
-    """Write the policy of a MODEL as one Python file that needs neither kbrl nor any other library.
+    """Write the policy of a MODEL as one Python file.
 
-    The file gives the same answers as kbrl predict: action, values, support.  Import it and call decide(state), run it
-    as a program, or let it serve requests; its head says how.  Treat it as you treat MODEL: both hold the
-    same parts of the log.
+    The file needs neither kbrl nor any other library, and gives the same answers as kbrl predict: action, values,
+    support.  Import it and call decide(state), run it as a program, or let it serve requests; its head says how.  Treat
+    it as you treat MODEL: both hold the same parts of the log.
 
     Example: kbrl export model.kbrl -o policy.py
     """

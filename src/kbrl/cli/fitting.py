@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kbrl.cli.console import pointing_at_check, row_progress, say, some
+from kbrl.cli.console import HeadedCommand, pointing_at_check, row_progress, say, some
 from kbrl.cli.options import (
     FILE,
     POSITIVE,
@@ -49,32 +49,30 @@ _JUDGED = {
 }
 _WHY_NOT_REHEARSED = "there are too few rows, or over 20 variables, or options that only order 0 can have"
 _WHY_IGNORED = (
-    "they did not help to predict rewards, ends or other variables that matter in held-out episodes, and neither "
-    "actions nor such variables changed them (--scaling std: keep them)"
+    "not needed to predict rewards, ends or variables that matter in held-out episodes, and not changed by actions or "
+    "by such variables. To keep all variables: --scaling std"
 )
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @log_argument
 @click.option("-o", "--output", required=True, type=FILE, help="File to write the model to.")
 @column_options
 @value_options
-@click.option(
-    "--actions", help="All possible actions, for example no,low,high, if the log does not contain all of them."
-)
+@click.option("--actions", help="All possible actions, for example no,low,high, if some of them are not in the log.")
 @learner_options
 @click.option(
     "--criterion",
     type=click.Choice(("error", "bellman")),
     default="error",
     show_default=True,
-    help="Choose widths by the errors of predictions, or by the values of solved models (slower).",
+    help="Choose widths by the errors of predictions, or by the values of solved models, which is slower.",
 )
 @click.option("--megabytes", type=POSITIVE, help="Memory for the model's sums; limits --reps. Default: 256.")
 @click.option(
     "--seconds", type=POSITIVE, help="Time for the whole fit; limits --reps, by a measurement on this machine."
 )
-@click.option("--agreement", is_flag=True, help="Also learn how stable the answers are: one more pass over the log.")
+@click.option("--agreement", is_flag=True, help="Also find how stable the answers are, in one more pass over the log.")
 @click.option("--hold-out", type=SHARE, help="Share of the episodes to keep for kbrl judge, as in 0.5.")
 @jobs_option
 @chunk_option
@@ -98,13 +96,14 @@ def fit(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Learn a model from a LOG: files, folders or globs of Parquet, CSV, Arrow or .npz.  Memory does not grow with it.
+    """Learn a model from a LOG: a file, folder, glob or database.  Memory does not grow with it.
 
-    If not given, the number of representative states and both widths are chosen from the data.  Chosen widths predict
-    well, but good predictions do not guarantee good decisions: if you have a simulator, compare some with kbrl
-    evaluate.  Options can also be in a TOML file, for example: reps = 200, state = ["age", "sofa"], discount = 0.95.
+    What is not given is chosen from the data: averages or lines, plans, the number of representative states, widths.
+    The output says what was chosen and why.  A chosen model predicts well, but good predictions do not guarantee good
+    decisions: hold episodes out by --hold-out, and judge the model by them with kbrl judge.  Options can also be in a
+    TOML file, for example: state = ["age", "sofa"], discount = 0.95.  kbrl init proposes one.
 
-    Example: kbrl fit log.csv --state age,sofa --action dose -o model.kbrl
+    Example: kbrl fit log.csv --state age,sofa --action dose --hold-out 0.5 -o model.kbrl
     """
     from kbrl.choosing.automatic_fit import CHOSEN, RareActionsError, fit_automatically
     from kbrl.settings import Settings, checked, grouped
@@ -257,7 +256,7 @@ def print_fit(found: Automatic, log: Log, path: Path, seconds: float, *, asked: 
     recipe = found.learnt.recipe
     lines["state"] = ", ".join(log.columns.state if recipe is None else [each.described() for each in recipe.columns])
     if facts["variables_ignored"]:
-        lines["not in distances"] = f"{some(facts['variables_ignored'])}: {_WHY_IGNORED}"
+        lines["ignored variables"] = f"{some(facts['variables_ignored'])}: {_WHY_IGNORED}"
     lines |= _model_lines(found.learnt, facts)
     lines["representative states"] += f" (--reps): {_why_so_many(found, facts['reps'], asked)}"
     lines |= _order_lines(found, asked)
@@ -306,10 +305,11 @@ def _order_lines(found: Automatic, asked: dict[str, Any]) -> dict[str, str]:
         lines[f"rehearsed {number}"] = f"{each.name}: {each.mean:.4g} +- {each.error:.2g} per episode{left}{mark}"
     if choice.now is not None:
         lines["logged decisions"] = f"{choice.now:.4g} per episode, discounted, in the same episodes"
+    notes = list(choice.flags)
     if choice.is_better_than_now is False:
-        lines["note"] = "nothing rehearsed clearly better than the logged decisions: judge the model before you use it"
-    for number, flag in enumerate(choice.flags, start=1):
-        lines[f"note {number}"] = flag
+        notes.append("nothing rehearsed clearly better than the logged decisions: judge the model before you use it")
+    for number, text in enumerate(notes, start=1):
+        lines[f"note {number}"] = text
     return lines
 
 

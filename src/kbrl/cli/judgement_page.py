@@ -10,6 +10,12 @@ _STYLE = """body{font:16px/1.5 sans-serif;max-width:46rem;margin:2rem auto;paddi
 table{border-collapse:collapse;width:100%}td,th{padding:.3rem .6rem;text-align:right;border-bottom:1px solid #ddd}
 td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}.verdict{font-size:1.3rem}
 .wide{overflow-x:auto}@media(max-width:30rem){svg text{font-size:22px}}"""
+_LEGEND = (
+    "Now is what an episode earns under current practice, value what it would earn under the policy, and gain the "
+    "difference, all discounted. Low and high are the ends of an interval. Its half width has three parts: other "
+    "episodes might have been logged (sampling), the estimate depends on how much the method smooths (smoothing), and "
+    "the method does not quite reproduce what was observed (self-check)."
+)
 _COLORS = {"sampling": "#3b6ea5", "smoothing": "#c8873c", "self_check": "#8a5aa5"}
 _WIDTH = 600.0
 
@@ -18,7 +24,8 @@ def page_of(found: Judgement, n_episodes: int) -> str:
     """Return the page as HTML."""
     rows = "".join(_row(name, getattr(found, name)) for name in ("now", "value", "gain"))
     rows += "".join(_row(f"gain by {name} alone", method.gain) for name, method in found.methods.items())
-    lists = [("No verdict because", found.refusals), ("What could be wrong", found.warnings)]
+    lists = [("Why there is no verdict", _sentences(found.refusals))]
+    lists.append(("What could be wrong", _sentences(found.warnings)))
     influences = [f"{each.episode}: {each.change:+.4g}" for each in found.influential(n_episodes)]
     lists.append(("Episodes without which the gain would change most", tuple(influences)))
     sections = "".join(f"<h2>{title}</h2><ul>{_items(items)}</ul>" for title, items in lists if items)
@@ -31,12 +38,17 @@ def page_of(found: Judgement, n_episodes: int) -> str:
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Better or not</title>"
         f"<meta name='viewport' content='width=device-width'><style>{_STYLE}</style></head><body>"
         f"<h1>Better or not?</h1><p class='verdict'>{escape(found.sentence)}</p>{_bars(found)}"
-        f"<div class='wide'><table><tr>{heads}</tr>{rows}</table></div><p>{escape(about)}</p>{sections}</body></html>\n"
+        f"<div class='wide'><table><tr>{heads}</tr>{rows}</table></div><p>{_LEGEND}</p>"
+        f"<p>{escape(about)}</p>{sections}</body></html>\n"
     )
 
 
 def _word(name: str) -> str:
     return name.replace("_", "-")
+
+
+def _sentences(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(text[:1].upper() + text[1:] for text in texts)
 
 
 def _items(items: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbrl.cli.console import one_line, pointing_at_check, row_progress
+from kbrl.cli.console import HeadedCommand, one_line, pointing_at_check, row_progress
 from kbrl.cli.opening import open_for
 from kbrl.cli.options import (
     FILE,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NOT_AS_REQUIRED = 3  # the exit status
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @click.argument("paths", nargs=-1, required=True, metavar="MODEL LOG... | SUMS...", type=click.Path())
 @click.option("-o", "--output", type=FILE, help="Page to write, for a browser.")
 @click.option("--level", default=0.95, show_default=True, type=SHARE, help="Level of the intervals.")
@@ -38,12 +38,12 @@ NOT_AS_REQUIRED = 3  # the exit status
 @click.option(
     "--require", type=click.Choice(["better", "worse", "cannot tell"]), help="Exit with status 3 for any other verdict."
 )
-@click.option("--sums", type=FILE, help="File to write the sums to, to be added up with those of other sites.")
-@click.option("--like", type=FILE, help="Sums of another site, with which these must add up.")
+@click.option("--sums", type=FILE, help="File to write sums to, which can be added to those of other sites.")
+@click.option("--like", type=FILE, help="Sums of another site, to which those of --sums will be added.")
 @click.option(
-    "--allow-learnt", is_flag=True, help="Judge on episodes that MODEL learnt from, although it looks too good there."
+    "--allow-learnt", is_flag=True, help="Judge even by episodes that MODEL learnt from, where it looks too good."
 )
-@click.option("--episodes", default=10, show_default=True, type=click.IntRange(0), help="Influential episodes to name.")
+@click.option("--episodes", default=10, show_default=True, type=click.IntRange(0), help="How many episodes to name.")
 @column_options
 @quiet_option
 @json_option
@@ -57,11 +57,11 @@ def judge(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Judge a MODEL by a LOG of episodes that it did not learn from, against what was done there.
+    """Judge whether a MODEL is better than what was done in a LOG.
 
-    Says whether the model's policy is better, worse, or cannot be told from current practice, with the gain and its
-    interval.  If MODEL was fitted with --hold-out, give the same LOG: the held-out episodes are used.  SUMS are
-    files that --sums wrote at several sites; they are added up, and no row leaves a site.
+    The verdict is better, worse or cannot tell, with the gain and its interval.  The LOG must have episodes that the
+    MODEL did not learn from.  If MODEL was fitted with --hold-out, give the same LOG: the held-out episodes are used.
+    SUMS are files that --sums wrote at several sites; they are added up, and no row leaves a site.
 
     Example: kbrl judge model.kbrl log.csv
     """

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kbrl.cli.console import HeadedOption
 from kbrl.files import check_ordinary, shown
 from kbrl.settings import CHOICE, COUNT, FRACTION, NUMBER, ORDER, About, about_settings
 from kbrl.settings import POSITIVE as POSITIVE_KIND
@@ -136,19 +137,25 @@ seed_option = click.option(
 )
 
 
+def _under(heading: str) -> Callable[..., Any]:
+    """Return click.option for options that the help lists below a heading."""
+    return partial(click.option, cls=HeadedOption, heading=heading)
+
+
 def column_options(command: F, *, state: str = "--state") -> F:
     """Add the options that name the columns of a log: one keyword argument each, None if not given.
 
     ``state`` is how the option for the columns of the state is written.
     """
     command = dialect_options(command)
+    option = _under("Columns of the log")
     for name, text in reversed(_SWITCHES.items()):
-        command = click.option(f"--{name}", is_flag=True, help=text)(command)
+        command = option(f"--{name}", is_flag=True, help=text)(command)
     for name, text in reversed(_STRIDES.items()):
-        command = click.option(f"--{name}", type=Stride(), help=text)(command)
+        command = option(f"--{name}", type=Stride(), help=text)(command)
     for name, text in reversed(_COLUMNS.items()):
-        option = state if name == "state" else f"--{name}"
-        command = click.option(option, name.replace("-", "_"), help=text.replace("--state", state))(command)
+        written = state if name == "state" else f"--{name}"
+        command = option(written, name.replace("-", "_"), help=text.replace("--state", state))(command)
     return command
 
 
@@ -156,7 +163,7 @@ def dialect_options(command: F) -> F:
     """Let a command say how its log is written: one keyword argument each, None where not given."""
     for name, text in reversed(_DIALECT.items()):
         kind = ValueRule() if name in ("na", "suffix", "skip") else None
-        command = click.option(f"--{name}", name.replace("-", "_"), type=kind, help=text)(command)
+        command = _under("How the log is written")(f"--{name}", name.replace("-", "_"), type=kind, help=text)(command)
     return command
 
 
@@ -173,11 +180,10 @@ _RULES = {
 
 def value_options(command: F) -> F:
     """Let a command say what the values of columns mean: one keyword argument each, None where not given."""
+    option = _under("What values mean")
     for name, text in reversed(_RULES.items()):
-        command = click.option(f"--{name}", type=ValueRule(), help=text)(command)
-    return click.option("--minimize", help="Column or expression of what should be small, instead of --reward.")(
-        command
-    )
+        command = option(f"--{name}", type=ValueRule(), help=text)(command)
+    return option("--minimize", help="Column or expression of what should be small, instead of --reward.")(command)
 
 
 log_column_options = partial(column_options, state="--state-columns")  # where --state is not a column
@@ -236,14 +242,8 @@ def source_of(log: Sequence[str]) -> Any:
     return log[0] if len(log) == 1 else list(log)
 
 
-_LISTS = (
-    "state",
-    "next_state",
-    "split",
-    "fill_down",
-    "action",
-    "actions",
-)  # options that are written a,b,c on the command line
+# Options that are written a,b,c on the command line.
+_LISTS = ("state", "next_state", "split", "fill_down", "action", "actions")
 _KINDS: dict[type[click.ParamType[Any]], tuple[str, tuple[type, ...]]] = {
     click.types.IntParamType: ("a whole number", (int,)),
     click.types.FloatParamType: ("a number", (int, float)),
@@ -390,9 +390,11 @@ LEARNER_OPTIONS: dict[str, tuple[str, Any, Any, str]] = {
 
 def learner_options(command: F) -> F:
     """Add the settings of KBSF as options: one keyword argument each, under the option's name."""
-    for option, (_, kind, default, text) in reversed(LEARNER_OPTIONS.items()):
-        names = ("-m", f"--{option}") if option == "reps" else (f"--{option}",)
-        command = click.option(*names, type=kind, default=default, show_default=default is not None, help=text)(command)
+    settings = about_settings()
+    for written, (name, kind, default, text) in reversed(LEARNER_OPTIONS.items()):
+        names = ("-m", f"--{written}") if written == "reps" else (f"--{written}",)
+        option = _under("Settings of the model" if settings[name].group is None else "Settings that few people change")
+        command = option(*names, type=kind, default=default, show_default=default is not None, help=text)(command)
     return command
 
 

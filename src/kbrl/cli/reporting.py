@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from kbrl.cli.checking import config_of_fit_option
-from kbrl.cli.console import row_progress, say
+from kbrl.cli.console import HeadedCommand, row_progress, say
 from kbrl.cli.options import (
     FILE,
     column_options,
@@ -31,7 +31,7 @@ def parse_units(texts: tuple[str, ...]) -> dict[str, str]:
     return units
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @model_argument
 @log_argument
 @click.option("-o", "--output", required=True, type=FILE, help="File to write, an HTML page.")
@@ -60,10 +60,10 @@ def report(
     """Write an HTML page about a MODEL and a LOG.
 
     The page says first whether the policy is better than what is done now, if MODEL held episodes out (kbrl fit
-    --hold-out); then what it would change, as rules; a form to look up cases; then data, actions, coverage, maps,
-    representative states and settings, with pictures.  The columns of the LOG are those that the MODEL was fitted to,
-    unless others are named.  Units can be given in a TOML file, in a table [units].  The page loads nothing from
-    elsewhere, and holds no row of the LOG unless asked to.
+    --hold-out).  Then come what it would change, as rules, a form to look up cases, data, actions, coverage, maps,
+    representative states and settings.  The columns of the LOG are those that the MODEL was fitted to, unless others
+    are named.  Units can be given in a TOML file, in a table [units].  The page loads nothing from elsewhere, and holds
+    no row of the LOG unless you ask for it (--with-cases).
 
     Example: kbrl report model.kbrl log.csv -o report.html --unit age=years
     """

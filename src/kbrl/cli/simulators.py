@@ -59,7 +59,10 @@ def collect(
     task: str | None, transitions: int, output: Path, env: str | None, settings: tuple[str, ...],
     policy: str | None, epsilon: float | None, seed: int, quiet: bool,
 ) -> None:  # fmt: skip
-    """Write a log of random moves, or of a model's moves, in TASK or in a Gymnasium environment.
+    """Write a log of moves in a simulator.
+
+    The simulator is TASK (kbrl tasks lists them) or a Gymnasium environment (--env).  Moves are random, or those of a
+    model (--policy).
 
     Example: kbrl collect PuddleWorld -n 8000 -o log.csv
     """
@@ -104,11 +107,11 @@ def evaluate(
     model: str, task: str | None, env: str | None, settings: tuple[str, ...], states: str | None, runs: int,
     seed: int, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Let a MODEL act in a simulator, and compare it with uniformly random moves.
+    """Let a MODEL act in a simulator.
 
-    A run is one episode from each of the start states; its return is the mean of theirs.  The intervals are over runs.
-    If nothing in the simulator is random, all runs of the model are the same.  The discount of returns is the task's;
-    in a Gymnasium environment it is the model's.
+    It is compared with uniformly random moves.  A run is one episode from each of the start states; its return is the
+    mean of theirs.  The intervals are over runs.  If nothing in the simulator is random, all runs of the model are the
+    same.  The discount of returns is the task's; in a Gymnasium environment it is the model's.
 
     Example: kbrl evaluate model.kbrl --task PuddleWorld --states paper --runs 20
     """
@@ -125,7 +128,7 @@ def evaluate(
                     step(f"run {run + 1} of {runs}: {name}")
                     found.append(_run(simulator, acting if name == "model" else None, starts, seed, run))
         facts = {"task": simulator.name, "discount": simulator.discount, "runs": runs}
-        facts |= {"episodes_a_run": len(results["model"][0].returns)}
+        facts |= {"episodes_per_run": len(results["model"][0].returns)}
         facts["policies"] = {name: _scores(simulator, found) for name, found in results.items()}
     if as_json:
         click.echo(json.dumps(facts, indent=2))
@@ -172,7 +175,7 @@ def _scores(simulator: Task, found: list[Evaluation]) -> dict[str, Any]:
 
 def _print_evaluation(facts: dict[str, Any]) -> None:
     click.echo(
-        f"{facts['task']}: {facts['runs']} runs of {facts['episodes_a_run']} episodes; "
+        f"{facts['task']}: {facts['runs']} runs of {facts['episodes_per_run']} episodes; "
         f"returns discounted by {facts['discount']:g} per decision; 99 % intervals."
     )
     measures = list(facts["policies"]["model"])

@@ -8,20 +8,21 @@ from typing import Any
 
 import click
 
-from kbrl.cli.console import print_table, say
+from kbrl.cli.console import HeadedCommand, print_table, say
 from kbrl.cli.options import FILE, column_options, given, log_argument, option_names, refuse_input_as_output, source_of
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @log_argument
 @click.option("-o", "--output", type=FILE, help="TOML file to write. Default: LOG with the ending .toml.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @column_options
 def init(log: tuple[str, ...], output: Path | None, force: bool, **columns: Any) -> None:
-    """Look at a LOG, propose a role for each column, and write a TOML file for check and fit.
+    """Propose a role for each column of a LOG, in a TOML file.
 
-    Only the first rows are read; of a text file all bytes, to find its encoding.  Nothing is certain: the file gives
-    the reason for each role, and says what is uncertain.  Read it before you fit.
+    The file is for kbrl check and kbrl fit.  Only the first rows are read; of a text file all bytes, to find its
+    encoding.  Nothing is certain: the file gives the reason for each role, and says what is uncertain.  Read it before
+    you fit.
 
     Example: kbrl init ward.csv, then kbrl check ward.csv --config ward.toml
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kbrl.cli.console import pointing_at_check, row_progress, say
+from kbrl.cli.console import HeadedCommand, pointing_at_check, row_progress, say
 from kbrl.cli.fitting import print_model
 from kbrl.cli.opening import open_for
 from kbrl.cli.options import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _again_option = click.option("--again", is_flag=True, help="Accept rows that were learnt before, and count them again.")
 
 
-@click.command()
+@click.command(cls=HeadedCommand)
 @click.argument("model", type=FILE)
 @log_argument
 @click.option("-o", "--output", type=FILE, help="File to write. Default: MODEL itself.")
@@ -45,7 +45,7 @@ _again_option = click.option("--again", is_flag=True, help="Accept rows that wer
 @click.option(
     "--alone",
     is_flag=True,
-    help="Learn only from LOG, without what MODEL has learnt. The result can be merged with MODEL.",
+    help="Learn from LOG alone, without what MODEL has learnt. The result can be merged with MODEL.",
 )
 @_again_option
 @jobs_option
@@ -64,7 +64,7 @@ def update(
     as_json: bool,
     **columns: str | None,
 ) -> None:
-    """Continue learning: add the transitions of LOG to MODEL.
+    """Add the transitions of LOG to MODEL.
 
     The columns are those of MODEL's first log, unless others are named.  Representative states, scale, widths and
     actions stay those of MODEL.  A LOG with rows that MODEL has learnt before is refused, as far as the sketch in MODEL
@@ -101,10 +101,10 @@ def update(
 @_again_option
 @json_option
 def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) -> None:
-    """Merge MODELS of different data that have the same representative states, scale and widths.
+    """Add up MODELS of different data.
 
-    Such models come from kbrl update --alone.  Models that share data are refused, as far as the sketches of their rows
-    can tell; --again counts shared rows again.
+    They must have the same representative states, scale and widths: such models come from kbrl update --alone.  Models
+    that share data are refused, as far as the sketches of their rows can tell; --again counts shared rows again.
 
     Example: kbrl merge april.kbrl may.kbrl -o both.kbrl
     """
@@ -150,14 +150,14 @@ def merge(models: tuple[Path, ...], output: Path, again: bool, as_json: bool) ->
     default=1.0,
     show_default=True,
     type=FiniteRange(0),
-    help="How many standard errors better than current practice it must be.",
+    help="Number of standard errors by which it must be better than current practice.",
 )
 @click.option(
-    "--log", multiple=True, type=click.Path(), help="What MODEL was fitted to, to learn how stable the new answers are."
+    "--log", multiple=True, type=click.Path(), help="What MODEL was fitted to, to find how stable new answers are."
 )
 @click.option("--label", default="as now", show_default=True, help="The answer that leaves a decision to people.")
 def defer(model: str, output: Path, cases: float, caution: float, log: tuple[str, ...], label: str) -> None:
-    """Make a model that answers "as now" where the data do not support a change of current practice.
+    """Make a model that answers "as now" where there are too few data.
 
     An action is offered only where enough logged cases support it, and only where it is better than current practice,
     with caution.  The new model predicts, explains, reports and learns further like any other.

@@ -177,7 +177,7 @@ def draw_support(facts: Facts) -> Picture:
     ]
     caption = (
         "The support of each action at the logged states: the median, and the middle 90 % of the rows. Left of the "
-        "dashed line, support is little."
+        "dashed line, there is little support."
     )
     return drawing.finished(figure, f"Medians and ranges of the support. {'; '.join(told)}.", caption)
 

@@ -219,9 +219,20 @@ _opened: list[Policy] = []
 
 def decide(state: Any) -> dict[str, Any]:
     """Return the answer for one state: a dict of columns, or a list of numbers in the order of the variables."""
+    return _policy().decide(state)
+
+
+def _policy() -> Policy:
     if not _opened:
         _opened.append(Policy(json.loads(DATA)))
-    return _opened[0].decide(state)
+    return _opened[0]
+
+
+def about() -> dict[str, Any]:
+    """Return what a request needs, the columns of a state, and the actions that answers may have."""
+    facts = _policy().facts
+    columns = [column["name"] for column in facts["columns"]]
+    return {"post": "one state, or a list of states, as JSON", "columns": columns, "actions": facts["labels"]}
 
 
 def reply(body: bytes) -> tuple[int, Any]:
@@ -238,7 +249,7 @@ def reply(body: bytes) -> tuple[int, Any]:
 
 
 def serve(port: int, host: str = "127.0.0.1") -> None:
-    """Answer POST requests until stopped.  There is no encryption and no password: put it behind a server with both."""
+    """Answer requests until stopped.  There is no encryption and no password: put it behind a server with both."""
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     class Handler(BaseHTTPRequestHandler):
@@ -252,6 +263,12 @@ def serve(port: int, host: str = "127.0.0.1") -> None:
                 status, content = 413, {"error": f"a request must have a length, of at most {MOST_BYTES} bytes"}
             else:
                 status, content = reply(self.rfile.read(int(length)))
+            self._send(status, content)
+
+        def do_GET(self) -> None:
+            self._send(200, about())
+
+        def _send(self, status: int, content: Any) -> None:
             body = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -266,7 +283,7 @@ def serve(port: int, host: str = "127.0.0.1") -> None:
         def log_message(self, *_: Any) -> None:
             """Say nothing: requests hold people's data."""
 
-    decide(None)  # reads what was learnt before the first request comes
+    _policy()  # reads what was learnt before the first request comes
     server = ThreadingHTTPServer((host, port), Handler)
     print(f"answering at {host}, port {server.server_address[1]}", file=sys.stderr, flush=True)
     try:

@@ -181,5 +181,5 @@ def _check_parts(path: Path) -> None:
                     needed = 1 if is_sheet and not _STRINGS.search(piece) else usual
                     refuse_size(too_large(path, repr(part.filename), needed * part.file_size), path)
                     if any(sign in piece for sign in _FOREIGN) or (len(piece) == _PIECE and b"<" not in piece):
-                        raise ValueError(f"{part.filename!r} has a text longer than any of Excel, or other signs")
+                        raise ValueError(f"{part.filename!r} has a text longer than Excel allows, or forbidden signs")
                     piece = file.read(_PIECE)

@@ -1,6 +1,6 @@
 """From estimates to intervals and a verdict: better, worse or cannot tell.
 
-The rules were fixed on simulated logs whose truth is known; docs/trust.md has them, and what they cost.
+The rules were fixed on simulated logs whose truth is known; docs/trust.md has them, docs/trust_study.md what they cost.
 """
 
 from __future__ import annotations
@@ -318,4 +318,4 @@ def _warnings(evidence: Evidence, rung: Rung | None, three: Three | None, limits
         if changes.sum() > 0 and changes.max() > SOME_VARIANCE * changes.sum():
             share = 100 * changes.max() / changes.sum()
             yield f"one of {len(changes)} blocks of episodes accounts for {share:.0f} % of the variance of the gain."
-    yield "reasons for decisions that are not in the log cannot be seen."
+    yield "if people acted on something that is not in the log, no judgement can see it."

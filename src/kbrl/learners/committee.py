@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ class Committee(Learner):
     vote: str = "majority"
     random_state: Any = None
     n_jobs: int | None = None
+    members_: list[Any] = field(init=False)
 
     def fit(self, log: Transitions) -> Committee:
         """Let every member learn from the same transitions; on a Dask cluster: `kbrl.fit_on_dask`."""

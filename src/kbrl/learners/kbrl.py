@@ -7,7 +7,7 @@ Paper: section 2.2 (Ormoneit and Sen 2002).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from kbrl.checks import check_norm, check_profile, in_unit_interval, one_of, pos
 from kbrl.data.scaling import coordinates
 from kbrl.data.transitions import Transitions, as_log, refuse_allowed, without_ends
 from kbrl.learners.learner import Learner, say_if_rare
-from kbrl.mdp.dynamic_programming import solve
+from kbrl.mdp.dynamic_programming import Solution, solve
 from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.mdp.solvers import SOLVERS
 from kbrl.model.kernels import Kernel, Profile, blocks, lost_over_time
@@ -68,6 +68,8 @@ class KBRL(Learner):
     solver: str = "auto"
     tolerance: float = 1e-8
     min_cases: int | None = None
+    mdp_: FiniteMDP = field(init=False)  # one state per next state, in the order of the transitions
+    solution_: Solution = field(init=False)
 
     def fit(self, log: Transitions) -> KBRL:
         """Learn from transitions: build the MDP of their next states and solve it."""
@@ -89,7 +91,7 @@ class KBRL(Learner):
             say_not_converged(solution)
         ahead = (self.discount if fades is None else fades) * solution.values
         worths = log.rewards + np.where(log.terminals, 0.0, ahead)
-        self.mdp_, self.solution_ = mdp, solution  # one state per next state, in the order of the transitions
+        self.mdp_, self.solution_ = mdp, solution
         self._samples = SampleQ(samples.samples, [worths[rows] for rows in by_action])
         self.coordinates_ = units
         self.action_labels_ = log.action_labels

@@ -8,7 +8,7 @@ Paper: section 4.3.2 and appendix B.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,9 @@ class LSPI(Learner):
     tolerance: float = 1e-5
     min_cases: int | None = None
     n_jobs: int | None = None
+    weights_: Floats = field(init=False)  # (n_features, n_actions), zero for actions never tried
+    n_iterations_: int = field(init=False)
+    converged_: bool = field(init=False)
 
     def fit(self, log: Transitions | Iterable[Transitions]) -> LSPI:
         """Learn from transitions, or from chunks of them that can be read many times, such as a list.
@@ -128,7 +131,7 @@ class LSPI(Learner):
                 n_iterations += 1
         self.coordinates_, self.action_labels_, self.source_ = data.coordinates, data.action_labels, data.source
         self._features, self._tried = data.features, equations.tried
-        self.weights_ = weights  # (n_features, n_actions), zero for actions never tried
+        self.weights_ = weights
         self.n_iterations_, self.converged_ = n_iterations, converged
         say_if_rare(data.action_labels, counts, self.min_cases)
         return self

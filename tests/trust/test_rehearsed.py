@@ -135,6 +135,17 @@ def test_a_run_that_stops_where_nothing_is_known_gains_nothing_and_the_rest_of_i
     assert not judged.is_bounded
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_columns_of_noise_do_not_change_what_a_policy_earns_in_rehearsal(seed):
+    log = walk(n_episodes=100, seed=seed)
+    log = log.replaced(rewards=1.0 * (np.abs(log.states[:, 0]) < 0.3))  # a narrow place that pays
+    noise = np.random.default_rng(seed).normal(size=(len(log) + 1, 6))
+    states, following = (np.hstack([one, z]) for one, z in ((log.states, noise[:-1]), (log.next_states, noise[1:])))
+    wide = Transitions(states, log.actions, log.rewards, following, episodes=log.episodes, action_labels=[0, 1])
+    (plain,), (noisy,) = (rehearsed(each, lambda seen: (seen[:, 0] < 0).astype(int)) for each in (log, wide))
+    assert noisy.rung.estimates[0] == pytest.approx(plain.rung.estimates[0], abs=0.3)
+
+
 def test_decisions_are_far_from_the_log_also_where_many_actions_are_rare():
     # two of a hundred decisions are actions with one case each; the policy goes where nobody went right
     log = walk(habit=0.03, seed=2)

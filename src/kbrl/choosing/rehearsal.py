@@ -168,8 +168,8 @@ def choose_by_rehearsal(
     learnt, held = log[in_first], log[~in_first]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KbrlWarning)  # the fit says it again
-        matters = _matters(log, in_first, learner) if may_ignore else np.ones(log.n_dims, dtype=bool)
-        learner = _ignoring(log, learner, ~matters)
+        matters = which_matter(log, in_first, learner) if may_ignore else np.ones(log.n_dims, dtype=bool)
+        learner = ignoring(log, learner, ~matters)
         stage, now = held_out_stage(held, learnt, learner, has_episodes)
         tried_out = list(candidates(learnt, held, learner, orders))
         missing = _if_state_misses_something(tried_out[0].model, held)
@@ -205,7 +205,7 @@ def without_weight(scale: Floats, ignored: Sequence[int]) -> Floats:
     return result
 
 
-def _ignoring(log: Transitions, learner: KBSF, ignored: Booleans) -> KBSF:
+def ignoring(log: Transitions, learner: KBSF, ignored: Booleans) -> KBSF:
     if not ignored.any():
         return learner
     scale = _scale(log, learner)
@@ -218,7 +218,7 @@ def _scale(log: Transitions, learner: KBSF) -> Floats:
     return log.source.with_fixed_scales(state_scale(log.states, scaling), scaling)
 
 
-def _matters(log: Transitions, in_first: Booleans, learner: KBSF) -> Booleans:
+def which_matter(log: Transitions, in_first: Booleans, learner: KBSF) -> Booleans:
     """Return which variables distances are measured by, (n_dims,): all of them if lines predict better so."""
     everything = np.ones(log.n_dims, dtype=bool)
     matters = variables_that_matter(log, in_first)
@@ -228,7 +228,7 @@ def _matters(log: Transitions, in_first: Booleans, learner: KBSF) -> Booleans:
     learnt, held = log[in_first], log[~in_first]
     rows = _checked_rows(learnt)
     plain, without = (
-        _errors(lines_of(held, each), rows, matters / scale) for each in (learner, _ignoring(log, learner, ~matters))
+        _errors(lines_of(held, each), rows, matters / scale) for each in (learner, ignoring(log, learner, ~matters))
     )
     gained = plain - without
     gained = gained[np.isfinite(gained)]

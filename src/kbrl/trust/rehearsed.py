@@ -21,9 +21,10 @@ from scipy.spatial import cKDTree
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.checks import KbrlWarning
 from kbrl.choosing.candidates import n_reps_for_lines
-from kbrl.choosing.rehearsal import MOST_DIMS, REPS_OF_LINES, EpisodeSample
+from kbrl.choosing.rehearsal import MOST_DIMS, REPS_OF_LINES, EpisodeSample, ignoring, which_matter
 from kbrl.data.episodes import EpisodePart, block_of
 from kbrl.data.transitions import Transitions
+from kbrl.learners.kbsf import KBSF
 from kbrl.lines.local_lines import local_lines
 from kbrl.lines.moments import LineSums, nearest_cells
 from kbrl.lines.plans import world_of
@@ -33,7 +34,6 @@ from kbrl.lines.surface import surface_of, with_flags
 from kbrl.lines.world import World, own_rows, side_by_side
 from kbrl.model.kernels import Basis
 from kbrl.model.model import basis_for
-from kbrl.settings import Settings
 from kbrl.trust.estimates import Rung
 from kbrl.trust.evaluator import Frame
 from kbrl.trust.policy_answers import DEFERS, PolicyAnswers
@@ -136,12 +136,12 @@ class _Theatre:
     @classmethod
     def of(cls, log: Transitions, episodes: _Episodes, frame: Frame, n_runs: int) -> _Theatre:
         """Fit the lines."""
-        settings = Settings(
-            order=1, n_reps=n_reps_for_lines(len(log)), reps=REPS_OF_LINES, discount=frame.discount, random_state=0
-        )
+        n_reps = n_reps_for_lines(len(log))
+        learner = KBSF(n_reps, order=1, reps=REPS_OF_LINES, discount=frame.discount, random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KbrlWarning)  # of fewer representative states than rows would carry
-            basis = basis_for(settings, log)
+            matters = which_matter(log, EpisodePart(0.5, _HALF_SEED).rows(log), learner)
+            basis = basis_for(ignoring(log, learner, ~matters).settings(), log)
         recipe = log.source.recipe
         levels = () if recipe is None else recipe.level_places()
         surface = with_flags(surface_of(basis.coordinates, basis.circles, levels), log.states)

@@ -6,6 +6,8 @@ nearest, mostly one.  Only these are compared in double precision, so the answer
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -80,7 +82,7 @@ def _least(values: NDArray[np.int32]) -> int:
 
 
 @inner()
-def _nearest_within(limit: float, squares: Singles, lows: Singles, states: Floats, t: int, columns: Floats) -> int:
+def _nearest_within(limit: Any, squares: Singles, lows: Singles, states: Floats, t: int, columns: Floats) -> int:
     """Return the nearest to a state of the points with squares up to the limit."""
     n_dims, n_points = columns.shape
     best, least = 0, np.inf

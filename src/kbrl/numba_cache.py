@@ -33,9 +33,22 @@ def njit(**options: Any) -> Callable[[F], F]:
     return compiled
 
 
+def lean(**options: Any) -> Callable[[F], F]:
+    """Return the decorator of loops that make no arrays, so they need not count who refers to one.
+
+    Counting would take most of the time of small loops.  Dividing by zero gives what NumPy gives.  Options that are not
+    given would be those of the loop that happened to be compiled first of those that call this one.
+    """
+    given = {"cache": True, "nogil": True, "_nrt": False, "error_model": "numpy", "fastmath": False}
+    return njit(**given | {"forceinline": False} | options)
+
+
 def inner(**options: Any) -> Callable[[F], F]:
-    """Return the decorator of loops that only other loops call: Python cannot, and no entry from it is compiled."""
-    return njit(**{"cache": True, "nogil": True, "no_cpython_wrapper": True} | options)
+    """Return the decorator of lean loops that only other loops call, and that become a part of those.
+
+    No entry from Python is compiled.  Calls would cost small loops as much as their work: each array is five numbers.
+    """
+    return lean(**{"no_cpython_wrapper": True, "forceinline": True} | options)
 
 
 def _tell() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbrl.data.scaling import Coordinates
-from kbrl.lines.moments import LineSums, nearest_cells, shifted, unpacked
+from kbrl.lines.moments import LineSums, shifted, unpacked
 from kbrl.model.kernels import Basis, Kernel
 from samples import logs, random_log
 
@@ -70,6 +70,17 @@ def test_the_order_of_the_rows_and_the_number_of_threads_do_not_matter():
     np.testing.assert_array_equal(twice.moves, whole.moves)
 
 
+@pytest.mark.parametrize("cuts", [[1], [500, 501, 502], [1300, 2999], [17, 2**14, 2**14 + 3]])
+def test_sums_are_the_same_bits_however_the_rows_are_cut_as_long_as_their_order_is_kept(cuts):
+    log = random_log(20_000, n_dims=3, seed=9, ending=0.1)
+    basis = basis_of(log, n_reps=30)
+    whole, parts = sums_of(log, basis), LineSums(basis)
+    for rows in np.split(np.arange(len(log)), cuts):
+        parts.accumulate(log[rows])
+    for name in ("moves", "outcomes", "counts", "rewards", "span"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+
+
 def test_transitions_that_are_taken_away_leave_the_sums_of_the_others():
     log = random_log(200, seed=3)
     basis = basis_of(log)
@@ -117,16 +128,3 @@ def test_further_representative_states_begin_without_data():
     np.testing.assert_array_equal(grown.moves[:, :3], sums.moves)
     grown.accumulate(log)
     assert sums.cases.sum() == len(log)  # nothing is shared
-
-
-def test_the_nearest_cell_of_equally_near_ones_is_the_first():
-    points = np.array([[0.0, 2.0, 0.0]])  # (n_dims, n_points)
-    assert nearest_cells(np.array([[1.0], [0.0], [2.0]]), points).tolist() == [0, 0, 1]
-
-
-@pytest.mark.parametrize("n_points", [1, 15, 16, 17, 100])
-def test_nearest_cells_are_those_of_all_distances(n_points):
-    rng = np.random.default_rng(n_points)
-    states, points = rng.integers(0, 4, (200, 3)).astype(float), rng.integers(0, 4, (n_points, 3)).astype(float)
-    squares = np.square(states[:, None] - points).sum(axis=2)  # whole numbers, with many equals: the first counts
-    np.testing.assert_array_equal(nearest_cells(states, np.ascontiguousarray(points.T)), squares.argmin(axis=1))

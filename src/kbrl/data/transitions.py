@@ -205,7 +205,7 @@ class Transitions:
 
     def by_action(self) -> list[Integers]:
         """Return, for each action, the rows in which it was taken, in their order."""
-        order = np.argsort(self.action_indices, kind="stable")
+        order = stable_order(self.action_indices, self.n_actions)
         counts = np.bincount(self.action_indices, minlength=self.n_actions)
         return np.split(order, np.cumsum(counts)[:-1])
 
@@ -243,6 +243,14 @@ class Transitions:
         states, next_states = (np.ascontiguousarray(rows[:, places]) for rows in (self.states, self.next_states))
         named = replace(self.source, state_names=source.state_names)
         return self.replaced(states=states, next_states=next_states, source=named)
+
+
+def stable_order(places: Integers, n_places: int) -> Integers:
+    """Return the rows in the order of their places, (n,), from 0 to n_places - 1; equal ones stay in their order.
+
+    NumPy sorts numbers of 16 bits or less without comparing them, which takes a tenth of the time.
+    """
+    return np.argsort(places.astype(np.min_scalar_type(n_places)), kind="stable")
 
 
 def join(logs: Iterable[Transitions]) -> Transitions:

@@ -18,8 +18,9 @@ from scipy import sparse
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.sketch import Hashes, row_hashes
 from kbrl.data.transitions import Transitions
+from kbrl.lines.cells import nearest_cells
 from kbrl.lines.local_lines import cell_weights
-from kbrl.lines.moments import LineSums, nearest_cells
+from kbrl.lines.moments import LineSums
 from kbrl.lines.step_loops import blended
 from kbrl.model import compiled
 from kbrl.model.compiled import FARTHEST

@@ -19,8 +19,8 @@ from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.data.scaling import Coordinates
 from kbrl.lines import plan_loops
 from kbrl.lines.local_lines import LocalLines
-from kbrl.lines.plan_loops import Ends, Length
-from kbrl.lines.step_loops import blended_values, blends, shares_of_actions
+from kbrl.lines.plan_loops import Ends, Length, Path
+from kbrl.lines.step_loops import Room, blended_values, blends, shares_of_actions
 from kbrl.lines.surface import Surface, surface_of
 from kbrl.lines.world import Ground, Moves, Near, Rules, World, own_rows
 from kbrl.mdp.finite_mdp import FiniteMDP
@@ -110,7 +110,8 @@ class Plans:
             shares = shares_of_actions(states, cells, world)[:, self.actions]
             usual = np.ascontiguousarray(shares >= world.usual * shares.max(axis=1, keepdims=True))
         ends = Ends.room(len(states), self.n_plans, states.shape[1], self.is_spread)
-        plan_loops.roll_out(states, cells, self.actions, self.length, *self._parts, usual, barred, ends)
+        room = Path.room(self.n_decisions, states.shape[1]), Room.of(world)
+        plan_loops.roll_out(states, cells, self.actions, self.length, *self._parts, usual, barred, ends, *room)
         return ends
 
     @cached_property
@@ -124,7 +125,7 @@ class Plans:
         if not self.is_spread:
             return states, cells
         points = np.empty((len(states), 2 * n_dims, n_dims))
-        plan_loops.sigma_points(states, ends.spread.reshape(-1, n_dims, n_dims), points)
+        plan_loops.sigma_points(states, ends.spread.reshape(-1, n_dims, n_dims), points, np.empty((n_dims, n_dims)))
         return points.reshape(-1, n_dims), np.repeat(cells, 2 * n_dims)
 
     def values(self, ends: Ends, values: Floats) -> Floats:
@@ -162,12 +163,11 @@ class Plans:
             shares[:, rows], columns[:, rows] = weights.swapaxes(0, 1), places.reshape(weights.shape).swapaxes(0, 1)
 
         for_each_action(work, len(starts), self.n_jobs)
-        row_starts = np.arange(
-            0, shares.size + 1, n_points * n_near, dtype=np.int32 if shares.size < 2**31 else np.int64
-        )
-        shape = (self.n_plans * n_reps, n_reps)
-        stacked = sparse.csr_array((shares.ravel(), columns.ravel(), row_starts), shape=shape)
-        stacked.sum_duplicates()
+        row_starts = np.arange(0, shares.size + 1, n_points * n_near)
+        plan_loops.merge_columns(shares.ravel(), columns.ravel(), row_starts, n_reps)
+        merged = slice(0, row_starts[-1])
+        entries = shares.ravel()[merged], columns.ravel()[merged], row_starts
+        stacked = sparse.csr_array(entries, shape=(self.n_plans * n_reps, n_reps), copy=True)
         available = ranks == ranks.max(axis=0)
         if self.is_timed:
             return FiniteMDP.discounted(stacked, rewards, 0.0, available)

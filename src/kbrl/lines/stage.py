@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.lines.step_loops import advance
+from kbrl.lines.step_loops import Room, advance
 from kbrl.lines.world import World
 
 _SURVIVAL = 1e-3  # a run that has survived less counts for nothing
@@ -98,7 +98,7 @@ class Step(NamedTuple):
         n = len(states)
         step = cls(np.empty(n), np.empty(n), np.empty(n), np.empty(n, dtype=bool))
         parts = (world.near, world.moves, world.ground, world.reach)
-        advance(states, cells, actions.astype(np.intp), draws, *parts, *step)
+        advance(states, cells, actions.astype(np.intp), draws, *parts, *step, Room.of(world))
         return step
 
 

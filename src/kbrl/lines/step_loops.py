@@ -3,7 +3,7 @@
 The representative states near a state are looked for among the neighbours of the one that was nearest a step before
 (`LocalLines.graph`).  The tests hold these loops against slow ones.
 
-Loops are compiled once each.  Those that Python calls (`njit`) do not call each other, because a loop is compiled again
+Loops are compiled once each.  Those that Python calls (`lean`) do not call each other, because a loop is compiled again
 into each one that calls it; those that only loops call (`inner`) get no entry from Python, which takes longer to
 compile than most of them.  They get only the parts of the world that they need, for the same reason.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
 from kbrl.lines.world import Ground, Moves, Near, World, own_rows
-from kbrl.numba_cache import inner, njit
+from kbrl.numba_cache import inner, lean
 
 BLENDED = 6  # representative states whose lines are mixed at a state
 _FAST = {"contract", "arcp", "nsz"}
@@ -25,24 +25,25 @@ _ROUNDING = 1e-9  # shares of levels whose sum is off by less are left as they a
 
 
 class Room(NamedTuple):
-    """Where loops put what they find of the representative states around a state, (n_near,)."""
+    """Where loops put what they find of the representative states around a state."""
 
-    squares: Floats  # their squared distances
-    places: Integers  # which of them are mixed
-    weights: Floats  # and how much each counts
-    away: Floats  # (n_dims,): from the one that is mixed now to the state
+    squares: Floats  # (n_near,): their squared distances
+    places: Integers  # (n_near,): which of them are mixed
+    weights: Floats  # (n_near,): and how much each counts
+    away: Floats  # (n_near, n_dims): from each that is mixed to the state
+    found: Floats  # (n_targets,): what lines predict
+    matrices: Floats  # (2, n_dims, n_dims)
+
+    @classmethod
+    def of(cls, world: World) -> Room:
+        """Return empty arrays."""
+        n_near, n_dims = world.graph.shape[1], world.reps.shape[1]
+        places, away = np.empty(n_near, dtype=np.intp), np.empty((n_near, n_dims))
+        found, matrices = np.empty(world.lines.shape[2]), np.empty((2, n_dims, n_dims))
+        return cls(np.empty(n_near), places, np.empty(n_near), away, found, matrices)
 
 
 # Loops instead of assignments to slices: they take a fraction of the time to compile.
-
-
-@inner()
-def room_for(near: Near) -> Room:
-    n_near = near.graph.shape[1]
-    room = Room(np.empty(n_near), np.empty(n_near, dtype=np.intp), np.empty(n_near), np.empty(near.reps.shape[1]))
-    for j in range(n_near):
-        room.places[j], room.weights[j] = 0, 0.0
-    return room
 
 
 @inner()
@@ -57,6 +58,13 @@ def copy(source: Floats, target: Floats) -> None:
         target[k] = source[k]
 
 
+@inner()
+def copy_rows(source: Floats, target: Floats) -> None:
+    for r in range(len(target)):
+        for k in range(target.shape[1]):
+            target[r, k] = source[r, k]
+
+
 @inner(fastmath=_FAST)
 def square_distance(state: Floats, rep: Floats) -> float:
     total = 0.0
@@ -68,8 +76,11 @@ def square_distance(state: Floats, rep: Floats) -> float:
 @inner(fastmath=_FAST)
 def squares_around(state: Floats, cell: int, near: Near, squares: Floats) -> None:
     """Fill in the squared distances of a state from the neighbours of a representative state, (n_near,)."""
-    fill(squares, 0.0)
-    for k in range(len(state)):
+    value = state[0]  # the first variable sets what the others are added to
+    for j in range(len(squares)):
+        away = value - near.around[cell, 0, j]
+        squares[j] = away * away
+    for k in range(1, len(state)):
         value = state[k]
         for j in range(len(squares)):
             away = value - near.around[cell, k, j]
@@ -106,26 +117,23 @@ def blend(cell: int, n_blended: int, near: Near, room: Room) -> int:
     """
     squares, places, weights = room.squares, room.places, room.weights
     n_near = len(squares)
-    n_sorted = min(n_blended + 1, n_near)
-    for j in range(n_sorted):
-        weights[j] = np.inf
-    worst = np.inf
-    for j in range(n_near):
-        square = squares[j]
-        if square < worst:
-            rank = n_sorted - 1
-            while rank > 0 and weights[rank - 1] > square:
-                weights[rank], places[rank] = weights[rank - 1], places[rank - 1]
-                rank -= 1
-            weights[rank], places[rank] = square, near.graph[cell, j]
-            worst = weights[n_sorted - 1]
-    n_used = n_sorted - 1 if n_near > n_blended else n_sorted
-    reach = np.sqrt(weights[n_sorted - 1]) if n_near > n_blended else 2.0 * np.sqrt(weights[n_sorted - 1])
+    n_kept, worst = min(n_blended + 1, n_near), 0
+    for j in range(n_kept):
+        weights[j], places[j] = squares[j], near.graph[cell, j]
+        worst = j if weights[j] > weights[worst] else worst
+    for j in range(n_kept, n_near):  # nearly none is nearer: neighbours are in the order of their distances
+        if squares[j] < weights[worst]:
+            weights[worst], places[worst] = squares[j], near.graph[cell, j]
+            for k in range(n_kept):
+                worst = k if weights[k] > weights[worst] else worst
+    n_used, reach = n_kept, 2.0 * np.sqrt(weights[worst])
+    if n_near > n_blended:
+        n_used, reach = n_kept - 1, 0.5 * reach
+        weights[worst], places[worst] = weights[n_used], places[n_used]
+    per_reach, total = 1.0 / reach if reach > 0.0 else 0.0, 0.0
     for j in range(n_used):
-        share = 1.0 - np.sqrt(weights[j]) / reach if reach > 0 else 1.0
+        share = 1.0 - np.sqrt(weights[j]) * per_reach
         weights[j] = share * share
-    total = 0.0
-    for j in range(n_used):
         total += weights[j]
     if total <= 0.0:  # all are equally far
         fill(weights, 1.0)
@@ -136,44 +144,42 @@ def blend(cell: int, n_blended: int, near: Near, room: Room) -> int:
 
 
 @inner(fastmath=_FAST)
-def predict(state: Floats, action: int, cell: int, near: Near, moves: Moves, room: Room, found: Floats) -> bool:
-    """Fill in the expected displacement, reward, end and perhaps fade, (n_targets,); return whether anything is known.
+def predict(state: Floats, action: int, cell: int, near: Near, moves: Moves, room: Room) -> int:
+    """Fill in ``room.found``: displacement, reward, end and perhaps fade.  Return how many lines are mixed.
 
-    ``room.squares`` are those of `squares_around`, for the state and the cell.  After it, places and weights are those
-    of the blend, with weight 0 where the action is not known.
+    None are mixed where nothing is known.  ``room.squares`` are those of `squares_around`, for the state and the cell.
+    After it, places and weights are those of the lines that are mixed.
     """
-    n_dims, n_targets, places, weights = len(state), len(found), room.places, room.weights
+    n_dims, places, weights, away = len(state), room.places, room.weights, room.away
     n_used = blend(cell, min(BLENDED, len(weights)), near, room)  # a constant is a type of its own, compiled again
-    mass = 0.0
-    fill(found, 0.0)
+    n_known, mass = 0, 0.0
     for j in range(n_used):
         i = places[j]
-        if not moves.known[action, i]:
-            weights[j] = 0.0
-            continue
-        mass += weights[j]
-        for k in range(n_dims):
-            room.away[k] = state[k] - near.reps[i, k]
-        for target in range(n_targets):
+        if moves.known[action, i]:
+            places[n_known], weights[n_known] = i, weights[j]
+            mass += weights[j]
+            for k in range(n_dims):
+                away[n_known, k] = state[k] - near.reps[i, k]
+            n_known += 1
+    if mass <= 0.0:
+        return 0
+    for j in range(n_known):
+        weights[j] /= mass
+    for target in range(len(room.found)):
+        total, limit = 0.0, 2 * (target - n_dims)
+        for j in range(n_known):
+            i = places[j]
             value = moves.lines[action, i, target, 0]
             for k in range(n_dims):
-                value += moves.lines[action, i, target, 1 + k] * room.away[k]
+                value += moves.lines[action, i, target, 1 + k] * away[j, k]
             if target >= n_dims:
-                limit = 2 * (target - n_dims)
                 value = min(max(value, moves.limits[action, i, limit]), moves.limits[action, i, limit + 1])
-            found[target] += weights[j] * value
-    if mass <= 0.0:
-        return False
-    for target in range(n_targets):
-        found[target] /= mass
-    for j in range(n_used):
-        weights[j] /= mass
-    for j in range(n_used, len(weights)):
-        weights[j] = 0.0
-    return True
+            total += weights[j] * value
+        room.found[target] = total
+    return n_known
 
 
-@njit(cache=True, nogil=True)
+@lean()
 def blend_states(
     states: Floats,
     cells: Integers,
@@ -185,6 +191,7 @@ def blend_states(
     weights: Floats,
     values: Floats,
     totals: Floats,
+    room: Room,
 ) -> None:
     """Fill in the representative states around each state, (n, n_blended), and their weights, 0 for those not used.
 
@@ -192,15 +199,15 @@ def blend_states(
     values: of the representative states, or empty.  If they are given, only ``totals`` are filled in: the blended
         values of as many states that follow each other as there are states for one total.
     """
-    room, has_values = room_for(near), len(values) > 0
+    has_values = len(values) > 0
     n_each = len(states) // len(totals) if has_values else 1
     for t in range(len(states)):
-        cell = cells[t]
+        state, cell = states[t], cells[t]
         if are_new:
-            settle(states[t], ground)
-            cell = nearest_from(states[t], cell, near, room.squares)
+            settle(state, ground)
+            cell = nearest_from(state, cell, near, room.squares)
         else:
-            squares_around(states[t], cell, near, room.squares)
+            squares_around(state, cell, near, room.squares)
         n_used = blend(cell, n_blended, near, room)
         if has_values:
             total = totals[t // n_each] if t % n_each else 0.0
@@ -213,7 +220,7 @@ def blend_states(
                 weights[t, j] = room.weights[j] if j < n_used else 0.0
 
 
-@njit(cache=True, nogil=True)
+@lean()
 def _fill_shares(
     states: Floats, places: Integers, weights: Floats, reps: Floats, behaviour: Floats, shares: Floats
 ) -> None:
@@ -254,7 +261,8 @@ def blends(
     """Return the representative states that are mixed at each state, (n, n_blended), and their weights."""
     size, none = (len(states), min(n_blended, world.graph.shape[1])), np.empty(0)
     places, weights = np.empty(size, dtype=np.intp), np.empty(size)
-    blend_states(states, cells, n_blended, are_new, world.near, world.ground, places, weights, none, none)
+    parts = (world.near, world.ground, places, weights, none, none, Room.of(world))
+    blend_states(states, cells, n_blended, are_new, *parts)
     return places, weights
 
 
@@ -263,7 +271,7 @@ def blended_values(
 ) -> Floats:
     """Return the values of representative states, (n_reps,), as they are mixed at the states, in sums, (n_totals,)."""
     totals, nowhere = np.empty(n_totals), np.empty((0, 0))
-    parts = (world.near, world.ground, np.empty((0, 0), dtype=np.intp), nowhere, values, totals)
+    parts = (world.near, world.ground, np.empty((0, 0), dtype=np.intp), nowhere, values, totals, Room.of(world))
     blend_states(states, cells, n_blended, are_new, *parts)
     return totals
 
@@ -276,26 +284,18 @@ def blended(state: Floats, action: int, world: World) -> tuple[Integers, Floats]
 
 
 @inner()
-def spread_on(action: int, moves: Moves, room: Room, spread: Floats, squares: Floats) -> None:
+def spread_on(action: int, n_mixed: int, moves: Moves, room: Room, spread: Floats) -> None:
     """Let the covariance of a state pass through a step, in place: J spread J' + noise, with J = 1 + slopes.
 
-    squares: room for three matrices, (3, n_dims, n_dims).
+    n_mixed: how many lines are mixed, by `predict`.
     """
-    n_dims = len(spread)
-    slopes, noise, moved = squares[0], squares[1], squares[2]
+    n_dims, slopes, moved = len(spread), room.matrices[0], room.matrices[1]
     for r in range(n_dims):
-        fill(slopes[r], 0.0)
-        fill(noise[r], 0.0)
-    for j in range(len(room.weights)):
-        weight, i = room.weights[j], room.places[j]
-        if weight == 0.0:
-            continue
-        for r in range(n_dims):
-            for c in range(n_dims):
-                slopes[r, c] += weight * moves.lines[action, i, r, 1 + c]
-                noise[r, c] += weight * moves.noise[action, i, r, c]
-    for r in range(n_dims):
-        slopes[r, r] += 1.0
+        for c in range(n_dims):
+            total = 1.0 if r == c else 0.0
+            for j in range(n_mixed):
+                total += room.weights[j] * moves.lines[action, room.places[j], r, 1 + c]
+            slopes[r, c] = total
     for r in range(n_dims):
         for c in range(n_dims):
             total = 0.0
@@ -303,11 +303,13 @@ def spread_on(action: int, moves: Moves, room: Room, spread: Floats, squares: Fl
                 total += slopes[r, k] * spread[k, c]
             moved[r, c] = total
     for r in range(n_dims):
-        for c in range(n_dims):
-            total = noise[r, c]
+        for c in range(r + 1):
+            total = 0.0
+            for j in range(n_mixed):
+                total += room.weights[j] * moves.noise[action, room.places[j], r, c]
             for k in range(n_dims):
                 total += moved[r, k] * slopes[c, k]
-            spread[r, c] = total
+            spread[r, c] = spread[c, r] = total
 
 
 @inner()
@@ -359,7 +361,7 @@ def factor_of(spread: Floats, factor: Floats) -> None:
                 factor[r, c] = total / factor[c, c] if factor[c, c] > 0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@lean()
 def advance(
     states: Floats,
     cells: Integers,
@@ -373,6 +375,7 @@ def advance(
     ends: Floats,
     fades: Floats,
     inside: Booleans,
+    room: Room,
 ) -> None:
     """Let each state take its action in the lines' world, in place; fill in rewards, probabilities of an end, and more.
 
@@ -380,19 +383,19 @@ def advance(
     category.  ``fades`` are what the next state counts, 1 where steps have no durations.  ``inside`` says whether the
     action is known there, and whether the state that is reached is near logged ones.
     """
-    n_dims, n_targets = states.shape[1], moves.lines.shape[2]
-    room, found, expected = room_for(near), np.empty(n_targets), np.empty(n_dims)
-    factor, noise = np.empty((n_dims, n_dims)), np.empty((n_dims, n_dims))
+    n_dims, found, factor, noise = states.shape[1], room.found, room.matrices[0], room.matrices[1]
+    expected = room.away[0]  # which is free after a prediction
     for t in range(len(states)):
         here = states[t]
         squares_around(here, cells[t], near, room.squares)
-        inside[t] = predict(here, actions[t], cells[t], near, moves, room, found)
+        n_mixed = predict(here, actions[t], cells[t], near, moves, room)
+        inside[t] = n_mixed > 0
         rewards[t], ends[t] = found[n_dims], found[n_dims + 1]
-        fades[t] = found[n_dims + 2] if n_targets > n_dims + 2 else 1.0
+        fades[t] = found[n_dims + 2] if len(found) > n_dims + 2 else 1.0
         for k in range(n_dims):
             expected[k] = here[k] + found[k]
         if len(moves.noise):
-            _blend_noise(actions[t], moves, room, noise)
+            _blend_noise(actions[t], n_mixed, moves, room, noise)
             factor_of(noise, factor)
             for r in range(n_dims):
                 for k in range(r + 1):
@@ -407,18 +410,14 @@ def advance(
 
 
 @inner()
-def _blend_noise(action: int, moves: Moves, room: Room, noise: Floats) -> None:
+def _blend_noise(action: int, n_mixed: int, moves: Moves, room: Room, noise: Floats) -> None:
     """Fill in the covariance of the noise, (n_dims, n_dims)."""
-    n_dims = len(noise)
-    for r in range(n_dims):
-        fill(noise[r], 0.0)
-    for j in range(len(room.weights)):
-        weight, i = room.weights[j], room.places[j]
-        if weight == 0.0:
-            continue
-        for r in range(n_dims):
-            for c in range(n_dims):
-                noise[r, c] += weight * moves.noise[action, i, r, c]
+    for r in range(len(noise)):
+        for c in range(len(noise)):
+            total = 0.0
+            for j in range(n_mixed):
+                total += room.weights[j] * moves.noise[action, room.places[j], r, c]
+            noise[r, c] = total
 
 
 @inner()

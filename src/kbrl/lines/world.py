@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kbrl.arrays import Booleans, Floats, Integers
-from kbrl.lines.moments import nearest_cells
+from kbrl.lines.cells import nearest_cells
 
 
 class Near(NamedTuple):

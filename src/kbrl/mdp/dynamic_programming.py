@@ -327,7 +327,8 @@ def _discounted_rows(mdp: FiniteMDP, rows: Integers) -> Any:
     weight = np.where(rows >= 0, mdp.discount, 0.0)
     chosen = mdp.stacked[np.maximum(rows, 0)]
     if sparse.issparse(chosen):
-        return sparse.diags_array(weight) @ chosen
+        chosen.data *= np.repeat(weight, np.diff(chosen.indptr))
+        return chosen
     return np.multiply(chosen, weight[:, None], out=chosen)
 
 

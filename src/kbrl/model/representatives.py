@@ -155,12 +155,7 @@ def farthest_points(points: Floats, n_reps: int, rng: np.random.Generator) -> Fl
     The largest distance to a representative state is at most twice the smallest that n_reps points can
     have (Gonzalez 1985, "Clustering to minimize the maximum intercluster distance").
     """
-    # neighbours in a tree are neighbours in its order
-    points = _rows(points)[cKDTree(points, _BLOCK, balanced_tree=False, compact_nodes=False).indices]
-    starts = np.arange(0, len(points), _BLOCK)
-    lows, highs = np.minimum.reduceat(points, starts), np.maximum.reduceat(points, starts)
-    chosen = _farthest(points, lows, highs, int(rng.integers(len(points))), min(n_reps, len(points)))
-    return _filled(points[chosen], points, n_reps)
+    return _filled(_far_apart(_tree(_rows(points)), n_reps, rng), points, n_reps)
 
 
 def spread_means(points: Floats, n_reps: int, rng: np.random.Generator) -> Floats:
@@ -170,10 +165,25 @@ def spread_means(points: Floats, n_reps: int, rng: np.random.Generator) -> Float
     """
     points = _rows(points)
     sample = _sample(points, n_reps, rng)
-    centres = farthest_points(sample, n_reps, rng)
-    nearest = cKDTree(sample).query(centres, k=[*range(1, min(_AROUND, len(sample)) + 1)])[1]
+    tree = _tree(sample)
+    centres = _filled(_far_apart(tree, n_reps, rng), sample, n_reps)
+    nearest = tree.query(centres, k=[*range(1, min(_AROUND, len(sample)) + 1)])[1]
     shifts = (sample[nearest] - centres[:, None]).mean(axis=1)  # exact where all are equal
     return _within(centres + shifts, sample, points, n_reps)
+
+
+def _tree(points: Floats) -> cKDTree:
+    """Return a tree of points, (n, n_dims), which is made fast, and whose leaves are the blocks of `_far_apart`."""
+    return cKDTree(points, _BLOCK, balanced_tree=False, compact_nodes=False)
+
+
+def _far_apart(tree: cKDTree, n_reps: int, rng: np.random.Generator) -> Floats:
+    points = tree.data[tree.indices]  # neighbours in a tree are neighbours in its order
+    n_blocks = -(-len(points) // _BLOCK)
+    padded = points[np.minimum(np.arange(n_blocks * _BLOCK), len(points) - 1)]  # the last point again and again
+    by_block = np.ascontiguousarray(padded.reshape(n_blocks, _BLOCK, -1).swapaxes(1, 2))
+    lows, highs = by_block.min(axis=2), by_block.max(axis=2)
+    return points[_farthest(by_block, lows, highs, int(rng.integers(len(points))), min(n_reps, len(points)))]
 
 
 def cover(
@@ -391,35 +401,57 @@ def _grow(points: Floats, squares: Floats, start: Floats, limit: int) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def _farthest(points: Floats, lows: Floats, highs: Floats, first: int, n_reps: int) -> Integers:
+def _farthest(blocks: Floats, lows: Floats, highs: Floats, first: int, n_reps: int) -> Integers:
     """Find farthest points one after another; fewer if all others are at distance zero.
 
-    A block of points is passed over if the new one is too far from its bounding box, (lows, highs), to matter.
+    Points are in blocks, (n_blocks, n_dims, _BLOCK).  A block is passed over if the new one is too far from its
+    bounding box, (lows, highs), to matter.
     """
-    tops, tops_at = np.full(len(lows), np.inf), np.zeros(len(lows), np.intp)
-    squares = np.full(len(points), np.inf)
+    n_blocks, n_dims, size = blocks.shape
+    squares, tops = np.full((n_blocks, size), np.inf), np.full(n_blocks, np.inf)
+    apart, new = np.empty(size), np.empty(n_dims)
+    # Positive numbers and their bits are in the same order, and the least of whole numbers is found faster.
+    square_bits, top_bits, apart_bits = squares.view(np.int64), tops.view(np.int64), apart.view(np.int64)
     chosen = np.empty(n_reps, np.intp)
     farthest = first
     for n_chosen in range(n_reps):
-        new = chosen[n_chosen] = farthest
-        largest = 0.0
-        for b in range(len(lows)):
-            if _square_to_box(points, new, lows, highs, b) < tops[b]:
-                tops[b] = 0.0
-                for i in range(b * _BLOCK, min((b + 1) * _BLOCK, len(points))):
-                    squares[i] = min(squares[i], _square(points, i, points, new))
-                    if squares[i] > tops[b]:
-                        tops[b], tops_at[b] = squares[i], i
-            if tops[b] > largest:
-                largest, farthest = tops[b], tops_at[b]
-        if largest == 0.0:
+        chosen[n_chosen] = farthest
+        for k in range(n_dims):
+            new[k] = blocks[farthest // size, k, farthest % size]
+        highest = 0
+        for b in range(n_blocks):
+            if _square_to_box(new, lows, highs, b) < tops[b]:
+                for i in range(size):
+                    apart[i] = 0.0
+                for k in range(n_dims):
+                    value = new[k]
+                    for i in range(size):
+                        away = blocks[b, k, i] - value
+                        apart[i] += away * away
+                top_bits[b] = _largest_of_least(square_bits[b], apart_bits)
+            if tops[b] > tops[highest]:
+                highest = b
+        if tops[highest] == 0.0:
             return chosen[: n_chosen + 1]
+        farthest = highest * size
+        while squares[highest, farthest % size] != tops[highest]:
+            farthest += 1
     return chosen
 
 
 @inner()
-def _square_to_box(points: Floats, i: int, lows: Floats, highs: Floats, b: int) -> float:
+def _largest_of_least(present: Integers, new: Integers) -> int:
+    """Replace the present numbers by smaller new ones, and return the largest of them all."""
+    largest = 0
+    for i in range(len(present)):
+        present[i] = min(present[i], new[i])
+        largest = max(largest, present[i])
+    return largest
+
+
+@inner()
+def _square_to_box(point: Floats, lows: Floats, highs: Floats, b: int) -> float:
     total = 0.0
-    for k in range(points.shape[1]):
-        total += max(lows[b, k] - points[i, k], points[i, k] - highs[b, k], 0.0) ** 2
+    for k in range(len(point)):
+        total += max(lows[b, k] - point[k], point[k] - highs[b, k], 0.0) ** 2
     return total

@@ -25,8 +25,9 @@ from kbrl.choosing.rehearsal import MOST_DIMS, REPS_OF_LINES, EpisodeSample, ign
 from kbrl.data.episodes import EpisodePart, block_of
 from kbrl.data.transitions import Transitions
 from kbrl.learners.kbsf import KBSF
+from kbrl.lines.cells import nearest_cells
 from kbrl.lines.local_lines import local_lines
-from kbrl.lines.moments import LineSums, nearest_cells
+from kbrl.lines.moments import LineSums
 from kbrl.lines.plans import world_of
 from kbrl.lines.stage import Stage
 from kbrl.lines.step_loops import act_as_people

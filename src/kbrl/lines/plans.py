@@ -167,7 +167,7 @@ class Plans:
         plan_loops.merge_columns(shares.ravel(), columns.ravel(), row_starts, n_reps)
         merged = slice(0, row_starts[-1])
         entries = shares.ravel()[merged], columns.ravel()[merged], row_starts
-        stacked = sparse.csr_array(entries, shape=(self.n_plans * n_reps, n_reps), copy=True)
+        stacked = sparse.csr_array(entries, shape=(self.n_plans * n_reps, n_reps))
         available = ranks == ranks.max(axis=0)
         if self.is_timed:
             return FiniteMDP.discounted(stacked, rewards, 0.0, available)

@@ -26,7 +26,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from types import FrameType
@@ -190,6 +190,42 @@ def _sync_folder(target: Path) -> None:
 
 
 @contextmanager
+def kept_for_us(path: str | os.PathLike[str]) -> Iterator[Callable[[], None]]:
+    """Keep a file that is read, changed and written again from a second such process meanwhile.
+
+    Yields a check to be called before the file is replaced: others may replace it without asking.  Two processes that
+    both add to what they have read would lose what one of them has added.
+    """
+    check_ordinary(path)
+    with ExitStack() as stack:
+        before = os.stat(path)
+        if fcntl is not None:  # Windows cannot replace a file that is open
+            file = stack.enter_context(open(path, "rb"))
+            _lock_at_once(file.fileno(), path)
+            before = os.fstat(file.fileno())
+
+        def check() -> None:
+            if not Path(path).exists() or not os.path.samestat(before, os.stat(path)):
+                raise _busy(f"{path} was replaced by another process meanwhile")
+
+        check()
+        yield check
+
+
+def _lock_at_once(descriptor: int, path: str | os.PathLike[str]) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _busy(f"{path} is being changed by another process") from None
+    except OSError:  # a file system without locks
+        pass
+
+
+def _busy(what: str) -> OSError:
+    return _refused(OSError, errno.EBUSY, f"{what}. Nothing was written. Repeat the command when it is done")
+
+
+@contextmanager
 def remembered() -> Iterator[None]:
     """Write Ctrl-C down as long as this lasts."""
     _was_pressed.clear()
@@ -243,9 +279,10 @@ def parse_size(text: str) -> int:
     (8000000000, 512000000, 1000)
     """
     found = _SIZE.fullmatch(text)
-    if found is None or float(found[1]) <= 0:
+    n_bytes = float(found[1]) * _UNITS[found[2].lower()] if found else 0.0
+    if not 0 < n_bytes < float("inf"):
         raise ValueError(f"A size must be a number of bytes above 0, such as 500MB or 8GB, but it is {text!r}.")
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+    return int(n_bytes)
 
 
 def memory_limit() -> int:
@@ -266,7 +303,22 @@ def bytes_on_disk(path: str | os.PathLike[str]) -> int:
     """Return how many bytes a file really has; what a hole stands for takes no room on the disk."""
     found = os.stat(path)
     blocks = getattr(found, "st_blocks", None)  # Windows has none
-    return found.st_size if blocks is None else min(found.st_size, 512 * blocks)
+    if blocks is None:
+        return found.st_size
+    if blocks < 2 and hasattr(os, "SEEK_DATA"):  # ZFS counts blocks seconds later, and some network drives never do
+        return _bytes_outside_holes(path)
+    return min(found.st_size, 512 * blocks)
+
+
+def _bytes_outside_holes(path: str | os.PathLike[str]) -> int:
+    """Return how many bytes of a file are not in holes; those of its first thousand parts."""
+    n_bytes = end = 0
+    with suppress(OSError), open(path, "rb") as file:  # an error tells that no data follow
+        for _ in range(1000):
+            start = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            n_bytes += end - start
+    return n_bytes
 
 
 def too_large(path: str | os.PathLike[str], what: str, n_bytes: int) -> str | None:

@@ -1,6 +1,7 @@
 """update and merge stop where data would count twice; --again counts them again."""
 
 import csv
+import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 from kbrl import load_model
+from kbrl.choosing import automatic_fit
 from kbrl.cli import main
+from kbrl.files import kept_for_us
 from kbrl.logs.writing import write_log as write_kbrl_log
 from sketched_logs import hospital
 
@@ -139,3 +142,29 @@ def test_columns_that_are_named_count_by_position_whatever_their_names(folder):
     main(["update", "m.kbrl", "may.csv", "-q", "-o", "o.kbrl"])
     assert load_model("n.kbrl").solution.q.tolist() == load_model("o.kbrl").solution.q.tolist()
     assert load_model("n.kbrl").source.state_names == ("x", "y")
+
+
+def test_two_updates_at_a_time_of_one_model_lose_nothing_silently(folder, capsys):
+    """The second one would replace what the first one has learnt."""
+    with kept_for_us("m.kbrl"):
+        said = refused(["update", "m.kbrl", "may.csv", "-q"], capsys)
+        assert "m.kbrl is being changed by another process. Nothing was written. Repeat the command" in said
+        main(["update", "m.kbrl", "may.csv", "--alone", "-q", "-o", "may.kbrl"])  # many may read it
+    main(["update", "m.kbrl", "may.csv", "-q"])
+    assert n_learnt("m.kbrl") == 540
+
+
+def test_a_model_that_was_replaced_while_an_update_learnt_stays(folder, capsys, monkeypatch):
+    main(["update", "m.kbrl", "may.csv", "-q", "-o", "other.kbrl"])
+    learn = automatic_fit.learn_more
+
+    def learn_while_another_is_put_in_its_place(*given, **more):
+        os.replace("other.kbrl", "m.kbrl")
+        return learn(*given, **more)
+
+    monkeypatch.setattr(automatic_fit, "learn_more", learn_while_another_is_put_in_its_place)
+    write_log("june.csv", range(100, 110), seed=3)
+    with pytest.raises(SystemExit):
+        main(["update", "m.kbrl", "june.csv", "-q"])
+    assert "m.kbrl was replaced by another process meanwhile. Nothing was written." in capsys.readouterr().err
+    assert n_learnt("m.kbrl") == 540

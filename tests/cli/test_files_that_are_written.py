@@ -2,6 +2,7 @@
 
 import csv
 import os
+import sqlite3
 import stat
 import tomllib
 
@@ -60,3 +61,48 @@ def test_all_files_are_for_their_owner_alone_and_pages_run_nothing_of_a_log(fold
         page = (folder / name).read_text(encoding="utf-8")
         assert SCRIPT not in page, name
         assert "<img src=x" not in page, name
+
+
+@pytest.mark.filterwarnings("ignore::kbrl.checks.KbrlWarning")
+def test_no_command_writes_over_a_file_that_it_reads(folder, capsys):
+    main([*FIT, *COLUMNS])
+    for name in ("north", "south"):
+        main(["judge", "m.kbrl", "log.csv", "--sums", f"{name}.sums"])
+    with sqlite3.connect("log.db") as connection:
+        connection.execute("create table log (age, drug, score, done)")
+    connection.close()
+    (folder / "fit.toml").write_text("reps = 4\n")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for arguments in (
+        ["judge", "north.sums", "south.sums", "--sums", "north.sums"],
+        ["judge", "m.kbrl", "log.csv", "--like", "north.sums", "--sums", "north.sums"],
+        ["judge", "m.kbrl", "log.csv", "--like", "north.sums", "-o", "north.sums"],
+        ["judge", "m.kbrl", "log.csv", "--sums", "both", "-o", "both"],
+        ["fit", "log.csv", *COLUMNS, *QUICK, "--config", "fit.toml", "-o", "fit.toml"],
+        ["report", "m.kbrl", "log.csv", "--config", "fit.toml", "-o", "fit.toml"],
+        ["fit", "sqlite:log.db?select * from log", *QUICK, "-o", "log.db"],
+        ["init", "sqlite:log.db?select * from log", "--force", "-o", "log.db"],
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2, arguments
+        assert "Name " in capsys.readouterr().err
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_demonstration_does_not_write_over_a_table_of_the_same_name(folder, capsys):
+    (folder / "ward.csv").write_text("patient,age\n1,61\n")
+    with pytest.raises(SystemExit):
+        main(["demo", "--only", "table", "-o", "."])
+    assert "ward.csv exists, and is not the table of kbrl demo" in capsys.readouterr().err
+    assert (folder / "ward.csv").read_text() == "patient,age\n1,61\n"
+    for _ in range(2):  # its own may be written again
+        main(["demo", "--only", "table", "-o", "new"])
+
+
+def test_a_pipe_in_the_place_of_a_model_is_not_waited_for(folder, capsys):
+    os.mkfifo("pipe")
+    for command in ("judge", "update", "predict"):
+        with pytest.raises(SystemExit):
+            main([command, "pipe", "log.csv"])
+        assert "pipe is a " in capsys.readouterr().err

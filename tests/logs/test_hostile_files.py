@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from kbrl import load_log
 from kbrl.cli import main
 from kbrl.data.names import Source
-from kbrl.files import VARIABLE
+from kbrl.files import VARIABLE, bytes_on_disk
 from kbrl.logs.check import check_log
 from kbrl.logs.columns import resolve
 from kbrl.proposing.guessed_roles import propose
@@ -319,3 +319,68 @@ def test_a_limit_that_is_no_size_is_refused(capsys):
     with pytest.raises(SystemExit):
         main(["--memory-limit", "much", "check", "log.csv"])
     assert "such as 500MB or 8GB, but it is 'much'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--memory-limit", f"{'9' * 308} GB", "check", "log.csv"])
+    assert "such as 500MB or 8GB" in capsys.readouterr().err
+
+
+def test_an_npz_array_of_a_negative_size_is_refused_and_not_read_to_its_end(tmp_path):
+    path = tmp_path / "log.npz"
+    npz(path, (N, 8))
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive, archive.open("infos.npy", "w") as file:
+        npy.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (N, -1)})
+        file.write(bytes(8 * N))
+    assert "states the shape (6, -1)" in refused(path, "unreadable")
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def nested_deep(path):
+    path.write_text("[" * 200_000)
+
+
+def mostly_a_hole(path):
+    path.write_text("{")
+    os.truncate(path, 60 * 10**9)
+
+
+@pytest.mark.parametrize("make", [pipe, nested_deep, mostly_a_hole])
+def test_a_folder_is_read_whatever_lies_there_in_the_place_of_metadata(tmp_path, make):
+    make(tmp_path / "metadata.json")
+    rows = "".join(f"{t // 3},{t % 2},{t},{int(t % 3 == 2)}\n" for t in range(12))
+    (tmp_path / "log.csv").write_text(f"observation,action,reward,terminated\n{rows}")
+    assert len(load_log(tmp_path)) == 12
+
+
+def test_a_pipe_in_the_folder_of_an_episode_is_not_waited_for(tmp_path):
+    (tmp_path / "metadata.json").write_text('{"total_episodes": 1}')
+    (tmp_path / "0").mkdir()
+    os.mkfifo(tmp_path / "0" / "episode.arrow")
+    assert "holds no episode" in refused(tmp_path, "missing_file")
+
+
+@pytest.mark.parametrize("name", ["episode_01", "episode_00"])
+def test_two_names_of_one_episode_are_refused(tmp_path, name):
+    path = tmp_path / "log.h5"
+    with h5py.File(path, "w") as file:
+        for group in ("episode_0", "episode_1", name):
+            file[f"{group}/observations"] = np.arange(8.0).reshape(4, 2)
+            file[f"{group}/actions"], file[f"{group}/rewards"] = np.arange(3) % 2, np.arange(3.0)
+    assert f"{name!r} is not how an episode is numbered" in refused(path, "unreadable")
+
+
+def test_a_size_that_the_system_does_not_tell_is_that_of_the_data(tmp_path, monkeypatch):
+    """ZFS counts the blocks of a new file seconds later, and some network drives never do."""
+    path, ask = tmp_path / "log.npz", os.stat
+    path.write_bytes(b"1" * 100_000)
+    with open(path, "r+b") as file:
+        file.truncate(10**9)
+
+    def stat_without_blocks(*given, **more):
+        known = ask(*given, **more)
+        return os.stat_result((*known[:10],), {"st_blocks": 0})
+
+    monkeypatch.setattr(os, "stat", stat_without_blocks)
+    assert 100_000 <= bytes_on_disk(path) < 200_000

@@ -75,8 +75,11 @@ def demo(
 
 
 def _write_table(output: Path, seed: int) -> None:
-    from kbrl.demo.ward_table import write_ward
+    from kbrl.demo.ward_table import is_ward, write_ward
 
+    table = output / "ward.csv"
+    if table.is_file() and not is_ward(table):
+        raise click.UsageError(f"{table} exists, and is not the table of kbrl demo. Name another folder: -o NEW.")
     n_rows = write_ward(output / "ward.csv", seed=seed)
     click.echo(f"{output / 'ward.csv'}: {n_rows:,} visits of a simulated ward, as people keep tables. It begins:\n")
     with open(output / "ward.csv", encoding="utf-8") as file:

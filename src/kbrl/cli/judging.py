@@ -67,7 +67,11 @@ def judge(
     """
     from kbrl.storage.sums_file import is_sums_file
 
-    refuse_input_as_output(output, *paths)
+    sums, like = options["sums"], options["like"]
+    refuse_input_as_output(output, *paths, like)
+    refuse_input_as_output(sums, *paths, like, option="--sums")
+    if output is not None and sums is not None and output.resolve() == sums.resolve():
+        raise click.UsageError(f"--output and --sums both name {output}. Name two files.")
     if is_sums_file(paths[0]):
         found = _of_sums(paths, level, options)
     elif len(paths) < 2:
@@ -109,7 +113,6 @@ def _of_log(paths: tuple[str, ...], level: float, options: dict[str, Any], phase
     from kbrl.trust.judge import affordable, judge_evaluated, with_share
 
     sums, like, discount, allowed = (options.pop(name) for name in ("sums", "like", "discount", "allow_learnt"))
-    refuse_input_as_output(sums, *paths)
     saved = read_model(paths[0])
     phase("opening the log", 0)
     opened = _unlearnt(saved, open_for(saved, paths[1:], given(options) or {}), allowed)

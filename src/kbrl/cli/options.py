@@ -29,6 +29,7 @@ from kbrl.settings import POSITIVE as POSITIVE_KIND
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LARGEST_CONFIG = 10**6  # bytes
+_CONFIG = "kbrl.config"  # where a command's context holds the path of the file with its options
 _COLUMNS = {
     "state": "Columns of the state, for example age,sofa,lactate.",
     "action": "Column of the action; several, for example drug,dose, for their combinations.",
@@ -198,16 +199,23 @@ def given(options: dict[str, Any]) -> dict[str, Any] | None:
     return found or None
 
 
-def refuse_input_as_output(output: Path | None, *inputs: str | Path) -> None:
+def refuse_input_as_output(output: Path | None, *inputs: str | Path | None, option: str = "--output") -> None:
     """Refuse an output that is also an input, or in a folder that is one: it would destroy what was read."""
     if output is None:
         return
-    for name in inputs:
-        files = [Path(name)] if Path(name).exists() else [Path(found) for found in glob(str(name), recursive=True)]
-        for file in files:
-            is_same = output.exists() and file.exists() and output.samefile(file)
-            if is_same or (file.is_dir() and file.resolve() in output.resolve().parents):
-                raise click.UsageError(f"--output {output} is, or is in, the input {file}. Name another file.")
+    context = click.get_current_context(silent=True)
+    config = None if context is None else context.meta.get(_CONFIG)
+    for file in (file for name in (*inputs, config) if name is not None for file in _files_named(str(name))):
+        is_same = output.exists() and file.exists() and output.samefile(file)
+        if is_same or (file.is_dir() and file.resolve() in output.resolve().parents):
+            raise click.UsageError(f"{option} {output} is, or is in, the input {file}. Name another file.")
+
+
+def _files_named(name: str) -> list[Path]:
+    """Return the files that an argument names: a path, a glob, or a database with its query."""
+    if name.startswith(("sqlite:", "duckdb:")) and not Path(name).exists():
+        name = name.partition(":")[2].partition("?")[0]
+    return [Path(name)] if Path(name).exists() else [Path(found) for found in glob(name, recursive=True)]
 
 
 def check_output(path: Path, table: str | None = None) -> None:
@@ -279,6 +287,7 @@ def _read_config(
         raise click.UsageError(f"{path} is not valid TOML: {error}.", context) from None
     except RecursionError:
         raise click.UsageError(f"{path} is not valid TOML: its lists or tables are nested too deep.", context) from None
+    context.meta[_CONFIG] = path
     units = found.pop("units", None)  # what the report shows; other commands need none
     params = (param for param in context.command.params if isinstance(param, click.Option) and param is not parameter)
     options = {_written(option): option for option in params}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -81,18 +83,28 @@ def update(
         raise click.UsageError("--alone would overwrite what MODEL has learnt. Name another file: -o NEW.")
     refuse_input_as_output(output, *log)
     check_output(output or model)
-    saved = read_model(model)
-    known = saved.model.without_data() if alone else saved.model
-    if known.sketch is None and not again:
-        _warn_of_unknown(model)
-    with pointing_at_check(log), row_progress(quiet) as phase:
-        phase("opening the log", 0)
-        opened = open_for(saved, log, given(columns) or {})
-        more = learn_more(known, opened, n_jobs=jobs, chunk_rows=chunk_rows, phase=phase)
-    if known.sketch is not None and more.sketch is not None and not again:
-        _refuse_if_twice(overlap(known.sketch, more.sketch - known.sketch), f"{' '.join(log)} was not learnt from")
-    save_model(more, output or model, columns=saved.columns or opened.columns.to_dict())
+    with _kept_if_replaced(model, output) as check_unchanged:
+        saved = read_model(model)
+        known = saved.model.without_data() if alone else saved.model
+        if known.sketch is None and not again:
+            _warn_of_unknown(model)
+        with pointing_at_check(log), row_progress(quiet) as phase:
+            phase("opening the log", 0)
+            opened = open_for(saved, log, given(columns) or {})
+            more = learn_more(known, opened, n_jobs=jobs, chunk_rows=chunk_rows, phase=phase)
+        if known.sketch is not None and more.sketch is not None and not again:
+            _refuse_if_twice(overlap(known.sketch, more.sketch - known.sketch), f"{' '.join(log)} was not learnt from")
+        check_unchanged()
+        save_model(more, output or model, columns=saved.columns or opened.columns.to_dict())
     print_model(more, output or model, known.n_samples, perf_counter() - start, as_json=as_json)
+
+
+def _kept_if_replaced(model: Path, output: Path | None) -> AbstractContextManager[Callable[[], None]]:
+    """Keep MODEL from other updates if this one replaces it; many may read it at a time."""
+    from kbrl.files import kept_for_us
+
+    is_replaced = output is None or (output.exists() and model.exists() and output.samefile(model))
+    return kept_for_us(model) if is_replaced else nullcontext(lambda: None)
 
 
 @click.command()

@@ -80,6 +80,13 @@ def write_ward(path: Path, n_patients: int = N_PATIENTS, seed: int = 0) -> int:
     return n_rows
 
 
+def is_ward(path: Path) -> bool:
+    """Return whether a file has the header of a ward that this module wrote."""
+    header = ";".join(_HEADER)
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.readline(len(header) + 2).rstrip("\n") == header
+
+
 def _stay(number: int, rng: np.random.Generator) -> Iterator[tuple[Any, ...]]:
     """Yield one row per visit of a patient."""
     patient, day = _admitted(1, rng), date(2025, 1, 1) + timedelta(days=int(rng.integers(300)))

@@ -24,6 +24,7 @@ AGGREGATIONS = ("soft", "hard")
 NEIGHBORHOODS = ("exact", "per_chunk")
 Q_FUNCTIONS = ("reps", "samples")
 ACTINGS = ("ahead", "reps")
+_LONGEST_WINDOW = 10_000  # steps
 FEW_CASES = 5  # an action with fewer cases, around a state or in total, has little support
 
 # What a setting may be.
@@ -368,6 +369,8 @@ def _check_window(settings: Settings) -> None:
     plan = settings.plan
     if plan.window is None:
         return
+    if plan.window > _LONGEST_WINDOW:
+        raise ValueError(f"plan.window may have at most {_LONGEST_WINDOW:,} steps, but it is {plan.window!r}.")
     if settings.order == 0:
         raise ValueError(f"plan.window={plan.window} is for lines: it needs order=1 (--order 1), but order is 0.")
     if plan.decisions not in (None, 1) or plan.hold not in (None, 1):

@@ -102,6 +102,11 @@ def test_growth_and_covers_measure_by_the_norm_of_the_kernels(norm):
         assert len(wanted) > len(start)
 
 
+def test_a_distance_whose_square_no_float_can_hold_adds_no_state():
+    learner = KBSF(n_reps=5, growth=Growth(distance=1e200), random_state=0).fit(random_log(n=40))
+    assert learner.partial_fit(random_log(n=40, seed=1)).model_.basis.n_reps == 5
+
+
 def test_growth_stops_at_the_largest_number():
     model = KBSF(reps=REPS, growth=Growth(distance=0.01, max_reps=9), scaling=None).fit(random_log(n=100))
     assert len(model.reps_) == 9

@@ -76,6 +76,10 @@ def test_a_sparse_mdp_gives_the_values_of_the_dense_one():
 def test_the_spread_of_the_next_value_counts_the_end_as_nothing():
     mdp = FiniteMDP([[[0.0, 0.5], [0.0, 0.0]]], [[0.0, 0.0]], 0.9)  # from 0 half go to 1, half end; 1 ends
     np.testing.assert_allclose(next_spread(mdp, np.array([7.0, 4.0])), [[2.0, 0.0]], atol=1e-12)  # 4 or 0
+    for size in (1e-200, 1e200):  # whose squares no float can hold
+        np.testing.assert_allclose(
+            next_spread(mdp, size * np.array([7.0, 4.0])), [[2.0 * size, 0.0]], atol=1e-12 * size
+        )
 
 
 def test_doubt_is_caution_times_the_spread_over_the_root_of_the_cases():

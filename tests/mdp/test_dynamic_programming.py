@@ -273,5 +273,7 @@ def test_one_sweep_of_a_long_horizon_has_not_converged_and_many_have():
     mdp = make([[[0.0, 1.0], [1.0, 0.0]]], [[1.0, 0.0]], 0.9)
     assert not sweep(mdp, np.zeros(2), 1).converged
     assert sweep(mdp, np.zeros(2), 300).converged
+    for_ever = sweep(mdp, np.zeros(2), 10**12)  # stops where further sweeps change nothing
+    np.testing.assert_array_equal(for_ever.values, sweep(mdp, np.zeros(2), 10_000).values)
     with pytest.raises(ValueError, match="times must be at least 1, but it is 0"):
         sweep(mdp, np.zeros(2), 0)

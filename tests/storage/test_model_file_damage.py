@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,8 @@ import sys
 import numpy as np
 import pytest
 
+from kbrl import KBSF, Transitions, fit_log, open_log
+from kbrl.storage import sealed_file
 from kbrl.storage.model_file import FORMAT, VERSION, load_model, save_model
 from kbrl.storage.sealed_file import read_sealed
 from storage.saved_models import (
@@ -19,6 +22,14 @@ from storage.saved_models import (
     resealed,
     small_file,
 )
+
+MIXED = {
+    "observation_x": np.arange(24.0),
+    "observation_y": np.where(np.arange(24) % 3, "low", "high"),
+    "action": np.arange(24) % 2,
+    "reward": np.ones(24),
+    "terminated": np.arange(24) % 6 == 5,
+}
 
 
 def assert_refused(path, raw, way="cannot be loaded"):
@@ -146,6 +157,10 @@ BAD_FACTS = {
     "the samples are missing": set_fact("settings", "q_function", value="samples"),
     "the list and the total disagree": set_fact("sketch", "total", value="0" * 16),
     "up to the largest, and be no more than 1024": set_fact("sketch", "largest", value="0" * 15 + "1"),
+    "order differs from that of the settings": set_fact("fit_settings", "order", value=1),
+    "action_labels of the type <U99999 ask for": lambda facts: facts.update(
+        action_labels={"dtype": "<U99999", "values": [f"a{k}" for k in range(9000)]}, counts=[0] * 9000
+    ),
 }
 BAD_ARRAYS = {
     "arrays have unknown fields: extra": lambda arrays: arrays.update(extra=np.zeros(2)),
@@ -159,6 +174,9 @@ BAD_ARRAYS = {
     "policy names actions": put("policy", 2),
     "policy names actions that are not the best": lambda arrays: arrays.update(policy=arrays["q"].argmin(axis=1)),
     "reps are too large": put("reps", 1e200),
+    "centre is too large for the scale": lambda arrays: arrays.update(centre=np.full(2, 1e160)),
+    "reps are too large for the scale": lambda arrays: arrays.update(scale=np.full(2, 1e308), reps=9 + arrays["reps"]),
+    "reward_sum is too large": put("reward_sum", 1e300),
     "centre is too large": lambda arrays: arrays.update(centre=np.full(2, 1e305), scale=np.full(2, 1e-10)),
     "weight and nearest must not be below 0": put("nearest", -1.0),
     "weight and nearest speak of different pairs": put("nearest", np.inf),
@@ -281,3 +299,78 @@ def test_a_pipe_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "model.kbrl")
     with pytest.raises(OSError, match="is a pipe or a device"):
         load_model(tmp_path / "model.kbrl")
+
+
+def test_words_for_nan_are_not_read_as_numbers(tmp_path, monkeypatch):
+    path, _ = small_file(tmp_path)
+    monkeypatch.setattr(sealed_file, "_json", lambda value: json.dumps(value, separators=(",", ":")))
+    resealed(path, set_fact("planning", "tolerance", value=float("nan")))
+    with pytest.raises(ValueError, match="NaN is not JSON"):
+        load_model(path)
+
+
+def test_a_setting_that_is_one_number_cannot_be_an_array(tmp_path):
+    path = tmp_path / "m"
+    save_model(fitted(order=1), path)
+
+    def moved(arrays):
+        arrays["settings.plan_decisions"] = np.ones(3)
+
+    resealed(path, lambda facts: facts["settings"].pop("plan_decisions"), moved)
+    with pytest.raises(ValueError, match="settings are arrays, but should be plain values: plan_decisions"):
+        load_model(path)
+
+
+LONG_PLANS = {"plan_decisions": 10**9, "plan_hold": 10**9, "plan_window": 10**9}
+
+
+@pytest.mark.parametrize("where", ["settings", "fit_settings"])
+@pytest.mark.parametrize("name", LONG_PLANS)
+def test_plans_that_would_never_end_are_refused(name, where, tmp_path):
+    path = tmp_path / "m"
+    save_model(fitted(order=1), path)
+    resealed(path, set_fact(where, name, value=LONG_PLANS[name]))
+    with pytest.raises(ValueError, match=r"at most 10,000 steps|must have \d+ columns"):
+        load_model(path)
+
+
+def test_a_recipe_of_a_great_many_variables_is_refused_before_they_are_named(tmp_path):
+    path = tmp_path / "m"
+    save_model(fit_log(KBSF(n_reps=3, min_cases=1, random_state=0), open_log(MIXED)), path)
+
+    def widened(facts):
+        facts["recipe"]["columns"][0] |= {"kind": "vector", "width": 10**12}
+
+    resealed(path, widened)
+    with pytest.raises(ValueError, match="the recipe makes other state variables"):
+        load_model(path)
+
+
+ODD_CIRCLES = {
+    "other scales than the variables": lambda shapes: np.put(shapes, 2, 1e-300),
+    "too large": lambda shapes: np.put(shapes, 4, 1e200),
+}
+
+
+@pytest.mark.parametrize("fault", ODD_CIRCLES)
+def test_circles_that_no_state_can_lie_on_are_refused(fault, tmp_path):
+    angles = np.random.default_rng(0).uniform(-3, 3, 200)
+    states = np.column_stack([np.cos(angles), np.sin(angles)])
+    path, log = tmp_path / "m", Transitions(states, [0, 1] * 100, angles, states)
+    save_model(KBSF(n_reps=6, order=1, random_state=0).fit(log), path)
+
+    def changed(arrays):
+        arrays["circles.shapes"] = arrays["circles.shapes"].copy()
+        ODD_CIRCLES[fault](arrays["circles.shapes"])
+
+    resealed(path, None, changed)
+    with pytest.raises(ValueError, match=fault):
+        load_model(path)
+
+
+@pytest.mark.parametrize("change", [put("lines.span", -1e308, at=2), put("lines.span", 7.0, at=0)])
+def test_ranges_of_states_that_cannot_be_are_refused(change, tmp_path):
+    save_model(fitted(order=1), tmp_path / "m")
+    resealed(tmp_path / "m", change_arrays=change)
+    with pytest.raises(ValueError, match=r"lines\.span must be ranges"):
+        load_model(tmp_path / "m")

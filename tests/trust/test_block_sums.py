@@ -161,6 +161,11 @@ FORGED = {
     "a label of 2 GB": lambda facts, arrays: facts["action_labels"].update(dtype="<U500000000"),
     "labels that are objects": lambda facts, arrays: facts["action_labels"].update(dtype="O"),
     "one label twice": lambda facts, arrays: facts["action_labels"].update(values=[0, 0], dtype="<i8"),
+    "a discount beyond all floats": lambda facts, arrays: facts.update(discount=10**400),
+    "names that are a number": lambda facts, arrays: facts.update(names=7),
+    "labels whose type has room for far more": lambda facts, arrays: facts["action_labels"].update(
+        dtype="<U99999", values=[f"a{k}" for k in range(9000)]
+    ),
     "no width": lambda facts, arrays: facts.update(width=0.0),
     "names that are no lists": lambda facts, arrays: facts.update(names={"state": "ab", "others": []}),
     "policies that are numbers": lambda facts, arrays: facts.update(policies=[1]),

@@ -27,6 +27,7 @@ from kbrl.mdp.finite_mdp import FiniteMDP
 from kbrl.threads import for_each_action
 
 MOST_PLANS, MOST_ALLOWED = 64, 4096  # of automatic plans, and of those that were asked for
+MOST_STEPS = 10_000  # of a plan
 NEAR = 10  # representative states that share the value of a plan's end
 _ROWS, _NUMBERS = 64, 2**21  # states that plans are rolled out from at a time, and weights of their ends, at most
 
@@ -250,6 +251,12 @@ def plan_length(n_actions: int, n_decisions: int | None = None, n_held: int | No
 
     Decisions are held four steps, those of plans with one decision one step.
     """
+    n_steps = (n_decisions or 1) * (n_held or 1)
+    if n_steps > MOST_STEPS:
+        raise ValueError(
+            f"plan.decisions and plan.hold may make plans of at most {MOST_STEPS:,} steps, but they make {n_steps:,}. "
+            f"Use fewer decisions, or hold them for fewer steps."
+        )
     if n_decisions is None:
         n_decisions = next((n for n in (3, 2) if n_actions**n <= MOST_PLANS), 1)
     elif n_actions**n_decisions > MOST_ALLOWED:

@@ -90,10 +90,13 @@ def doubts_about(mdp: FiniteMDP, values: Floats, reward_spread: Floats, cases: F
 
 def next_spread(mdp: FiniteMDP, values: Floats) -> Floats:
     """Return the standard deviation of the next state's value, (n_actions, n_states); after an end, it is 0."""
+    exponent = int(np.frexp(np.abs(values).max(initial=0.0))[1])  # without which squares could overflow
+    values = np.ldexp(values, -exponent)
     middle = float(values.mean())
     centred = values - middle  # so that squares lose less to rounding
     kept, first, second = (
         (mdp.stacked @ column).reshape(mdp.rewards.shape) for column in (np.ones_like(values), centred, centred**2)
     )
     ended = np.clip(1.0 - kept, 0.0, 1.0)
-    return np.sqrt(np.maximum(second + ended * middle**2 - (first - ended * middle) ** 2, 0.0))
+    squares = second + ended * middle**2 - (first - ended * middle) ** 2
+    return np.asarray(np.ldexp(np.sqrt(np.maximum(squares, 0.0)), exponent))

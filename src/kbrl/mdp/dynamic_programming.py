@@ -187,7 +187,9 @@ def sweep(mdp: FiniteMDP, values: Floats, times: int, *, tolerance: float = 1e-8
     times, tolerance = whole(times, "times"), positive(tolerance, "tolerance")
     values = checked_values(_as_mdp(mdp), values)
     for _ in range(times - 1):
-        values = _best(_backup(mdp, values))
+        before, values = values, _best(_backup(mdp, values))
+        if np.array_equal(values, before):
+            break  # nor would any other one change them
     return _finished(mdp, values, times, _yardstick(mdp, tolerance))
 
 

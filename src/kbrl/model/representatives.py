@@ -193,7 +193,8 @@ def cover(
     reps = np.empty((0, points.shape[1])) if start is None else _rows(start)
     limit = len(reps) + len(points) if max_reps is None else max_reps
     if norm == 2:
-        return _grow(points, np.full(len(points), float(distance) ** 2), reps, limit)
+        farthest = float(distance) * float(distance)  # infinite where ** would raise an error
+        return _grow(points, np.full(len(points), farthest), reps, limit)
     return _cover_by_norm(points, float(distance), reps, limit, norm)
 
 

@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from kbrl.arrays import Array, Booleans
 from kbrl.checks import LARGEST_COORDINATE, in_unit_interval, one_of, positive, whole
@@ -28,6 +27,7 @@ from kbrl.model.q_functions import allowed_pairs
 from kbrl.model.reduced_model import often_taken
 from kbrl.settings import NEIGHBORHOODS, about_settings
 from kbrl.storage.sealed_file import Contents, check_labels, require
+from kbrl.storage.sums_checks import check_lines, check_statistics
 
 Shapes = dict[str, tuple[str, tuple[int | None, ...]]]
 _NUMBER = (int, float)
@@ -67,9 +67,8 @@ _FACTS: dict[str, Any] = {
 _DEFERRAL = {"cases": _NUMBER, "caution": _NUMBER, "label": (str,)}
 _SKETCH = {"n_rows": (int,), "total": (str,), "largest": (str,), "batches": (list,)}
 _SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
-# Rounding that is allowed in sums: where nearly all data were taken away again (forget), it is as large as this.
-_ROUNDING = 1e-6
 _LARGEST_REWARD = 1e300  # more have no finite sums
+_MAY_BE_ARRAYS = {"reps", "rep_width", "scaling"}  # settings
 _MAY_BE_EITHER = ("lines.rewards", "lines.fades", "lines.span")  # infinite with either sign, where there are no data
 _MAY_BE_INFINITE = {"q": -np.inf, "resamples": -np.inf, "nearest": np.inf, "neighbors.distances": np.inf}
 
@@ -93,9 +92,10 @@ def check_contents(contents: Contents) -> None:
     _check_columns(facts["columns"], len(arrays["scale"]))
     _check_state_names(facts["names"], len(arrays["scale"]))
     if "recipe" in facts:  # only of logs whose columns are not all plain numbers
-        named = list(Recipe.from_dict(facts["recipe"]).variables)
-        require(named == facts["names"]["state"], "the recipe makes other state variables than the names say")
-    has_windows = (facts["settings"] | facts["fit_settings"]).get("plan_window") is not None
+        recipe, others = Recipe.from_dict(facts["recipe"]), "the recipe makes other state variables than the names say"
+        require(sum(column.width for column in recipe.columns) <= len(arrays["scale"]), others)  # before they are named
+        require(list(recipe.variables) == facts["names"]["state"], others)
+    has_windows = _of_the_fit(facts).get("plan_window") is not None
     _check_sketch(facts["sketch"], arrays, sum(facts["counts"]), has_windows)
     whole(facts["planning"]["min_cases"], "min_cases")
     held_out = facts["history"]["held_out"]
@@ -104,16 +104,22 @@ def check_contents(contents: Contents) -> None:
     require(all(isinstance(flag, str) for flag in flags), f"history: flags must be texts, but they are {flags!r}")
     often = often_taken(facts["counts"], facts["planning"]["min_cases"])
     if facts["basis"]["order"] == 1:
-        _check_lines(arrays, facts["counts"])
+        check_lines(arrays, facts["counts"])
         _check_plan_solution(facts, arrays, int((often & (np.array(facts["counts"]) > 0)).sum()))
     else:
-        spoken_of = _check_statistics(arrays, sum(facts["counts"]))
+        spoken_of = check_statistics(arrays, sum(facts["counts"]))
         _check_solution(facts["solution"], arrays, _available(facts, arrays, spoken_of & often[:, None]).T)
     _check_samples(arrays, len(facts["counts"]), sum(facts["counts"]))
-    answers_from = (facts["settings"] | facts["fit_settings"]).get("q_function")
+    answers_from = _of_the_fit(facts).get("q_function")
     keeps = answers_from != "samples" or "samples.states" in arrays or not sum(facts["counts"])
     require(keeps, "q_function is 'samples', but the samples are missing")
     _check_time(arrays, facts["planning"]["discount"])
+
+
+def _of_the_fit(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the plain settings of the fit; older files also hold those that the next fit would have had."""
+    found: dict[str, Any] = facts["settings"] | facts["fit_settings"]
+    return found
 
 
 def _available(facts: dict[str, Any], arrays: dict[str, Array], available: Booleans) -> Booleans:
@@ -169,6 +175,8 @@ def _check_deferral(facts: Any, labels: list[Any]) -> None:
 def _check_settings(settings: dict[str, Any], arrays: dict[str, Array], what: str, *, are_all: bool) -> None:
     in_arrays = [name.removeprefix(f"{what}.") for name in arrays if name.startswith(f"{what}.")]
     require(not set(in_arrays) & set(settings), f"{what} are given twice")
+    odd = sorted(set(in_arrays) - _MAY_BE_ARRAYS)
+    require(not odd, f"{what} are arrays, but should be plain values: {', '.join(odd)}")
     found = [*settings, *in_arrays]
     _check_names(found, about_settings() if are_all else set(about_settings()) & set(found), what)
     plain = (bool, int, float, str, type(None))
@@ -236,7 +244,7 @@ def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
     require("scale" in arrays and "reps" in arrays, "scale or reps are missing")
     basis = facts["basis"]
     require(basis["order"] in (0, 1), "order must be 0 or 1")
-    require(basis["order"] == facts["settings"].get("order"), "order differs from that of the settings")
+    require(basis["order"] == _of_the_fit(facts).get("order"), "order differs from that of the settings")
     require(basis["neighborhoods"] in NEIGHBORHOODS, f"neighborhoods must be one of {NEIGHBORHOODS}")
     require(basis["sample_neighbors"] is None or basis["sample_neighbors"] > 0, "sample_neighbors must be above 0")
     shapes = _shapes_of(facts, arrays)
@@ -252,7 +260,7 @@ def _check_arrays(facts: dict[str, Any], arrays: dict[str, Array]) -> None:
             finite |= (name in _MAY_BE_EITHER) & ~np.isnan(array)
             require(finite.all(), f"{name} holds numbers that are not finite")
     require((arrays["scale"] > 0).all(), "scale must be above 0")
-    _check_sizes(arrays)
+    _check_sizes(arrays, facts["planning"]["discount"])
     if facts["sketch"] is not None:
         lengths = {arrays[f"sketch.{name}"].shape for name in ("hashes", "counts", "contents")}
         require(len(lengths) == 1, "sketch.hashes, sketch.counts and sketch.contents differ in length")
@@ -321,11 +329,14 @@ def _n_places(arrays: dict[str, Array], n_neighbors: int) -> int:
     return max(n_neighbors, distances.shape[2] if distances is not None and distances.ndim == 3 else 0)
 
 
-def _check_sizes(arrays: dict[str, Array]) -> None:
-    """Refuse states whose distances would overflow, and rewards whose sums would."""
+def _check_sizes(arrays: dict[str, Array], discount: float) -> None:
+    """Refuse states whose distances would overflow, and rewards whose discounted sums would."""
+    largest_reward = _LARGEST_REWARD * (1.0 - discount) ** 2  # as the solver has it
     centre, scale = arrays["centre"], arrays["scale"]
     with np.errstate(over="ignore"):
-        require(np.abs(centre / scale).max() < np.inf, "centre is too large for the scale")
+        require(np.abs(centre / scale).max() <= LARGEST_COORDINATE, "centre is too large for the scale")
+        in_units = np.abs(arrays["reps"]).max(axis=0) * scale + np.abs(centre)
+        require((in_units < np.inf).all(), "reps are too large for the scale")
         for name in ("reps", "neighbors.next_states", "samples.states", "samples.next_states"):
             states = arrays.get(name, np.empty(0))
             if states.size and name.startswith("samples."):  # the others are scaled
@@ -333,76 +344,15 @@ def _check_sizes(arrays: dict[str, Array]) -> None:
             require(np.abs(states).max(initial=0.0) <= LARGEST_COORDINATE, f"{name} are too large")
     for name in ("neighbors.rewards", "samples.rewards"):
         size = np.abs(arrays.get(name, np.empty(0))).max(initial=0.0)
-        require(size <= _LARGEST_REWARD, f"{name} are too large")
-
-
-def _check_statistics(arrays: dict[str, Array], n_samples: int) -> Booleans:
-    """Check the sums or the neighbours, and return the pairs that they have data on, (n_actions, n_reps)."""
-    if "neighbors.distances" in arrays:
-        distances = arrays["neighbors.distances"]
-        in_order = (distances[:, :, 1:] >= distances[:, :, :-1]).all() and (distances >= 0).all()
-        require(in_order, "neighbors.distances must rise and not be below 0")
-        require(np.isfinite(distances).sum(axis=2).max() <= n_samples, "there are more neighbors than transitions")
-        multiplicities = arrays["neighbors.multiplicities"]
-        require(((multiplicities > 0) == np.isfinite(distances)).all(), "multiplicities and distances disagree")
-        return np.isfinite(distances[:, :, 0])
-    weight, nearest = arrays["weight"], arrays["nearest"]
-    require((weight >= 0).all() and (nearest >= 0).all(), "weight and nearest must not be below 0")
-    require(((weight > 0) == np.isfinite(nearest)).all(), "weight and nearest speak of different pairs")
-    require((arrays["reward_sum"][weight == 0] == 0).all(), "reward_sum speaks of pairs without weight")
-    for name in ("noise", "reward_noise"):
-        require((arrays.get(name, weight) >= 0).all(), f"{name} must not be below 0")
-    for name in ("squared_weight", "reward_squares"):
-        squared = arrays.get(name, weight)
-        require((squared >= 0).all() and (squared[weight == 0] == 0).all(), f"{name} speaks of pairs without weight")
-    entries, row_sums = _transition_sums(arrays)
-    require(not entries.size or entries.min() >= 0, "transition_sum must not be below 0")
-    require((row_sums <= weight * (1 + _ROUNDING)).all(), "transition_sum holds probabilities that exceed 1")
-    return weight > 0
-
-
-def _transition_sums(arrays: dict[str, Array]) -> tuple[Array, Array]:
-    """Return the entries of the sums of transitions and the sum of each row, (n_actions, n_reps)."""
-    if "transition_sum" in arrays:
-        return arrays["transition_sum"], arrays["transition_sum"].sum(axis=2)
-    data, columns, starts = (arrays[f"transition_sum.{name}"] for name in ("data", "columns", "row_starts"))
-    n_reps = starts.shape[1] - 1
-    lengths = np.diff(starts, axis=1)
-    # Each length is at most len(data), so that their sum cannot overflow.
-    bounded = (starts[:, 0] == 0).all() and (starts >= 0).all() and (starts <= len(data)).all() and (lengths >= 0).all()
-    require(bounded and starts[:, -1].sum() == len(data) == len(columns), "transition_sum.row_starts are wrong")
-    require(not len(columns) or (columns.min() >= 0 and columns.max() < n_reps), "transition_sum.columns are wrong")
-    all_starts = np.concatenate([[0], np.cumsum(lengths.ravel())])
-    rows = sparse.csr_array((data, columns, all_starts), (lengths.size, n_reps))
-    return data, np.asarray(rows.sum(axis=1)).reshape(lengths.shape)
-
-
-def _check_lines(arrays: dict[str, Array], counts: list[int]) -> None:
-    """Check the sums of order 1."""
-    moves, outcomes, rewards = (arrays[f"lines.{name}"] for name in ("moves", "outcomes", "rewards"))
-    cases, n_dims = outcomes[:, :, 0], arrays["lines.span"].shape[1]
-    whole_numbers = (cases >= 0).all() and (cases == np.floor(cases)).all()
-    require(whole_numbers and cases.sum(axis=1).tolist() == counts, "lines.outcomes are of another number of cases")
-    require(((moves[:, :, 0] >= 0) & (moves[:, :, 0] <= cases)).all(), "lines.moves are of more cases than there are")
-    is_timed = "lines.fades" in arrays
-    for name, size in (("moves", 1 + 2 * n_dims + is_timed), ("outcomes", 3 + n_dims)):
-        squares = arrays[f"lines.{name}"][:, :, [packed_size(k) + k for k in range(size)]]
-        require((squares >= 0).all(), f"lines.{name} hold squares below 0")
-    known = cases > 0
-    ordered = np.isfinite(rewards[known]).all() and (rewards[known][:, 0] <= rewards[known][:, 1]).all()
-    require(ordered, "lines.rewards must be ranges")
-    if is_timed:
-        fades = arrays["lines.fades"][moves[:, :, 0] > 0]
-        require(((fades >= 0) & (fades < 1)).all() and (fades[:, 0] <= fades[:, 1]).all(), "lines.fades must be ranges")
-    if "circles.places" in arrays:
-        places, shapes = arrays["circles.places"], arrays["circles.shapes"]
-        require(((places >= 0) & (places < n_dims)).all(), "circles.places name variables that are not there")
-        require((shapes[:, 2:] > 0).all(), "circles.shapes must have scales and radii above 0")
+        require(size <= largest_reward, f"{name} are too large")
+    if "reward_sum" in arrays and arrays["reward_sum"].shape == arrays["weight"].shape:
+        size = np.abs(arrays["reward_sum"]) / largest_reward
+        require((size <= np.abs(arrays["weight"])).all(), "reward_sum is too large")
 
 
 def _check_plan_solution(facts: dict[str, Any], arrays: dict[str, Array], n_taken: int) -> None:
     """Check the solution of order 1: its actions are plans."""
-    settings = facts["settings"]
+    settings = _of_the_fit(facts)
     n_decisions, _ = plan_length(n_taken, settings["plan_decisions"], settings["plan_hold"])
     n_decisions = n_decisions if settings["plan_window"] is None else 1
     n_plans = max(1, n_taken**n_decisions)
@@ -431,6 +381,8 @@ def _check_time(arrays: dict[str, Array], discount: float) -> None:
     require(arrays["time_discount"][0] == discount, "time_discount is not the discount")
     lost = arrays.get("neighbors.terminals", np.zeros(0))
     require(((lost >= 0) & (lost <= 1)).all(), "neighbors.terminals must be from 0 to 1")
+    kept = 1.0 - lost[arrays["neighbors.multiplicities"] > 0] if lost.size else lost
+    require((kept < 1).all(), "neighbors.terminals must be above 0 where the discount is by time")
     require((arrays.get("samples.durations", np.ones(1)) > 0).all(), "samples.durations must be above 0")
 
 

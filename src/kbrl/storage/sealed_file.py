@@ -21,7 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from kbrl.arrays import Array
-from kbrl.files import check_ordinary, raise_the_limit, too_large
+from kbrl.files import FREE_BYTES, check_ordinary, memory_limit, raise_the_limit, shown, too_large
 
 # The kinds of arrays that are stored: name in the file, and NumPy's type.
 _TYPES = {"F64": "<f8", "I64": "<i8", "I32": "<i4", "BOOL": "|b1"}
@@ -88,10 +88,16 @@ def read_sealed(path: str | os.PathLike[str], format_name: str, version: int, *,
     try:
         arrays = {name: _array(**entry) for name, entry in deserialize(raw)}  # type: ignore[no-untyped-call]
         metadata = json.loads(raw[8:header_end])["__metadata__"]
-        facts = {k: json.loads(v) for k, v in metadata.items() if k not in ("format", "format_version", "sha256")}
+        named = {name: text for name, text in metadata.items() if name not in ("format", "format_version", "sha256")}
+        facts = {name: json.loads(text, parse_constant=_refuse_constant) for name, text in named.items()}
     except (SafetensorError, ValueError, RecursionError) as error:
         refuse(path, f"its contents cannot be parsed ({error})")
     return Contents(facts, arrays, found_version)
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    """Refuse the words for NaN and infinity, which Python's parser takes for numbers and no writer of ours writes."""
+    raise ValueError(f"{word} is not JSON")
 
 
 def refuse(path: str | os.PathLike[str], fault: str, way_out: str | None = None) -> NoReturn:
@@ -120,6 +126,9 @@ def check_labels(labels: dict[str, Any]) -> None:
     require(all(isinstance(value, (bool, int, float, str)) for value in values), "action_labels are not all plain")
     require(len({type(value) for value in values}) == 1, "action_labels must be of one kind, and at least one")
     require(len(set(values)) == len(values), "action_labels must differ from each other")
+    width = int(dtype[2:]) * 4 if dtype.startswith("<U") else 0  # bytes of each, also of short ones
+    asked = width * len(values)
+    require(asked <= max(FREE_BYTES, memory_limit()), f"action_labels of the type {dtype} ask for {shown(asked)}")
     try:
         same = np.array(values, dtype=dtype).tolist()
     except (OverflowError, TypeError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,12 +74,14 @@ def load_sums(path: str | os.PathLike[str]) -> PolicyEvaluator:
     contents = read_sealed(path, FORMAT, VERSION)
     try:
         return _evaluator(contents)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         refuse(path, f"it is sealed but holds no valid sums: {error}", "Make it again with kbrl judge --sums.")
 
 
 def is_sums_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a file starts as a file of sums does."""
+    """Whether a file starts as a file of sums does; a pipe, which might never answer, is not opened."""
+    if not Path(path).is_file():
+        return False
     try:
         with open(path, "rb") as file:
             return f'"format":"{FORMAT}"'.encode() in file.read(512)

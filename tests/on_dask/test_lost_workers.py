@@ -3,10 +3,12 @@
 import gc
 import os
 import signal
+import stat
 import threading
 import time
 import weakref
 from contextlib import suppress
+from pathlib import Path
 from urllib.request import urlopen
 
 import numpy as np
@@ -77,6 +79,16 @@ def test_no_process_is_left_behind(log):
 def test_a_cluster_that_runs_elsewhere_is_found_by_its_address():
     with cluster_elsewhere() as elsewhere, running_cluster(elsewhere.scheduler_address) as client:
         assert client.submit(sum, [1, 2]).result() == 3
+
+
+def test_workers_write_to_a_folder_that_no_other_user_can_have_made():
+    """They unpickle what they put there when their memory is full."""
+    with local_cluster(1) as client:
+        (folder,) = client.run(lambda dask_worker: dask_worker.local_directory).values()
+        home = next(path for path in Path(folder).parents if path.name.startswith("kbrl-"))
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700
+        assert home.stat().st_uid == os.geteuid()
+    assert not home.exists()
 
 
 def test_other_users_of_the_machine_can_neither_run_code_on_the_workers_nor_look_at_them():

@@ -2,7 +2,9 @@
 
 import http.client
 import json
+import os
 import runpy
+import socket
 import subprocess
 import sys
 import threading
@@ -271,6 +273,26 @@ def test_the_file_runs_where_nothing_but_python_is_installed(tmp_path):
     assert "--serve" in helped.stderr
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_line_that_is_no_text_gets_an_answer_and_those_after_it_as_well(tmp_path, encoding):
+    export_policy(KBSF(n_reps=5, random_state=0).fit(LOG), tmp_path / "policy.py")
+    command = [sys.executable, "-S", "policy.py"]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    run = subprocess.run(command, cwd=tmp_path, input=b"\xff\xfe\n[0.2, 0.4]\n", capture_output=True, env=environment)
+    first, second = map(json.loads, run.stdout.splitlines())
+    assert "as JSON" in first["error"]
+    assert second["action"] is not None
+
+
+def test_states_nested_to_any_depth_are_refused_with_a_reason(tmp_path):
+    decide = exported(KBSF(n_reps=5, random_state=0).fit(LOG), tmp_path)
+    nested = 0.2
+    for _ in range(20_000):
+        nested = [nested]
+    for state in ({"x0": nested, "x1": 0.4}, [nested, 0.4]):
+        assert decide(state) == {"action": None, "reason": "it is nested too deep"}
+
+
 @pytest.fixture(scope="module")
 def port(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
@@ -329,6 +351,14 @@ def test_the_service_refuses_what_is_no_state_and_serves_on(port, body, status):
 )
 def test_the_service_answers_a_request_whose_length_is_odd_with_an_error(port, headers):
     assert ask(port, "", headers)[0] == 413
+    assert ask(port, "[0.2, 0.4]")[0] == 200
+
+
+def test_the_service_takes_no_request_with_two_lengths(port):
+    """A server before it may take the other one, and see another request in the rest."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as stranger:
+        stranger.sendall(b"POST / HTTP/1.1\r\nContent-Length: 10\r\nContent-Length: 500\r\n\r\n[0.2, 0.4]")
+        assert stranger.recv(1000).startswith(b"HTTP/1.1 413 ")
     assert ask(port, "[0.2, 0.4]")[0] == 200
 
 

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kbrl.checks import how_to_install, whole
@@ -46,10 +47,11 @@ def _forget_schedulers() -> None:
 
 @contextmanager
 def _cluster(n_workers: int) -> Iterator[Any]:
-    """Start worker processes whose connections nobody else can use.
+    """Start worker processes whose connections and files nobody else can use.
 
     Whoever can talk to a scheduler can run code in its processes, and every user of a machine can reach its ports.  So
-    all connections need a certificate that is made here and never leaves these processes.
+    all connections need a certificate that is made here and never leaves these processes.  Workers unpickle what they
+    have put on the disk; so it is in a folder of our own, not in one that another user may have made before.
     """
     whole(n_workers, "n_workers")
     _need_dask()
@@ -69,10 +71,11 @@ def _cluster(n_workers: int) -> Iterator[Any]:
             if change != "remove" or about in self.scheduler_info["workers"]:
                 super()._update_worker_status(change, about)
 
-    with _deaf_to_ctrl_c(), dask.config.set(_SETTINGS):
-        cluster = Cluster(n_workers=n_workers, **here, **options)
-    with cluster, Client(cluster) as client, _naming_the_loss("on this machine"):
-        yield client
+    with TemporaryDirectory(prefix="kbrl-", ignore_cleanup_errors=True) as folder:
+        with _deaf_to_ctrl_c(), dask.config.set(_SETTINGS):
+            cluster = Cluster(n_workers=n_workers, local_directory=folder, **here, **options)
+        with cluster, Client(cluster) as client, _naming_the_loss("on this machine"):
+            yield client
 
 
 @contextmanager

@@ -47,6 +47,8 @@ class Policy:
             return self._answer(self._scaled(self._variables(state)))
         except UnanswerableError as error:
             return {"action": None, "reason": str(error)}
+        except RecursionError:
+            return {"action": None, "reason": "it is nested too deep"}
 
     def _variables(self, state: Any) -> list[float]:
         columns, variables = self.facts["columns"], self.facts["variables"]
@@ -257,8 +259,9 @@ def serve(port: int, host: str = "127.0.0.1") -> None:
         wbufsize = -1  # the head and the body of an answer leave together
 
         def do_POST(self) -> None:
-            length = self.headers.get("Content-Length", "")
+            length, *others = self.headers.get_all("Content-Length", [""])
             is_stated = length.isdecimal() and len(length) < 20 and "Transfer-Encoding" not in self.headers
+            is_stated = is_stated and not others  # a server before this one may take another of them
             if not is_stated or not 0 < int(length) <= MOST_BYTES:
                 status, content = 413, {"error": f"a request must have a length, of at most {MOST_BYTES} bytes"}
             else:
@@ -302,8 +305,8 @@ def main(arguments: list[str]) -> None:
     elif arguments:
         sys.exit(__doc__)
     else:
-        for line in filter(str.strip, sys.stdin):
-            print(json.dumps(reply(line.encode())[1]), flush=True)
+        for line in filter(bytes.strip, sys.stdin.buffer):
+            print(json.dumps(reply(line)[1]), flush=True)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def as_floats(values: Any, name: str) -> Floats:
         if array.dtype.kind not in "biuf":
             raise TypeError(f"their type is {array.dtype}")
         return np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{name} must be real numbers, but {error}. Convert or drop what is not a number.") from None
 
 

@@ -145,6 +145,20 @@ def test_csv_for_a_spreadsheet_program_holds_no_formulas_and_without_the_option_
     assert [row["value"] for row in safe] == [row["value"] for row in raw]  # numbers below 0 stay numbers
 
 
+def test_columns_that_are_kept_are_warned_of_as_well_and_do_not_hide_behind_those_of_the_answers(folder, capsys):
+    log = (folder / "log.csv").read_text(encoding="utf-8").splitlines()
+    notes = ["note", *("=1+1" if t == 7 else "fine" for t in range(40))]
+    plain = [line.replace(LABELS[2], "mid") for line in log]
+    (folder / "log.csv").write_text("\n".join(f"{line},{note}" for line, note in zip(plain, notes)), encoding="utf-8")
+    main([*FIT, "--quiet"])
+    asked = ["predict", "model.kbrl", "log.csv", "-o", "kept.csv", "--keep"]
+    assert "runs the text '=1+1' as a formula" in printed([*asked, "note"], capsys)
+    assert "Warning" not in printed([*asked, "note", "--for-spreadsheet"], capsys)
+    assert "'=1+1" in [row["note"] for row in rows_of(folder / "kept.csv")]
+    (folder / "log.csv").write_text((folder / "log.csv").read_text().replace(",note", ",value", 1))
+    assert "--keep names 'value', but the answers have a column of this name" in printed([*asked, "value"], capsys)
+
+
 def test_text_without_commands_stays_as_it_is():
     for text in ("naïve, 42 %", "two\nlines\tand a tab", "漢字 \U0001f600"):
         assert visible(text) == text

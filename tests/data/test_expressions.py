@@ -98,6 +98,7 @@ REFUSED = {
     "": "An expression must be a text such as",
     "1" + "+1" * 1000: "at most 2000 characters, but one has 2001",
     "1" + "+1" * 999: "may join 200 operands in a row",
+    "(" * 5 + "1" + ("+1" * 190 + ")") * 5: "may join 200 operands in a row, also across parentheses",
     "(" * 60 + "1" + ")" * 60: "nested 50 deep",
     "not " * 60 + "flag": "nested 50 deep",
 }

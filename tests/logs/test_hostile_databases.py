@@ -1,5 +1,6 @@
 """Databases that somebody made to fill the machine, or to read other files, are refused before they can."""
 
+import os
 import resource
 import sqlite3
 import sys
@@ -51,6 +52,28 @@ def test_a_view_of_few_but_slow_steps_is_stopped(tmp_path, monkeypatch):
     path = tmp_path / "log.sqlite"
     database(path, COUNTED.format("limit 10000", f"length(hex(zeroblob(9000000 + x))) as obs, {END_OF_ROW}"))
     assert "or too long" in refused(path, "too_large")
+
+
+def test_a_view_that_sorts_on_the_disk_cannot_fill_it(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "20MB")
+    path = tmp_path / "log.sqlite"
+    sorted_texts = "(select x, hex(zeroblob(500000) || x) as b from c order by b desc)"
+    counted = "with recursive c(x) as (select 1 union all select x + 1 from c limit 2000)"
+    database(path, f"{counted} select length(b) as obs, {END_OF_ROW} from {sorted_texts}")
+    assert "or too much disk" in refused(path, "too_large")
+
+
+def test_a_database_with_a_log_beside_it_is_read_from_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    path = tmp_path / "log.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("pragma journal_mode=wal")
+    connection.execute("create table log (obs, action, reward, done)")
+    connection.executemany("insert into log values (?, ?, ?, ?)", [(t, t % 2, t, t % 4 == 3) for t in range(12)])
+    connection.commit()
+    connection.close()
+    monkeypatch.setattr(os, "access", lambda *given, **more: False)
+    assert len(load_log(path)) == 12
+    assert os.listdir(tmp_path) == ["log.sqlite"]  # nor does SQLite put files beside it there
 
 
 def test_many_long_texts_in_one_row_are_refused(tmp_path):

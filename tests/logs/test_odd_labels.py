@@ -92,3 +92,78 @@ def test_labels_that_no_float_can_hold_stay_texts(tmp_path):
         rows = [f"{k % 5},{labels[k % 2]},1,{int(k % 5 == 4)}" for k in range(40)]
         path.write_text("\n".join(["obs,action,reward,done", *rows]))
         assert sorted(load_log(path).action_labels.tolist()) == sorted(labels)
+
+
+def test_lists_of_lists_are_no_labels():
+    with pytest.raises(LogError, match="'action' must hold one label per row, but it holds lists of lists"):
+        load_log(pa.table({k: pa.array(v) for k, v in table([[["a"]], [["b"]], [["a"]]]).items()}))
+
+
+def test_an_expression_of_lists_is_refused_and_one_of_their_entries_is_not():
+    lists = table([0, 1, 0], outcome=[[1.0, 2.0]] * 3)
+    columns = {"reward": "2 * outcome", "state": ["obs"]}
+    with pytest.raises(LogError, match=r"'outcome' holds lists of 2\. Name its entries, such as outcome_0"):
+        load_log(lists, columns=columns)
+    log = load_log(lists, columns=columns | {"reward": "2 * outcome_1", "split": "outcome"})
+    assert log.rewards.tolist() == [4.0] * 3
+
+
+@pytest.mark.parametrize("where", ["obs", "reward"])
+def test_a_whole_number_beyond_all_floats_is_refused_as_too_large(where):
+    fault = "infinite_state" if where == "obs" else "infinite_reward"
+    with pytest.raises(LogError, match="numbers must be") as caught:
+        load_log(table([0, 1, 0], **{where: [-(10**400), 1, 2]}))
+    assert caught.value.fault.name == fault
+    with pytest.raises(LogError, match="numbers must be"):
+        load_log(table([0, 1, 0], obs=[[1, 10**400], [1, 2], [3, 4]]))
+
+
+def test_states_beyond_all_floats_are_refused_when_a_model_is_asked():
+    model = KBSF(n_reps=2, min_cases=1, random_state=0).fit(load_log(table([0, 1, 0]))).model_
+    for states in ([[10**400]], {"obs": [10**400]}):
+        with pytest.raises((TypeError, ValueError), match=r"too large|must be finite|infinite"):
+            model.predict(states)
+
+
+def test_infinity_is_a_level_of_its_own_where_numbers_are_names():
+    log = load_log(table([0, 1, 0, 1], obs=[np.inf, 1.0, np.inf, 2.0]), columns={"category": ["obs"]})
+    assert "obs=inf" in log.state_names
+
+
+FAR = pa.array([2**62, 2**62 + 1, 2**62 + 2], pa.timestamp("s"))  # years that Python cannot hold
+NOT_HELD = {
+    "a year above 9999": ("obs", FAR),
+    "a year above 9999 as a label": ("action", FAR),
+    "bytes that are no text": ("action", pa.array([b"\xff", b"a", b"a"])),
+    "a map": ("action", pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64()))),
+}
+
+
+def arrow_frame(**columns):
+    return pa.table({name: pa.array(column) for name, column in table([0, 1, 0]).items()} | columns)
+
+
+@pytest.mark.parametrize("case", NOT_HELD)
+@pytest.mark.parametrize("form", ["frame", "arrow"])
+def test_cells_that_python_cannot_hold_are_refused_by_the_name_of_their_column(tmp_path, case, form):
+    name, cells = NOT_HELD[case]
+    frame = source = arrow_frame(**{name: cells})
+    if form == "arrow":
+        source = tmp_path / "log.arrow"
+        with pa.ipc.new_file(str(source), frame.schema) as file:
+            file.write_table(frame)
+    with pytest.raises(LogError, match=f"'{name}' (cannot be read|of .* has a type that is not read)") as caught:
+        load_log(source)
+    assert caught.value.fault.name == "unreadable"
+
+
+@pytest.mark.parametrize("cells", [[], [0.0], [0.0, 1.0]], ids=["empty", "one", "two"])
+@pytest.mark.parametrize("name", ["done", "obs"])
+def test_lists_where_one_value_is_needed_and_lists_without_entries_are_refused(name, cells):
+    frame = arrow_frame(**{name: pa.array([cells] * 3, pa.list_(pa.float64()))})
+    if name == "obs" and cells:
+        assert load_log(frame).n_dims == len(cells)
+        return
+    with pytest.raises(LogError, match=f"'{name}' must hold .* value per row, but it holds lists of") as caught:
+        load_log(frame)
+    assert caught.value.fault.name == "wrong_width"

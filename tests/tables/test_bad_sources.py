@@ -85,6 +85,7 @@ CASES = {
     "texts that would fill the memory": (swollen, {}, "too_large", "asks for 15.7 GB of memory, .* raise the limit"),
     "a line that is no JSON": (text("log.jsonl", '{"obs": 1}\n{"obs": \n'), {}, "unreadable", "log.jsonl cannot be read: JSON parse error"),
     "a list of JSON": (text("log.jsonl", "[1, 2]\n"), {}, "unreadable", "JSON"),
+    "a key and a field of one name": (text("log.jsonl", '{"obs": {"x": 1}, "obs_x": 2}\n'), {}, "repeated_column", "'obs_x' occur more than once"),
     "objects without keys": (text("log.jsonl", "{}\n{}\n"), {}, "empty_log", "has no object with keys"),
     "words and numbers under one key": (text("log.jsonl", '{"obs": 1}\n{"obs": "a"}\n'), {}, "unreadable", "changed from number to string"),
     "two tables and no query": (database(TABLE, "create table notes (a)"), {}, "unreadable", "must have one table or a query, but it has 'visits', 'notes'. State a query: --query"),

@@ -106,6 +106,7 @@ def predict(
         n_rows, n_empty, count = 0, 0, phase("answering", 0)
         for rows in read_states(table, state=columns, recipe=saved.model.source.recipe, keep=kept):
             answers = _answers(saved.model, rows, n_rows)
+            _refuse_hidden(rows.kept, answers)
             write({**rows.kept, **answers})
             n_rows += len(rows.states)
             n_empty += int((answers["reason"] != "").sum())
@@ -156,6 +157,15 @@ def explain(
         _print_explanation(found, variables(saved), saved.model.recipe)
 
 
+def _refuse_hidden(kept: Piece, answers: Piece) -> None:
+    """Refuse columns of a log that have the name of a column of the answers: only one of the two could be written."""
+    hidden = [name for name in kept if name in answers]
+    if hidden:
+        raise click.UsageError(
+            f"--keep names {hidden[0]!r}, but the answers have a column of this name. Rename it in the LOG."
+        )
+
+
 @contextmanager
 def _answers_to(
     output: Path | None, as_json: bool, digits: int, for_spreadsheet: bool
@@ -177,7 +187,7 @@ def _answers_to(
 
 
 def _as_cells(write: Callable[[Piece], None], for_spreadsheet: bool) -> Callable[[Piece], None]:
-    """Return a function that writes cells without formulas, or warns about the first label that looks like one."""
+    """Return a function that writes cells without formulas, or warns about the first text that looks like one."""
     from kbrl.checks import KbrlWarning
     from kbrl.logs.writing import looks_like_a_formula, without_formulas
 
@@ -187,14 +197,22 @@ def _as_cells(write: Callable[[Piece], None], for_spreadsheet: bool) -> Callable
 
     def write_as_is(piece: Piece) -> None:
         nonlocal has_warned
-        formula = next((label for label in piece["action"].tolist() if looks_like_a_formula(label)), None)
-        if formula is not None and not has_warned:
+        formula = None if has_warned else next(filter(looks_like_a_formula, _texts(piece)), None)
+        if formula is not None:
             has_warned = True
-            message = f"A spreadsheet program runs the label {formula!r} as a formula."
+            message = f"A spreadsheet program runs the text {formula!r} as a formula."
             warnings.warn(f"{message} Use --for-spreadsheet if you open the file in one.", KbrlWarning, stacklevel=2)
         write(piece)
 
     return write_as_is
+
+
+def _texts(piece: Piece) -> Iterator[Any]:
+    """Yield the names of columns, and the cells of those that hold texts."""
+    for name, column in piece.items():
+        yield name
+        if column.dtype.kind in "UO":
+            yield from column.tolist()
 
 
 def _answers(model: Model, rows: StateRows, first: int) -> Piece:

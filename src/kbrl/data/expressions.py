@@ -20,7 +20,7 @@ from kbrl.arrays import Array, Booleans, Floats, Integers
 
 Type = Literal["number", "text", "truth"]
 LONGEST, DEEPEST = 2000, 50  # the longest expression, in characters, and the deepest nesting of parentheses
-MOST_JOINED = 200  # operands in a row: each makes the tree one level deeper
+MOST_JOINED = 200  # operands of which each needs the result before it, as in a + b + c
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<text>'[^']*'|\"[^\"]*\")"
     r"|`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.]*)|(?P<sign><=|>=|==|!=|<>|[-+*/<>(),=&|^%!]))"
@@ -130,6 +130,7 @@ def parse(text: str, wanted: Type | None = None) -> Expression:
     if len(text) > LONGEST:
         raise ExpressionError(f"An expression may have at most {LONGEST} characters, but one has {len(text)}.")
     tree = _Parser(text).tree()
+    _check_depth(tree)
     types: dict[str, Type] = {}
     _collect(tree, types)
     found = _type_of(tree, types, text, wanted)
@@ -138,6 +139,18 @@ def parse(text: str, wanted: Type | None = None) -> Expression:
     if wanted is not None and found != wanted and not (wanted == "number" and found == "truth"):
         raise ExpressionError(f"{text!r} must be a {wanted}, but it is a {found}.")
     return Expression(text, tree, types, found)
+
+
+def _check_depth(tree: Node) -> None:
+    """Refuse a tree that is too deep to be followed by recursion; chains within chains add up."""
+    waiting = [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > MOST_JOINED:
+            raise ExpressionError(
+                f"An expression may join {MOST_JOINED} operands in a row, also across parentheses, but one joins more."
+            )
+        waiting += [(operand, depth + 1) for operand in node.operands] if isinstance(node, Call) else []
 
 
 class _Token(NamedTuple):
@@ -189,11 +202,9 @@ class _Parser:
         self._depth += 1
         if self._depth > DEEPEST:
             raise ExpressionError(f"An expression may be nested {DEEPEST} deep, but one is nested deeper.")
-        left, n_joined = self._operand(), 1
+        left = self._operand()
         while (operator := self._operator(level)) is not None:
-            left, n_joined = self._joined(left, operator), n_joined + 1
-            if n_joined > MOST_JOINED:
-                raise ExpressionError(f"An expression may join {MOST_JOINED} operands in a row, but one joins more.")
+            left = self._joined(left, operator)
         self._depth -= 1
         return left
 

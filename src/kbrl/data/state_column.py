@@ -261,11 +261,23 @@ def as_cells(column: Any, *, labelled: bool = False) -> Cells:
         return np.array([list(cell) for cell in objects], dtype=np.float64)
     known = [None if is_missing(cell) else cell for cell in objects]
     if not labelled and all(cell is None or isinstance(cell, (int, float, np.number)) for cell in known):
-        return np.array([np.nan if cell is None else float(cell) for cell in known])
+        return np.array([np.nan if cell is None else as_float(cell) for cell in known])
     places: dict[Any, int] = {}  # True equals 1, so truth values are kept apart
     keys = [(isinstance(cell, (bool, np.bool_)), cell) for cell in known]
     found = [-1 if key[1] is None else places.setdefault(key, len(places)) for key in keys]
     return Coded(np.array(found, dtype=np.intp), tuple(cell for _, cell in places))
+
+
+def as_float(cell: Any) -> float:
+    """Return a number as a float; a whole number beyond all floats is infinite.
+
+    >>> as_float(7), as_float(-(10**400))
+    (7.0, -inf)
+    """
+    try:
+        return float(cell)
+    except OverflowError:
+        return np.inf if cell > 0 else -np.inf
 
 
 def is_missing(cell: Any) -> bool:
@@ -279,7 +291,7 @@ def _parsed(cells: Coded, read: Callable[[Any], float]) -> Floats:
     for place, value in enumerate(cells.values):
         try:
             numbers[place] = read(value)
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, AttributeError, OverflowError):
             continue
     return numbers[cells.codes]
 

@@ -195,6 +195,11 @@ class _FromExpression:
 
     def _cells(self, raw: _Raw) -> dict[str, Cells]:
         cells = {name: raw.cells(name, kind) for name, kind in self.needs.items()}
+        for name, column in cells.items():
+            if isinstance(column, np.ndarray) and column.ndim > 1:
+                message = f"An expression needs one value per row, but {name!r} holds lists of {column.shape[1]}."
+                advice = f"Name its entries, such as {name}_0, after --split {name}."
+                raise LogError("wrong_width", message, columns=[name], advice=advice)
         return cells or {"": np.zeros(len(raw))}
 
 

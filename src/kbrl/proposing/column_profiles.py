@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -154,7 +154,17 @@ def profiles_of(table: Table, dialect: Dialect = PLAIN) -> list[Profile]:
             advice="State the roles without a proposal, as in kbrl check LOG --state a,b --action c --reward d.",
         )
     pieces = (table.names[start : start + _AT_ONCE] for start in range(0, len(table.names), _AT_ONCE))
-    return [profile for names in pieces for profile in _profiles(table, names, dialect)]
+    found = [profile for names in pieces for profile in _profiles(table, names, dialect)]
+    if not any(map(len, found)):
+        _refuse(table)
+    return found
+
+
+def _refuse(table: Table) -> NoReturn:
+    """Raise the error of a table of which no row can be read."""
+    for name in table.names[:1]:
+        next(_batches(table, name, "labels"), None)  # says what is wrong with the file
+    raise LogError("empty_log", "The log has columns, but no rows.")
 
 
 def _profiles(table: Table, names: Sequence[str], dialect: Dialect) -> list[Profile]:
@@ -321,11 +331,14 @@ def is_only_on(column: Profile, is_last: Booleans) -> bool:
 
 
 def closing_levels(column: Profile, is_last: Booleans, least: int) -> list[str]:
-    """Return the values of a column that occur on at least so many last rows, and on no others."""
+    """Return the values of a column that occur on at least so many last rows, and on no others.
+
+    A text with both quotation marks cannot stand in an expression.
+    """
     levels = []
     for code, text in enumerate(column.texts):
         rows = np.flatnonzero(column.codes[:-1] == code)  # nothing is known of the last row of all
-        if len(rows) >= least and is_last[rows].all() and text.lower() not in BLANKS:
+        if len(rows) >= least and is_last[rows].all() and text.lower() not in BLANKS and not {"'", '"'} <= set(text):
             levels.append(text)
     return sorted(levels)
 

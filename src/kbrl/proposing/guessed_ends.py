@@ -20,7 +20,7 @@ from kbrl.proposing.column_profiles import (
     last_rows,
 )
 from kbrl.proposing.free_columns import FreeColumns
-from kbrl.proposing.proposal import as_column
+from kbrl.proposing.proposal import as_column, as_word
 
 
 class EndFinder:
@@ -108,7 +108,7 @@ class EndFinder:
         for profile in [*named, *(p for p in others if p not in named)]:
             levels = closing_levels(profile, is_last, least=2 if profile in named else SOME)
             if levels and profile.n_distinct <= FEW:
-                listed = ", ".join(f"'{level}'" if profile.kind == "text" else level for level in levels)
+                listed = ", ".join(as_word(level) if profile.kind == "text" else level for level in levels)
                 why = f"{profile.name} has these values only on the last rows of episodes"
                 column = as_column(profile.name)
                 rule = f"{column} == {listed}" if len(levels) == 1 else f"{column} in ({listed})"

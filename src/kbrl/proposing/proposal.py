@@ -21,6 +21,7 @@ from kbrl.data.written import DATE_ORDERS, iso_date
 from kbrl.logs.columns import LAST_ROW
 from kbrl.proposing.column_profiles import FEW, Profile, is_only_on, rises_within
 from kbrl.tables.cell_values import BOOLEANS, FLAGS
+from kbrl.tables.databases import quoted
 
 _MOST_MARKS, _LONGEST_MARK = 4, 20  # different texts beside numbers, and their characters
 _SENTINELS = frozenset({-1.0, -8.0, -9.0, *(sign * float("9" * n) for n in range(2, 7) for sign in (1, -1))})
@@ -92,6 +93,12 @@ def as_column(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else f"`{name}`"
 
 
+def as_word(level: str) -> str:
+    """Return a text as an expression has it, whose texts have no escapes; one with both quotation marks has none."""
+    mark = '"' if "'" in level else "'"
+    return f"{mark}{level}{mark}"
+
+
 def as_number(profile: Profile) -> str:
     """Return a column as a reward: yes and no become 1 and 0."""
     is_worded = profile.kind == "boolean" and any(
@@ -114,14 +121,14 @@ def reward_of_ends(ended: Profile, rule: str) -> tuple[str, str] | None:
         if has_word(ended.name, "harm"):
             return "minimize", as_number(ended)
         return ("reward", f"where({as_column(ended.name)}, 1, 0)") if has_word(ended.name, "success") else None
-    levels = sorted(level for level in set(ended.filled) if f"'{level}'" in rule)
+    levels = sorted(level for level in set(ended.filled) if as_word(level) in rule)
     harms = [level for level in levels if has_word(level, "harm")]
     good = [level for level in levels if has_word(level, "success") and level not in harms]
     good = good or [level for level in levels if level not in harms]  # without a word for it, what is no harm
     if not good or len(good) == len(levels):
         return None
     signs = {level: "-" if level in harms else "+" for level in levels if level in harms or level in good}
-    parts = [f"{sign} ({as_column(ended.name)} == '{level}')" for level, sign in signs.items()]
+    parts = [f"{sign} ({as_column(ended.name)} == {as_word(level)})" for level, sign in signs.items()]
     return "reward", " ".join(parts).removeprefix("+ ")
 
 
@@ -286,7 +293,7 @@ def propose_order(episode: Profile | None, step: Profile | None, options: Collec
         propose_intervals(rises_within(step, episode), step, proposal)
     query = stated.get("query")
     if query and episode is not None and step is not None and "sort" not in stated:
-        ordered = f'{query} order by "{episode.name}", "{step.name}"'
+        ordered = f"{query} order by {quoted(episode.name)}, {quoted(step.name)}"
         proposal.state("query", ordered, f"{proposal.reasons['query']}, in the order of the rows")
 
 

@@ -22,6 +22,7 @@ from kbrl.tables.cell_values import (
     as_flags,
     as_numpy,
     codes_of,
+    converting,
     from_objects,
     from_times,
     labels_from_arrow,
@@ -162,7 +163,11 @@ def converted(batch: Any, kinds: Mapping[str, Kind]) -> Batch:
     missing = [name for name in kinds if name not in batch.schema.names]
     if missing:
         raise LogError("missing_column", f"All files of a log must have the same columns, but one lacks {missing}.")
-    return {name: from_arrow(batch.column(name), kind, name) for name, kind in kinds.items()}
+    found: Batch = {}
+    for name, kind in kinds.items():
+        with converting(name):
+            found[name] = from_arrow(batch.column(name), kind, name)
+    return found
 
 
 def from_arrow(column: Any, kind: Kind, name: str) -> Column:

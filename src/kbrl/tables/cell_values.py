@@ -17,7 +17,7 @@ import numpy as np
 
 from kbrl.arrays import Array, Booleans, Floats, Integers
 from kbrl.data.names import is_whole
-from kbrl.data.state_column import is_missing, seconds_since_1970
+from kbrl.data.state_column import as_float, is_missing, seconds_since_1970
 from kbrl.data.values import FALSE, TRUE
 from kbrl.tables.faults import LogError, refusing_damage
 
@@ -268,7 +268,7 @@ def from_lists(cells: Sequence[Any], name: str) -> Numbers:
     if odd_one is not None:
         raise RaggedError(name, odd_one, lengths[odd_one], lengths[0])
     try:
-        return Numbers(np.array([[float(entry) for entry in cell] for cell in cells]))
+        return Numbers(np.array([[as_float(entry) for entry in cell] for cell in cells]))
     except (TypeError, ValueError):
         raise LogError("not_a_number", f"Lists in {name!r} must hold numbers only.", columns=[name]) from None
 
@@ -291,6 +291,8 @@ def _label_objects(cells: Sequence[Any], name: str) -> Labels:
             if len(cell) != 1:
                 raise LogError("vector_action", f"{name!r} must hold one label per row, but it holds {list(cell)!r}.")
             cell = cell[0]
+        if is_list(cell):
+            raise LogError("vector_action", f"{name!r} must hold one label per row, but it holds lists of lists.")
         cell = decoded(cell.item() if isinstance(cell, np.generic) else cell)
         codes[row] = -1 if is_missing(cell) else places.setdefault((type(cell), cell), len(places))
     return Labels(codes, tuple(value for _, value in places))
@@ -351,7 +353,7 @@ def _number_of(cell: Any) -> float:
     if isinstance(cell, (str, bytes)):
         raise ValueError
     try:
-        return float(cell)
+        return as_float(cell)
     except TypeError:
         raise ValueError from None
 
@@ -365,6 +367,16 @@ def _flag(value: float) -> float:
     if value not in (0.0, 1.0) and not np.isnan(value):
         raise ValueError
     return value
+
+
+@contextmanager
+def converting(name: str) -> Iterator[None]:
+    """Turn errors about cells that Python cannot hold, such as a year of 10000, into a fault that names the column."""
+    try:
+        yield
+    except (OverflowError, UnicodeError, NotImplementedError) as error:
+        advice = "Repair its cells, or write the column again as numbers or texts."
+        raise LogError("unreadable", f"{name!r} cannot be read: {error}.", columns=[name], advice=advice) from None
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import re
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -39,6 +40,7 @@ _SELECTS = r"[\s(]*(select|with|values|table|from)\b"
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _STEPS, _LEAST_STEPS = 100, 10**9  # of SQLite's machine: between two looks, and those that any file may take
 _STEPS_PER_SECOND = 10**9 / 60  # it usually makes some times as many
+_BETWEEN_LOOKS = 0.05  # seconds of processor time between two looks at the disk
 _LEAST_LENGTH = 1000  # bytes of a text that are always allowed
 _ROOM = 1 << 29  # bytes beside those that are counted: threads, and what Arrow makes of a batch
 _ONE_AT_A_TIME = threading.Lock()
@@ -56,6 +58,14 @@ _CLOSED: dict[str, Any] = {
 }
 
 
+class SeveralTablesError(LogError):
+    """A database with several tables, or none, and without a query; ``tables`` are their names."""
+
+    def __init__(self, tables: list[str], name: str, message: str, **more: Any) -> None:
+        super().__init__(name, message, **more)
+        self.tables = tables
+
+
 class _QueryTable:
     """What the tables of all databases share."""
 
@@ -67,16 +77,15 @@ class _QueryTable:
             message = f"{where} must be read by a query that starts with SELECT or WITH, but it is {query!r}."
             raise LogError("unreadable", message, advice=_QUERY)
         self.is_unordered = query is not None and re.search(r"\border\s+by\b", query, re.IGNORECASE) is None
-        self._query = query or f"select * from {_quoted(self._only_table())}"
+        self._query = query or all_of(self._only_table())
         self.names = self._columns()
 
     def _only_table(self) -> str:
         tables = self._tables()
         if len(tables) == 1:
             return tables[0]
-        raise LogError(
-            "unreadable", f"{self.where} must have one table or a query, but it has {listing(tables)}.", advice=_QUERY
-        )
+        message = f"{self.where} must have one table or a query, but it has {listing(tables)}."
+        raise SeveralTablesError(tables, "unreadable", message, advice=_QUERY)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -87,7 +96,8 @@ class _QueryTable:
             if not isinstance(error, (*self._errors(), OSError)):
                 raise
             if str(error) == "interrupted":  # by our handler
-                refuse_size("its query takes far more steps than the file has bytes, or too long", self.where)
+                what = "its query takes far more steps than the file has bytes, or too long, or too much disk"
+                refuse_size(what, self.where)
             if _TOO_LONG in str(error) or str(error) == "string or blob too big":  # by DuckDB, by SQLite
                 refuse_size("a value is so long that some rows of it do not fit into the limit", self.where)
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -111,11 +121,13 @@ class _QueryTable:
 class _Patience:
     """Says when SQLite has worked too long: by the steps of its machine, and by processor time, as steps may be slow.
 
-    Only the time in SQLite counts, which is from `resume` to `pause`.
+    Only the time in SQLite counts, which is from `resume` to `pause`.  So do the bytes that it has put on the disk to
+    sort rows; these files have no name.
     """
 
-    def __init__(self, n_steps: int) -> None:
+    def __init__(self, n_steps: int, n_bytes: int) -> None:
         self._n_left, self._seconds_left = n_steps // _STEPS, n_steps / _STEPS_PER_SECOND
+        self._most_bytes, self._looked = n_bytes + _bytes_without_name(), 0.0
         self.resume()
 
     def resume(self) -> None:
@@ -126,7 +138,12 @@ class _Patience:
 
     def is_over(self) -> bool:
         self._n_left -= 1
-        return self._n_left < 0 or thread_time() - self._start > self._seconds_left
+        now = thread_time()
+        if now - self._looked > _BETWEEN_LOOKS:
+            self._looked = now
+            if _bytes_without_name() > self._most_bytes:
+                return True
+        return self._n_left < 0 or now - self._start > self._seconds_left
 
 
 class SqliteTable(_QueryTable):
@@ -138,7 +155,7 @@ class SqliteTable(_QueryTable):
 
     def batches(self, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[Batch]:
         """Yield the rows in their order, at most ``n_rows`` at a time."""
-        patience = _Patience(self._most_steps())
+        patience = self._patience()
         with self._refusing(), self._opened(patience, len(self.names)) as connection:
             cursor = connection.execute(self._query)
             patience.pause()
@@ -159,7 +176,7 @@ class SqliteTable(_QueryTable):
 
     def _opened(self, patience: _Patience, n_columns: int) -> Any:
         """Open the file so that a row of so many texts fits into the memory, and the work ends at some time."""
-        address = f"file:{quote(str(self.path.absolute()))}?mode=ro"
+        address = f"file:{quote(str(self.path.absolute()))}?mode=ro{self._unchanging()}"
         connection = sqlite3.connect(address, uri=True, check_same_thread=False)
         connection.execute("pragma trusted_schema = off")  # a view of the file may call no function with side effects
         connection.execute("pragma cell_size_check = on")
@@ -169,6 +186,17 @@ class SqliteTable(_QueryTable):
         connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY)
         return closing(connection)
 
+    def _unchanging(self) -> str:
+        """Return how SQLite opens a file with a write-ahead log where it cannot put a log beside it."""
+        path = Path(os.path.realpath(self.path))
+        with open(path, "rb") as file:
+            has_log = file.read(20)[18:] == b"\x02\x02"
+        is_open = path.with_name(f"{path.name}-wal").exists()
+        return "&immutable=1" if has_log and not is_open and not os.access(path.parent, os.W_OK) else ""
+
+    def _patience(self) -> _Patience:
+        return _Patience(self._most_steps(), allowed_bytes(self.path))
+
     def _most_steps(self) -> int:
         """Return after how many steps of its machine SQLite stops: a view may never end."""
         raised = memory_limit() if VARIABLE in os.environ else 0
@@ -176,12 +204,12 @@ class SqliteTable(_QueryTable):
 
     def _tables(self) -> list[str]:
         query = "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'"
-        with self._refusing(), self._opened(_Patience(self._most_steps()), 1) as connection:
+        with self._refusing(), self._opened(self._patience(), 1) as connection:
             return [name for (name,) in connection.execute(query)]
 
     def _columns(self) -> tuple[str, ...]:
         """Return the names; SQLite works out the first row for them, so we count them before."""
-        patience, n_columns = _Patience(self._most_steps()), 1
+        patience, n_columns = self._patience(), 1
         wrong = sqlite3.Error, sqlite3.Warning  # said below, where the query is asked as it is
         with self._refusing(), self._opened(patience, 1) as connection, suppress(*wrong):
             without_rows = connection.execute(f"select * from ({self._query.rstrip('; ')}\n) limit 0")
@@ -284,13 +312,13 @@ class DuckdbTable(_ArrowQueryTable):
         A text that is the same in all rows is one text for DuckDB and its limit of memory, but many for Arrow.
         """
         types = dict(zip(selected.columns, selected.types))
-        sizes = {name: _size(_quoted(name), types[name]) for name in names if name in types}
+        sizes = {name: _size(quoted(name), types[name]) for name in names if name in types}
         n_wide = sum(size is not None for size in sizes.values())
         most = allowed_bytes(self.path) // (_DUCKDB_ROWS * max(n_wide, 1))
         return ", ".join(
-            _quoted(name)
+            quoted(name)
             if size is None
-            else f"case when {size} > {most} then error('{_TOO_LONG}') else {_quoted(name)} end as {_quoted(name)}"
+            else f"case when {size} > {most} then error('{_TOO_LONG}') else {quoted(name)} end as {quoted(name)}"
             for name, size in sizes.items()
         )
 
@@ -335,6 +363,17 @@ class PostgresTable(_ArrowQueryTable):
         return (dbapi.Error,)
 
 
+def _bytes_without_name() -> int:
+    """Return the bytes of the open files of this process that are in no folder, such as those of SQLite's sorting."""
+    n_bytes = 0
+    with suppress(OSError):  # not on Windows
+        for name in os.listdir("/dev/fd"):
+            with suppress(OSError, ValueError):  # closed meanwhile
+                found = os.fstat(int(name))
+                n_bytes += found.st_size if stat.S_ISREG(found.st_mode) and not found.st_nlink else 0
+    return n_bytes
+
+
 def _data_bytes() -> int:
     """Return the bytes of memory that this process may write to; Linux only."""
     with suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
@@ -377,7 +416,13 @@ def open_database(path: Path, dialect: Dialect) -> _QueryTable:
     return (DuckdbTable if start[8:12] == b"DUCK" else SqliteTable)(path, dialect.query, dialect)
 
 
-def _quoted(name: str) -> str:
+def all_of(table: str) -> str:
+    """Return the query for all rows of a table."""
+    return f"select * from {quoted(table)}"
+
+
+def quoted(name: str) -> str:
+    """Return the name of a table or a column as a query has it."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 

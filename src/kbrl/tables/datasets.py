@@ -36,6 +36,7 @@ _GROUP = "episode_"
 _MOST_GAIN = 1032  # of deflate
 _MOST_PARTS = 64  # of an observation
 _MOST_DEPTH = 16  # of groups in an episode
+_MOST_METADATA = 1 << 24  # bytes
 _D3RLPY = ("columns", "num_episodes", "version")  # what a file of d3rlpy 2 holds beside its episodes
 
 
@@ -103,7 +104,16 @@ def open_hdf5(path: Path) -> EpisodesTable | FlatHdf5Table:
 
 def _is_episode(name: str) -> bool:
     """Return whether a group holds an episode; episode_id is a column of a flat table."""
-    return name.startswith(_GROUP) and name.removeprefix(_GROUP).isdigit()
+    return name.startswith(_GROUP) and name.removeprefix(_GROUP).isdecimal()
+
+
+def _in_order(names: list[str], prefix: str, where: Path) -> list[tuple[int, str]]:
+    """Return the numbers and the names of episodes, in order; refuse names that could be of the same one."""
+    numbered = sorted((int(name.removeprefix(prefix)), name) for name in names)
+    odd = next((name for number, name in numbered if name != f"{prefix}{number}"), None)
+    if odd is not None:
+        raise LogError("unreadable", f"{where} cannot be read: {odd!r} is not how an episode is numbered.")
+    return numbered
 
 
 def open_minari(path: Path) -> EpisodesTable:
@@ -115,13 +125,20 @@ def open_minari(path: Path) -> EpisodesTable:
 def find_dataset(folder: Path) -> Path | None:
     """Return the file or folder with the episodes of a dataset of Minari; None if the folder is not one."""
     for place in (folder, folder / "data"):
-        try:
-            metadata = json.loads((place / "metadata.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
+        metadata = _metadata(place / "metadata.json")
         if isinstance(metadata, dict) and "total_episodes" in metadata:
             file = place / "main_data.hdf5"
             return file if file.exists() else place
+    return None
+
+
+def _metadata(path: Path) -> Any:
+    """Return what a file of metadata says; None if it is none, a pipe, or far too large."""
+    try:
+        if path.is_file() and path.stat().st_size <= _MOST_METADATA:
+            return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        pass
     return None
 
 
@@ -195,9 +212,8 @@ def _d3rlpy_episodes(path: Path) -> Iterator[Episode]:
 
 def _hdf5_episodes(path: Path) -> Iterator[Episode]:
     with _opened(path) as file:
-        numbers = sorted(int(name.removeprefix(_GROUP)) for name in file if _is_episode(name))
-        for number in numbers:
-            group = _own_item(file, f"{_GROUP}{number}")
+        for number, name_of_group in _in_order([name for name in file if _is_episode(name)], _GROUP, path):
+            group = _own_item(file, name_of_group)
             fields: dict[str, Array] = {}
             for name in ("observations", *_FIELDS):
                 if name in group.keys():  # noqa: SIM118 - "in group" would follow a link
@@ -305,10 +321,10 @@ def _cells(item: Any, rows: slice) -> Array:
 
 
 def _arrow_episodes(folder: Path) -> Iterator[Episode]:
-    numbers = sorted(int(path.name) for path in folder.iterdir() if path.is_dir() and path.name.isdigit())
-    for number in numbers:
-        with refusing(folder / str(number)):
-            table = _arrow_table(folder / str(number))
+    names = [path.name for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]
+    for number, name_of_folder in _in_order(names, "", folder):
+        with refusing(folder / name_of_folder):
+            table = _arrow_table(folder / name_of_folder)
             fields: dict[str, Array] = {}
             for name in ("observations", *_FIELDS):
                 if name in table.column_names:
@@ -322,7 +338,7 @@ def _arrow_table(folder: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    parts = sorted(path for path in folder.iterdir() if path.suffix in (".arrow", ".parquet"))
+    parts = sorted(path for path in folder.iterdir() if path.suffix in (".arrow", ".parquet") and path.is_file())
     if not parts:
         raise LogError("missing_file", f"The folder {folder} holds no episode.")
     tables = []

@@ -162,6 +162,7 @@ def _checked(table: Table, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[B
             for name, column in batch.items():
                 if not isinstance(column, Numbers):
                     continue
+                _check_width(column, name, kinds[name])
                 if column.values.shape[1:] != widths.setdefault(name, column.values.shape[1:]):
                     raise RaggedError(name, 0, sum(column.values.shape[1:]), sum(widths[name]))
                 if column.is_time != are_times.setdefault(name, column.is_time):
@@ -183,6 +184,14 @@ def _checked(table: Table, kinds: Mapping[str, Kind], n_rows: int) -> Iterator[B
             columns=[error.name],
             table=table,
         ) from None
+
+
+def _check_width(column: Numbers, name: str, kind: Kind) -> None:
+    """Refuse lists where one value is needed, and lists without entries."""
+    width = column.values.shape[1] if column.values.ndim > 1 else 1
+    if width == 0 or (kind in ("flags", "steps") and column.values.ndim > 1):
+        message = f"{name!r} must hold {'one value' if width else 'a value'} per row, but it holds lists of {width}."
+        raise LogError("wrong_width", message, columns=[name], advice="Name another column, or write it again.")
 
 
 def _joined(batches: list[Batch]) -> Batch:
@@ -240,7 +249,7 @@ def _is_data(path: Path) -> bool:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def ending_of(path: Path) -> str:

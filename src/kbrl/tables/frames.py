@@ -22,7 +22,7 @@ from kbrl.arrays import Array
 from kbrl.data.any_frame import arrow_column, columns_of
 from kbrl.files import bytes_on_disk, too_empty, too_large
 from kbrl.tables.arrow_files import from_arrow
-from kbrl.tables.cell_values import Batch, Column, Kind, as_array, from_array
+from kbrl.tables.cell_values import Batch, Column, Kind, as_array, converting, from_array
 from kbrl.tables.faults import LogError, refuse_size, refusing_damage
 
 # what the archive, its compression and the headers of its arrays raise for damaged bytes
@@ -61,9 +61,10 @@ class FrameTable:
             found = arrow_column(held)
             self._converted[name] = as_array(held) if found is None else found
         column = self._converted[name]
-        if isinstance(column, np.ndarray):
-            return from_array(column[start : start + n_rows], kind, name)
-        return from_arrow(column.slice(start, n_rows), kind, name)
+        with converting(name):
+            if isinstance(column, np.ndarray):
+                return from_array(column[start : start + n_rows], kind, name)
+            return from_arrow(column.slice(start, n_rows), kind, name)
 
 
 class LazyTable:
@@ -185,14 +186,24 @@ class _Member(NamedTuple):
 
 def _member(archive: zipfile.ZipFile, name: str) -> _Member:
     """Open an array of the archive and read its header, up to the first row."""
+    file = archive.open(name)
+    try:
+        return _at_first_row(file, name)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _at_first_row(file: IO[bytes], name: str) -> _Member:
     from numpy.lib import format as npy
 
-    file = archive.open(name)
     version = npy.read_magic(file)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, is_by_columns, dtype = read(file)
     if dtype.hasobject:
         raise ValueError(f"{name} holds Python objects, which would have to be unpickled")
+    if min(shape, default=0) < 0:
+        raise ValueError(f"{name} states the shape {shape}")
     return _Member(file, shape, dtype, is_by_columns and len(shape) > 1)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kbrl.data.column_names import listing
 from kbrl.files import too_large
 from kbrl.tables.arrow_files import BUFFER, converted
 from kbrl.tables.cell_values import Batch, Kind, refusing
@@ -90,6 +92,7 @@ class JsonLinesTable:
             while any(_is_struct(field) for field in table.schema):
                 names = [name for field in table.schema for name in _flat_names(field)]
                 table = table.flatten().rename_columns(names)
+            _refuse_repeated(table.column_names, self.path)
             if table.num_rows:
                 yield table
 
@@ -158,6 +161,13 @@ def _is_struct(field: Any) -> bool:
 def _flat_names(field: Any) -> list[str]:
     """Return the names of the columns that a field becomes: observation_x for x of an observation."""
     return [f"{field.name}_{inner.name}" for inner in field.type] if _is_struct(field) else [field.name]
+
+
+def _refuse_repeated(names: list[str], path: Path) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        message = f"Keys of {path} must become different columns, but {listing(repeated)} occur more than once."
+        raise LogError("repeated_column", message, columns=repeated, advice="Rename one of the keys.")
 
 
 def _keys(text: bytes) -> set[bytes]:

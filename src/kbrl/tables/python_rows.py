@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kbrl.tables.cell_values import BLANKS, Batch, Column, Kind, Numbers, as_flags, from_objects
+from kbrl.data.state_column import as_float
+from kbrl.tables.cell_values import BLANKS, Batch, Column, Kind, Numbers, as_flags, converting, from_objects
 from kbrl.tables.text_files import Dialect
 
 _MOST_BYTES = 1 << 27  # of the rows of a batch
@@ -51,6 +52,11 @@ def _pieces(rows: Iterable[Sequence[Any]], n_rows: int) -> Iterator[list[Sequenc
 
 
 def _converted(cells: Sequence[Any], kind: Kind, name: str, dialect: Dialect) -> Column:
+    with converting(name):
+        return _column(cells, kind, name, dialect)
+
+
+def _column(cells: Sequence[Any], kind: Kind, name: str, dialect: Dialect) -> Column:
     if kind == "labels":
         return from_objects(cells, kind, name)
     if set(map(type, cells)) <= _PLAIN:
@@ -66,8 +72,7 @@ def _floats(cells: Sequence[Any]) -> Any:
     try:
         return np.array(cells, dtype=np.float64)
     except OverflowError:
-        are_large = (isinstance(cell, int) and cell.bit_length() > 1023 for cell in cells)
-        return np.array([np.inf if is_large else cell for cell, is_large in zip(cells, are_large)], dtype=np.float64)
+        return np.array([np.nan if cell is None else as_float(cell) for cell in cells])
 
 
 def _number(cell: Any, dialect: Dialect) -> Any:

@@ -13,21 +13,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from kbrl.tables.databases import DATABASE_ENDINGS, open_database
+from kbrl.data.column_names import listing
+from kbrl.tables.cell_values import refusing
+from kbrl.tables.databases import DATABASE_ENDINGS, SeveralTablesError, all_of, open_database
 from kbrl.tables.excel import EXCEL_ENDINGS, ExcelTable
 from kbrl.tables.faults import LogError
 from kbrl.tables.formats import ending_of
-from kbrl.tables.text_files import PLAIN, Dialect, encoding_of, has_comma, open_bytes, open_text
+from kbrl.tables.text_files import PLAIN, Dialect, encoding_of, has_comma, open_bytes, open_text, undecodable
 
-_LINES = 2000  # of a text that are looked at
+_LINES, _LETTERS = 2000, 1 << 24  # of a text that are looked at
 _TOP = 60  # rows in which the header is looked for
 _LEAST = 5  # rows that must follow one of units
 _BLOCK = 1 << 20
 _WITH_POINTS = re.compile(r"[+-]?[0-9]{1,3}(?:\.[0-9]{3})+(?:,[0-9]+)?", re.ASCII)  # 1.234 or 1.234,5
 _WITH_COMMAS = re.compile(r"[+-]?[0-9]{1,3}([,'])[0-9]{3}(?:\1[0-9]{3})*(?:\.[0-9]+)?", re.ASCII)  # 1,234 or 1'234.5
-_PRICE = re.compile(r"^[€$£¥]\s*|\s*[€$£¥%]$")  # signs beside numbers
+_BEFORE, _AFTER = "€$£¥", "€$£¥%"  # signs beside numbers
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,13 @@ def guess_dialect(source: Any) -> Guess:
         return Guess(PLAIN)
     ending = ending_of(path)
     if ending in (".csv", ".tsv"):
-        return _of_text(path)
+        with refusing(path):
+            try:
+                return _of_text(path)
+            except UnicodeError as error:
+                raise undecodable(path, encoding_of(path, PLAIN), str(error)) from None
+            except csv.Error as error:
+                raise LogError("unreadable", f"{path} cannot be read: {error}.") from None
     if ending in EXCEL_ENDINGS:
         return _of_workbook(path)
     return _of_database(path) if ending in DATABASE_ENDINGS else Guess(PLAIN)
@@ -56,7 +64,7 @@ def _of_text(path: Path) -> Guess:
     encoding, why = _encoding(path)
     reasons, dialect = {"encoding": why}, Dialect(encoding=encoding)
     with open_text(path, encoding_of(path, dialect)) as file:
-        lines = list(islice(iter(lambda: file.readline(_BLOCK), ""), _LINES))
+        lines = list(_first_lines(file))
     delimiter = max(",;\t|", key=lambda sign: sum(line.count(sign) for line in lines[:_TOP]))
     top = list(csv.reader(lines[:_TOP], delimiter=delimiter))
     skip, why = _around_header(top)
@@ -79,6 +87,16 @@ def _of_text(path: Path) -> Guess:
     reasons["decimal"] = f"numbers have a decimal comma in {names}"
     reasons["thousands"] = f"{thousands} separates thousands in {names}"
     return Guess(replace(dialect, decimal=decimal, thousands=thousands), reasons)
+
+
+def _first_lines(file: TextIO) -> Iterator[str]:
+    """Yield the first lines of a text; very long ones in pieces, and fewer of them."""
+    n_letters = 0
+    for line in islice(iter(lambda: file.readline(_BLOCK), ""), _LINES):
+        yield line
+        n_letters += len(line)
+        if n_letters > _LETTERS:
+            return
 
 
 def _around_header(rows: Sequence[Sequence[str]]) -> tuple[str, str]:
@@ -151,7 +169,7 @@ def _rows(lines: Sequence[str], delimiter: str) -> list[list[str]]:
 
 def _numbers_in(columns: Sequence[Sequence[str]]) -> tuple[str | None, str | None, list[int]]:
     """Return the decimal comma and the separator of thousands, if there are any, and the columns that show it."""
-    filled = [[_PRICE.sub("", cell.strip()) for cell in column if cell.strip()] for column in columns]
+    filled = [[_without_price(cell) for cell in column if cell.strip()] for column in columns]
     commas = [k for k, cells in enumerate(filled) if _share(cells, _is_continental) and any(map(has_comma, cells))]
     with_points = any(_share(cells, _is_english) and any(map(_has_point, cells)) for cells in filled)
     in_threes = all(_is_grouped(cell) or cell.lstrip("+-").isdigit() for k in commas for cell in filled[k])
@@ -161,6 +179,10 @@ def _numbers_in(columns: Sequence[Sequence[str]]) -> tuple[str | None, str | Non
     grouped = [k for k, cells in enumerate(filled) if _share(cells, _is_english) and any(map(_is_grouped, cells))]
     signs = {_WITH_COMMAS.fullmatch(cell)[1] for k in grouped for cell in filled[k] if _is_grouped(cell)}  # type: ignore[index]
     return None, signs.pop() if len(signs) == 1 else None, grouped
+
+
+def _without_price(cell: str) -> str:
+    return cell.strip().lstrip(_BEFORE).rstrip(_AFTER).strip()
 
 
 def _is_continental(cell: str) -> bool:
@@ -201,14 +223,10 @@ def _of_workbook(path: Path) -> Guess:
 def _of_database(path: Path) -> Guess:
     try:
         open_database(path, PLAIN)
-    except LogError as error:
-        tables = re.findall(r"'([^']*)'", error.fault.message.split("but it has", 1)[-1])
-        if len(tables) > 1:
-            largest = max(tables, key=lambda name: len(open_database(path, Dialect(query=_all_of(name))).names))
-            doubt = f"the database has several tables, {', '.join(tables)}; the one with the most columns was taken"
-            return Guess(Dialect(query=_all_of(largest)), {"query": f"{largest!r} has the most columns"}, (doubt,))
+    except SeveralTablesError as error:
+        sizes = {name: len(open_database(path, Dialect(query=all_of(name))).names) for name in error.tables}
+        if sizes:
+            largest = max(sizes, key=lambda name: sizes[name])
+            doubt = f"the database has several tables, {listing(error.tables)}; the one with the most columns was taken"
+            return Guess(Dialect(query=all_of(largest)), {"query": f"{largest!r} has the most columns"}, (doubt,))
     return Guess(PLAIN)
-
-
-def _all_of(table: str) -> str:
-    return f'select * from "{table}"'

@@ -225,7 +225,7 @@ def _pooled(rows: list[Row]) -> str:
         f"in the same logs, {_shown(whole.by_sums)} % of those by sums alone and {_shown(whole.by_rehearsal)} % of "
         f"those by rehearsal alone do.",
         f'{whole.n_not_better} judgements are of policies that are not better: "better" was said of '
-        f"{_shown(whole.false_better)} % of these.",
+        f"{round(whole.false_better / 100 * whole.n_not_better) if whole.n_not_better else 0} of these.",
     ]
     if wide:
         cell = Cell.of(wide)

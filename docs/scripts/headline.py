@@ -66,12 +66,14 @@ def _trust_lines(to_docs: str) -> list[str]:
     """Return how often judgements were right, as the study of judgements has it."""
     study = (ROOT / "docs/trust_study.md").read_text("utf-8")
     given = re.search(r"Of (\d+) judgements, (\d+) % gave no interval\. Of .*, (\d+) % hold the truth", study)
-    wrong = re.search(r'(\d+) judgements are of policies that are not better: "better" was said of (\d+) %', study)
+    wrong = re.search(
+        r'(\d+) judgements are of policies that are not better: "better" was said of (\d+) of these', study
+    )
     right = re.search(r"Of the (\d+) learnt policies of wide logs that are better, it was said of\s+(\d+) %", study)
     if given is None or wrong is None or right is None:
         raise ValueError("docs/trust_study.md no longer has the sentences below its table that the headline quotes.")
     text = (
-        f"- **Trust**: the verdict was *better* for {wrong[2]} % of {wrong[1]} policies that are not better, and for "
+        f"- **Trust**: the verdict was *better* for {wrong[2]} of {wrong[1]} policies that are not better, and for "
         f"{right[2]} % of {right[1]} better policies from logs with exploration. Of {given[1]} judgements, "
         f"{given[2]} % gave no interval; of the 95 % intervals that were given, {given[3]} % hold the truth. "
         f"[Where they fail]({to_docs}trust_study.md#how-often-it-is-right)."

@@ -32,7 +32,7 @@ def test_a_model_is_about_as_large_as_its_data():
 def test_a_smaller_log_has_a_tenth_of_its_rows_or_a_thousand(n_rows, n_reps):
     found = choose_n_reps(Sizes(n_rows, 2, 4))
     assert found.n_reps == n_reps
-    assert found.reason.startswith("one per 10 rows, at most 1,000")
+    assert found.reason.startswith("one per 10 rows up to 1,000")
 
 
 def test_much_data_are_limited_by_work_and_then_by_seconds():

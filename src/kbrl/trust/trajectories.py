@@ -106,7 +106,7 @@ class Trajectories:
         starts = np.append(0, 1 + np.flatnonzero(hashes[1:] != hashes[:-1]))
         runs = hashes[starts]
         is_old = np.isin(runs, self._seen, kind="sort")  # a table of hashes overflows in NumPy 2.0.0
-        is_old[0] &= not np.isin(runs[0], self._last)  # goes on, or starts again at once after an end
+        is_old[0] &= not (self._last == runs[0]).any()  # goes on, or starts again at once after an end
         order = np.argsort(runs, kind="stable")
         is_old[order[1:]] |= runs[order[1:]] == runs[order[:-1]]
         if is_old.any():
